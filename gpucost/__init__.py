@@ -1,0 +1,17 @@
+"""gpucost: who held which GPU, what it cost, and proof that the numbers add up.
+
+The package is layered, lowest first, and the layers are checked in CI (see pyproject.toml):
+
+    domain       pure types: time, money, GPU shares, holders, job kinds
+    contract     the metric contract and the frames every source returns
+    pricing      the price book
+    attribution  intervals x capacity x prices -> usage lines that add up
+    simulator    a seeded cluster, for the demo, tests and benchmarks
+    reports      monthly, allocation and job reports, and their renderers
+    telemetry    where intervals come from: Prometheus, or recorded Parquet files
+    ledger       the SQL ledger: the only reader and writer of its tables
+    service      the loop that ties the above together
+    api, cli     the edges people touch
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,63 @@
+"""Dealing integers like cards: how time and money are split without a remainder being lost or invented.
+
+A board that is split into ``den`` equal slots deals its milliseconds out one by one: millisecond ``t``
+(counted from 1970) belongs to slot ``t mod den``. A unit that stands for ``w/den`` of a board owns ``w``
+neighbouring slots. Money is dealt the same way: a board earns ``floor(price x t / 3,600,000)`` nano-units
+until ``t``, and nano-unit number ``k`` belongs to slot ``k mod den``.
+
+Three properties follow, and everything else rests on them:
+
+* the slots of a board add up to the board, to the millisecond and to the nano-unit;
+* cutting a stretch in two changes nothing, because who gets millisecond ``t`` does not depend on where
+  the cuts are: windows of 15 minutes and of a day give the same totals;
+* no part is ever negative, and a slot is off by less than one from its exact share of a stretch.
+
+The largest-remainder method gives the first property only; see docs/decisions/0001-dealing.md.
+All functions take and return int64 arrays (or integers) and never overflow for prices up to 1,000,000 per
+board-hour, stretches up to 31 days and 4,096 boards per node.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gpucost.domain.time import HOUR_MS
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+def deal_ms(start: Ints, end: Ints, slot_from: Ints, slot_to: Ints, den: Ints) -> Ints:
+    """Board milliseconds of ``[start, end)`` for slots ``[slot_from, slot_to)``, ``den`` slots a board."""
+    phase = start % den
+    return _dealt(phase, phase + (end - start), slot_from, slot_to, den)
+
+
+def deal_nano(start: Ints, end: Ints, slot_from: Ints, slot_to: Ints, den: Ints, nano_per_hour: Ints) -> Ints:
+    """Nano-units that boards at ``nano_per_hour`` earn in ``[start, end)`` and that fall to those slots."""
+    whole, rest = nano_per_hour // HOUR_MS, nano_per_hour % HOUR_MS
+    # rest < 3.6e6 and t < 4.2e12 (the year 2100), so the product stays inside 64 bits.
+    tail_start, tail_end = rest * start // HOUR_MS, rest * end // HOUR_MS
+    phase = ((whole % den) * (start % den) + tail_start % den) % den
+    earned = whole * (end - start) + (tail_end - tail_start)
+    return _dealt(phase, phase + earned, slot_from, slot_to, den)
+
+
+def _dealt(first: Ints, last: Ints, slot_from: Ints, slot_to: Ints, den: Ints) -> Ints:
+    """How many cards numbered ``[first, last)`` go to the slots: card ``k`` goes to slot ``k mod den``."""
+    return (
+        _up_to(last, slot_to, den)
+        - _up_to(last, slot_from, den)
+        - _up_to(first, slot_to, den)
+        + _up_to(first, slot_from, den)
+    )
+
+
+def _up_to(cards: Ints, slots: Ints, den: Ints) -> Ints:
+    """Cards below ``cards`` dealt to slots below ``slots``; slots past ``den`` are further boards."""
+    boards, partial = slots // den, slots % den
+    dealt: Ints = boards * cards + (cards // den) * partial + np.minimum(cards % den, partial)
+    return dealt

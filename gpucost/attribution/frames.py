@@ -1,0 +1,90 @@
+"""The frames in memory: one pandas DataFrame per FrameSpec of the contract, checked on the way in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from gpucost.contract.frames import (
+    ALLOCATIONS,
+    CAPACITY,
+    NODES,
+    OBSERVED,
+    PROGRESS,
+    SIGNALS,
+    ColumnType,
+    FrameSpec,
+)
+from gpucost.domain.errors import InputError
+from gpucost.domain.problems import Problem
+
+Column: TypeAlias = "pd.Series[Any]"
+
+
+def empty_frame(spec: FrameSpec) -> pd.DataFrame:
+    """No rows, the columns and dtypes of ``spec``."""
+    return pd.DataFrame({column.name: pd.Series(dtype=column.type.value) for column in spec.columns})
+
+
+def conform(frame: pd.DataFrame, spec: FrameSpec) -> pd.DataFrame:
+    """``frame`` with exactly the columns and dtypes of ``spec``, in its order.
+
+    Raises InputError naming the column that is missing, unknown, null or of a type that does not convert
+    without loss (1.5 for an integer, text for a number).
+    """
+    unknown = [name for name in frame.columns if name not in spec.column_names]
+    if unknown:
+        raise InputError(f"{spec.name}.{unknown[0]}", "unknown column", ", ".join(spec.column_names))
+    columns = {}
+    for column in spec.columns:
+        if column.name not in frame.columns:
+            raise InputError(f"{spec.name}.{column.name}", "missing column", column.help)
+        columns[column.name] = _convert(frame[column.name], f"{spec.name}.{column.name}", column.type)
+    return pd.DataFrame(columns)
+
+
+def _convert(series: Column, field_name: str, type_: ColumnType) -> Column:
+    if series.dtype.name == type_.value or (type_ is ColumnType.TEXT and series.dtype.name == "category"):
+        converted = series  # categories are text in a smaller form
+    elif type_ is ColumnType.INTEGER:
+        converted = _to_integer(series, field_name)
+    elif type_ is ColumnType.TEXT:
+        if not series.map(lambda value: isinstance(value, str)).all():
+            bad = series[~series.map(lambda value: isinstance(value, str))].iloc[0]
+            raise InputError(field_name, bad, "text; empty text where there is none")
+        converted = series.astype("str")
+    else:
+        try:
+            converted = series.astype("float64")
+        except (TypeError, ValueError):
+            raise InputError(field_name, series.iloc[0], "numbers, null where missing") from None
+    if type_ is ColumnType.TEXT and converted.isna().any():
+        raise InputError(field_name, None, "text; empty text where there is none")
+    return converted
+
+
+def _to_integer(series: Column, field_name: str) -> Column:
+    if series.isna().any():
+        raise InputError(field_name, None, "whole numbers, none missing")
+    try:
+        converted = series.astype("int64")
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(field_name, series.iloc[0], "whole numbers of 64 bits") from None
+    if not (converted == series).all():
+        raise InputError(field_name, series[converted != series].iloc[0], "whole numbers of 64 bits")
+    return converted
+
+
+@dataclass(frozen=True)
+class Frames:
+    """All that a source knows of one cluster and stretch of time, and what it could not make sense of."""
+
+    allocations: pd.DataFrame = field(default_factory=lambda: empty_frame(ALLOCATIONS))
+    nodes: pd.DataFrame = field(default_factory=lambda: empty_frame(NODES))
+    capacity: pd.DataFrame = field(default_factory=lambda: empty_frame(CAPACITY))
+    observed: pd.DataFrame = field(default_factory=lambda: empty_frame(OBSERVED))
+    signals: pd.DataFrame = field(default_factory=lambda: empty_frame(SIGNALS))
+    progress: pd.DataFrame = field(default_factory=lambda: empty_frame(PROGRESS))
+    problems: tuple[Problem, ...] = ()

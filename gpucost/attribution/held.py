@@ -1,0 +1,149 @@
+"""Which slots each holder had, and when.
+
+Whole boards that nobody over-commits need no slots: one board is like another, so an interval is cut at
+pieces only. Slices, replicas and over-committed boards go through stretches of constant occupation, where
+holders queue for slots in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from gpucost.attribution.deal import Flags, Ints
+from gpucost.attribution.sweep import KindPieces, Stretches, expand
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Allocations inside the scope: parallel arrays, ``row`` being the position in the allocations frame.
+
+    ``since`` is the true start, before the scope: it decides who came first, whatever the window.
+    """
+
+    row: Ints
+    line: Ints
+    start: Ints
+    end: Ints
+    since: Ints
+    count: Ints
+
+    def where(self, flags: Flags) -> Intervals:
+        return Intervals(
+            self.row[flags],
+            self.line[flags],
+            self.start[flags],
+            self.end[flags],
+            self.since[flags],
+            self.count[flags],
+        )
+
+
+@dataclass(frozen=True)
+class HeldSlots:
+    """Slots held in a stretch; ``over`` marks those beyond what exists (over-commitment)."""
+
+    row: Ints
+    kind_piece: Ints
+    start: Ints
+    end: Ints
+    slot_from: Ints
+    slot_to: Ints
+    over: Flags
+
+
+def held_slots(intervals: Intervals, kinds: KindPieces, stretches: Stretches, ids: pd.DataFrame) -> HeldSlots:
+    """Slots of every interval. ``ids`` orders intervals that began together (its columns, in order)."""
+    contended = _contended_lines(kinds, stretches)
+    simple = ~np.isin(intervals.line, contended)
+    whole = _whole_boards(intervals.where(simple), kinds)
+    if simple.all():
+        return whole
+    return _both(whole, _queued(intervals.where(~simple), kinds, stretches, ids))
+
+
+def _both(one: HeldSlots, other: HeldSlots) -> HeldSlots:
+    return HeldSlots(
+        np.concatenate([one.row, other.row]),
+        np.concatenate([one.kind_piece, other.kind_piece]),
+        np.concatenate([one.start, other.start]),
+        np.concatenate([one.end, other.end]),
+        np.concatenate([one.slot_from, other.slot_from]),
+        np.concatenate([one.slot_to, other.slot_to]),
+        np.concatenate([one.over, other.over]),
+    )
+
+
+def _contended_lines(kinds: KindPieces, stretches: Stretches) -> Ints:
+    """(node, resource) lines on which it matters who has which slot."""
+    at = stretches.kind_piece
+    over = (stretches.held > kinds.units[at]) & ~kinds.elastic[at]
+    fractional = kinds.den[at] > 1
+    return np.unique(kinds.line_of(stretches.key[over | fractional]))
+
+
+def _whole_boards(intervals: Intervals, kinds: KindPieces) -> HeldSlots:
+    first = np.searchsorted(kinds.key, kinds.key_of(intervals.line, intervals.start), side="right") - 1
+    past = np.searchsorted(kinds.key, kinds.key_of(intervals.line, intervals.end), side="left")
+    per_interval = past - first
+    who = np.repeat(np.arange(len(intervals.row)), per_interval)
+    at = expand(first, per_interval)
+    return HeldSlots(
+        intervals.row[who],
+        at,
+        np.maximum(intervals.start[who], kinds.start_of(at)),
+        np.minimum(intervals.end[who], kinds.end[at]),
+        np.zeros(len(at), np.int64),
+        intervals.count[who] * kinds.width[at],
+        np.zeros(len(at), bool),
+    )
+
+
+def _queued(intervals: Intervals, kinds: KindPieces, stretches: Stretches, ids: pd.DataFrame) -> HeldSlots:
+    first = np.searchsorted(stretches.key, kinds.key_of(intervals.line, intervals.start), side="left")
+    past = np.searchsorted(stretches.key, kinds.key_of(intervals.line, intervals.end), side="left")
+    who = np.repeat(np.arange(len(intervals.row)), past - first)
+    stretch = expand(first, past - first)
+    order = np.lexsort((_order_of_arrival(intervals, ids)[who], stretch))
+    who, stretch = who[order], stretch[order]
+    at = stretches.kind_piece[stretch]
+    count = intervals.count[who]
+    upto = np.cumsum(count)
+    before_stretch = np.repeat(*_group_starts(stretch, upto - count))
+    upto = upto - before_stretch
+    since = upto - count
+    units = np.where(kinds.elastic[at], np.iinfo(np.int64).max, kinds.units[at])
+
+    def part(low: Ints, high: Ints, over: bool) -> HeldSlots:
+        real = low < high
+        here = at[real]
+        return HeldSlots(
+            intervals.row[who[real]],
+            here,
+            stretches.start[stretch[real]],
+            stretches.end[stretch[real]],
+            kinds.base[here] + low[real] * kinds.width[here],
+            kinds.base[here] + high[real] * kinds.width[here],
+            np.full(len(here), over),
+        )
+
+    within = part(np.minimum(since, units), np.minimum(upto, units), over=False)
+    return _both(within, part(np.maximum(since, units), np.maximum(upto, units), over=True))
+
+
+def _order_of_arrival(intervals: Intervals, ids: pd.DataFrame) -> Ints:
+    """The place of each interval in the queue: who came first, then by name, so input order is nothing."""
+    table = ids.iloc[intervals.row].astype("str").reset_index(drop=True)
+    table.insert(0, "since", intervals.since)
+    order = table.sort_values(list(table.columns), kind="stable").index.to_numpy()
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return place
+
+
+def _group_starts(group: Ints, value: Ints) -> tuple[Ints, Ints]:
+    """The first ``value`` of every run of equal ``group``, and how long each run is."""
+    first = np.flatnonzero(np.append(True, group[1:] != group[:-1])) if len(group) else np.zeros(0, np.int64)
+    return value[first], np.diff(np.append(first, len(group)))

@@ -1,0 +1,306 @@
+"""Cutting time into pieces: stretches of one node on which layout, price and observation do not change.
+
+Cuts fall at window edges, price changes, team-rule changes, edges of observation, and where a node's own
+rows begin or end. Dealing (deal.py) makes the number and place of cuts irrelevant to every total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from json import loads
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+import pandas as pd
+
+from gpucost.attribution.deal import Flags, Ints
+from gpucost.attribution.frames import Frames
+from gpucost.attribution.layout import Layout, ResourceCount, lay_out
+from gpucost.domain.gpu import ResourceCatalog, ShareBasis, parse_product
+from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.rates import NodeFacts, Rate, RateSpan
+from gpucost.domain.time import Window
+
+RateLookup = Callable[[NodeFacts, Window], Sequence[RateSpan]]
+NodeKey = tuple[str, str]
+Observed = tuple[Ints, Ints]
+
+
+class FactRow(NamedTuple):
+    """One row of the nodes frame."""
+
+    start_ms: int
+    end_ms: int
+    product: str = ""
+    boards: int = -1
+    instance_type: str = ""
+    capacity_type: str = ""
+    region: str = ""
+    zone: str = ""
+    pool: str = ""
+    labels: str = "{}"
+
+
+class CountRow(NamedTuple):
+    """One row of the capacity frame."""
+
+    start_ms: int
+    end_ms: int
+    resource: str
+    expected: int
+    capacity: int
+    allocatable: int
+    replicas: int
+    schedulable: int
+
+    @property
+    def units(self) -> ResourceCount:
+        return ResourceCount(self.resource, self.expected, self.capacity, self.allocatable, self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFacts:
+    """What a usage line says of the place: everything but the resource."""
+
+    cluster: str
+    node: str
+    instance_type: str
+    capacity_type: str
+    region: str
+    zone: str
+    pool: str
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Parallel arrays, one entry per piece, sorted by node, then time.
+
+    ``layout``, ``place`` and ``rate`` are positions in the tuples of the same name; ``rate`` is -1 where
+    there is no price. ``window`` is the position of the window. ``observed`` and ``schedulable`` are
+    booleans.
+    """
+
+    nodes: tuple[NodeKey, ...]
+    node: Ints
+    start: Ints
+    end: Ints
+    window: Ints
+    layout: Ints
+    place: Ints
+    rate: Ints
+    observed: Flags
+    schedulable: Flags
+    layouts: tuple[Layout, ...]
+    places: tuple[PlaceFacts, ...]
+    rates: tuple[Rate, ...]
+    problems: tuple[Problem, ...]
+
+
+T = TypeVar("T", bound=Hashable)
+Row = TypeVar("Row", bound=FactRow | CountRow)
+
+
+class _Interned(Generic[T]):
+    """Values to small integers, in order of first appearance."""
+
+    def __init__(self) -> None:
+        self._position: dict[T, int] = {}
+
+    def __getitem__(self, value: T) -> int:
+        return self._position.setdefault(value, len(self._position))
+
+    @property
+    def values(self) -> tuple[T, ...]:
+        return tuple(self._position)
+
+
+class PieceBuilder:
+    """Builds Pieces for consecutive windows; remembers layouts and rates that many nodes have in common."""
+
+    def __init__(
+        self,
+        windows: Sequence[Window],
+        rates: RateLookup,
+        catalog: ResourceCatalog,
+        basis: ShareBasis,
+        extra_cuts: Iterable[int],
+    ) -> None:
+        self.scope = Window(windows[0].start_ms, windows[-1].end_ms)
+        self.edges = np.array([window.start_ms for window in windows] + [self.scope.end_ms], dtype=np.int64)
+        self.rates_of = rates
+        self.catalog = catalog
+        self.basis = basis
+        self.extra_cuts = np.array(sorted(set(extra_cuts)), dtype=np.int64)
+        self.problems: set[Problem] = set()
+        self._layouts: _Interned[Layout] = _Interned()
+        self._places: _Interned[PlaceFacts] = _Interned()
+        self._rates: _Interned[Rate] = _Interned()
+        self._layout_cache: dict[object, Layout] = {}
+        self._span_cache: dict[object, Sequence[RateSpan]] = {}
+
+    def build(self, frames: Frames, held: Mapping[NodeKey, frozenset[str]]) -> Pieces:
+        """``held`` maps each node with pods to the resources they hold."""
+        facts = _rows_by_node(frames.nodes, FactRow)
+        counts = _rows_by_node(frames.capacity, CountRow)
+        observed = {
+            str(cluster): _union(rows["start_ms"].tolist(), rows["end_ms"].tolist())
+            for cluster, rows in frames.observed.groupby("cluster", observed=True)
+        }
+        never = _union([], [])
+        nodes = tuple(sorted(facts.keys() | counts.keys() | held.keys()))
+        parts = [
+            self._node(
+                i,
+                key,
+                facts.get(key, []),
+                counts.get(key, []),
+                held.get(key, frozenset()),
+                observed.get(key[0], never),
+            )
+            for i, key in enumerate(nodes)
+        ]
+        node, start, end, window, layout, place, rate, in_sight, schedulable = (
+            np.concatenate([part[i] for part in parts] or [np.zeros(0, np.int64)]) for i in range(9)
+        )
+        return Pieces(
+            nodes=nodes,
+            node=node,
+            start=start,
+            end=end,
+            window=window,
+            layout=layout,
+            place=place,
+            rate=rate,
+            observed=in_sight.astype(bool),
+            schedulable=schedulable.astype(bool),
+            layouts=self._layouts.values,
+            places=self._places.values,
+            rates=self._rates.values,
+            problems=tuple(self.problems),
+        )
+
+    def _node(
+        self,
+        index: int,
+        key: NodeKey,
+        facts: list[FactRow],
+        counts: list[CountRow],
+        held: frozenset[str],
+        observed: Observed,
+    ) -> list[Ints]:
+        spans = {fact: self._spans(key, fact) for fact in facts}
+        own = [t for row in (*facts, *counts) for t in row[:2]]
+        own += [span.start_ms for group in spans.values() for span in group]
+        cuts = np.concatenate([self.edges, self.extra_cuts, *observed, np.array(own, dtype=np.int64)])
+        cuts = np.unique(cuts[(cuts >= self.scope.start_ms) & (cuts <= self.scope.end_ms)])
+        start, end = cuts[:-1], cuts[1:]
+        layout, place, rate = (np.full(len(start), -1, np.int64) for _ in range(3))
+        schedulable = np.ones(len(start), np.int64)
+        for a, b, fact, rows in _runs(start, facts, counts):
+            gone = fact is None and not rows
+            known = fact or _nearest(facts, int(start[a])) or FactRow(0, 0)
+            if gone and not held:
+                continue
+            layout[a:b] = self._layouts[self._layout(key, known, rows, held, gone)]
+            place[a:b] = self._places[PlaceFacts(*key, *known[4:9])]
+            schedulable[a:b] = min((row.schedulable for row in rows), default=1)
+            rate[a:b] = self._rate_of(key, spans.get(known, ()), start[a:b])
+            if not facts:
+                detail = "nothing says what this node is: its GPU model and price are not known"
+                self.problems.add(Problem(ProblemCode.NODE_UNKNOWN, *key, detail))
+        window = np.searchsorted(self.edges, start, side="right") - 1
+        begun, over = (np.searchsorted(edges, start, side="right") for edges in observed)
+        columns = [
+            np.full(len(start), index),
+            start,
+            end,
+            window,
+            layout,
+            place,
+            rate,
+            begun > over,
+            schedulable,
+        ]
+        return [column.astype(np.int64)[layout >= 0] for column in columns]
+
+    def _layout(
+        self, key: NodeKey, fact: FactRow, rows: tuple[CountRow, ...], held: frozenset[str], gone: bool
+    ) -> Layout:
+        counts = tuple(row.units for row in rows)
+        boards = 0 if gone else fact.boards
+        signature = (fact.product, boards, counts, held)
+        layout = self._layout_cache.get(signature)
+        if layout is None:
+            layout = lay_out(fact.product, boards, counts, held, self.catalog, self.basis)
+            self._layout_cache[signature] = layout
+        self.problems.update(Problem(code, *key, detail) for code, detail in layout.problems)
+        return layout
+
+    def _spans(self, key: NodeKey, fact: FactRow) -> Sequence[RateSpan]:
+        signature = (key[0], fact[2:])
+        if signature not in self._span_cache:
+            self._span_cache[signature] = self.rates_of(_node_facts(key, fact), self.scope)
+        return self._span_cache[signature]
+
+    def _rate_of(self, key: NodeKey, spans: Sequence[RateSpan], start: Ints) -> Ints:
+        """The rate in force at each of ``start``; -1, and a problem naming the model, where there is none."""
+        rate = np.full(len(start), -1, np.int64)
+        for span in spans:
+            a, b = np.searchsorted(start, [span.start_ms, span.end_ms])
+            if span.rate is not None:
+                rate[a:b] = self._rates[span.rate]
+            elif a < b:
+                self.problems.add(Problem(ProblemCode.PRICE_MISSING, *key, span.reason))
+        return rate
+
+
+def _node_facts(key: NodeKey, fact: FactRow) -> NodeFacts:
+    labels = {str(name): str(value) for name, value in loads(fact.labels or "{}").items()}
+    boards = fact.boards if fact.boards >= 0 else None
+    return NodeFacts(*key, parse_product(fact.product).model, boards, *fact[4:9], labels)
+
+
+def _rows_by_node(frame: pd.DataFrame, row_type: type[Row]) -> dict[NodeKey, list[Row]]:
+    """(cluster, node) -> its rows, in order of time and then of everything else."""
+    rows: dict[NodeKey, list[Row]] = {}
+    names = ["cluster", "node", *row_type._fields]
+    for cluster, node, *rest in zip(*(frame[name].tolist() for name in names), strict=True):
+        rows.setdefault((cluster, node), []).append(row_type(*rest))
+    for found in rows.values():
+        found.sort(key=tuple)
+    return rows
+
+
+def _runs(
+    start: Ints, facts: list[FactRow], counts: list[CountRow]
+) -> Iterator[tuple[int, int, FactRow | None, tuple[CountRow, ...]]]:
+    """Runs ``[a, b)`` of pieces with the same rows in force. Where two rows overlap, the later one wins."""
+    edges = {0, len(start)}
+    for row in (*facts, *counts):
+        edges.update(int(i) for i in np.searchsorted(start, row[:2]))
+    for a, b in pairwise(sorted(edges)):
+        t = int(start[a])
+        fact = next((row for row in reversed(facts) if row.start_ms <= t < row.end_ms), None)
+        by_resource = {row.resource: row for row in counts if row.start_ms <= t < row.end_ms}
+        yield a, b, fact, tuple(by_resource[name] for name in sorted(by_resource))
+
+
+def _nearest(facts: list[FactRow], t: int) -> FactRow | None:
+    """What a node was last, or will be first: for pods that outlive what is known of their node."""
+    before = [row for row in facts if row.end_ms <= t]
+    return before[-1] if before else (facts[0] if facts else None)
+
+
+def _union(start: Sequence[int], end: Sequence[int]) -> Observed:
+    """Overlapping stretches joined: two collectors that watched at the same time are one observation."""
+    starts: list[int] = []
+    ends: list[int] = []
+    for a, b in sorted(zip(start, end, strict=True)):
+        if ends and a <= ends[-1]:
+            ends[-1] = max(ends[-1], b)
+        elif a < b:
+            starts.append(a)
+            ends.append(b)
+    return np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)

@@ -1,0 +1,77 @@
+"""What attribution returns: usage lines in normal form, and what they refer to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from gpucost.attribution.sweep import BUCKETS
+from gpucost.contract.frames import HOLDER_COLUMNS, LINE_MEASURES, USAGE_LINES
+from gpucost.domain.holders import Bucket
+from gpucost.domain.problems import Problem
+from gpucost.domain.rates import Rate
+from gpucost.domain.time import Window
+
+HOLDER_NAMES = [column.name for column in HOLDER_COLUMNS]
+UNIT_NAMES = [
+    "cluster",
+    "node",
+    "resource",
+    "model",
+    "profile",
+    "share_num",
+    "share_den",
+    "basis",
+    "instance_type",
+    "capacity_type",
+    "region",
+    "zone",
+    "pool",
+]
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Usage lines of consecutive windows.
+
+    ``lines``: window, unit, holder, rate (-1: no price) and bucket as positions, and the LINE_MEASURES;
+    one row per natural key. ``units`` and ``holders`` are frames, ``rates`` a tuple; positions refer to
+    them. ``problems`` is what could not be computed, or only in part.
+    """
+
+    windows: tuple[Window, ...]
+    lines: pd.DataFrame
+    units: pd.DataFrame
+    holders: pd.DataFrame
+    rates: tuple[Rate, ...]
+    problems: tuple[Problem, ...]
+
+    def flat(self) -> pd.DataFrame:
+        """The lines as a frame of USAGE_LINES: every position replaced by what it stands for."""
+        lines = self.lines
+        rate_ids = [*(rate.rate_id for rate in self.rates), ""]
+        looked_up: dict[str, pd.Series[Any]] = {
+            "window_start_ms": pd.Series([w.start_ms for w in self.windows], dtype="int64"),
+            "window_end_ms": pd.Series([w.end_ms for w in self.windows], dtype="int64"),
+            "bucket": pd.Series([bucket.value for bucket in BUCKETS], dtype="str"),
+            "rate_id": pd.Series(rate_ids, dtype="str"),
+        }
+        position = {"bucket": lines["bucket"], "rate_id": lines["rate"] % len(rate_ids)}
+        columns = {
+            name: values.take(position.get(name, lines["window"]).to_numpy()).reset_index(drop=True)
+            for name, values in looked_up.items()
+        }
+        for frame, at in ((self.units, lines["unit"]), (self.holders, lines["holder"])):
+            taken = frame.take(at.to_numpy()).reset_index(drop=True)
+            columns.update({str(name): taken[name] for name in taken.columns})
+        columns.update({name: lines[name].reset_index(drop=True) for name in LINE_MEASURES})
+        return pd.DataFrame({name: columns[name] for name in USAGE_LINES.column_names})
+
+    def totals(self) -> dict[Bucket, tuple[int, int]]:
+        """Per bucket: (board milliseconds, nano-units of what has a price)."""
+        sums = self.lines.groupby("bucket")[["board_ms", "nano"]].sum()
+        return {
+            BUCKETS[int(str(code))]: (int(row["board_ms"]), int(row["nano"])) for code, row in sums.iterrows()
+        }

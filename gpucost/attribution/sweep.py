@@ -1,0 +1,200 @@
+"""The sweep over time: how many units of each kind were held at every moment, and what was left over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from gpucost.attribution.deal import Flags, Ints
+from gpucost.attribution.layout import REMAINDER, KindLayout, Layout
+from gpucost.attribution.pieces import Pieces
+from gpucost.domain.gpu import UnitKind
+from gpucost.domain.holders import Bucket
+
+# Codes of buckets in arrays, in the order of the enum.
+CODE_OF_BUCKET = {bucket: code for code, bucket in enumerate(Bucket)}
+BUCKETS = tuple(Bucket)
+
+# 40 bits of milliseconds are 34 years, far beyond any scope that is attributed at once.
+_TIME_BITS = 40
+_TIME_MASK = (1 << _TIME_BITS) - 1
+
+
+@dataclass(frozen=True)
+class KindPieces:
+    """Pieces x the kinds of their layout, sorted by (node, resource), then time; parallel int64 arrays.
+
+    ``key`` is ``line << 40 | start - origin``, where ``line`` numbers the (node, resource) pairs.
+    """
+
+    origin: int
+    resources: tuple[str, ...]
+    unit_kinds: tuple[UnitKind, ...]
+    key: Ints
+    piece: Ints
+    end: Ints
+    unit_kind: Ints
+    units: Ints
+    available: Ints
+    width: Ints
+    base: Ints
+    den: Ints
+    elastic: Flags
+
+    def line(self, node: Ints, resource: Ints) -> Ints:
+        return node * len(self.resources) + resource
+
+    def key_of(self, line: Ints, instant: Ints) -> Ints:
+        return (line << _TIME_BITS) | (instant - self.origin)
+
+    def line_of(self, key: Ints) -> Ints:
+        return key >> _TIME_BITS
+
+    def start_of(self, kind_piece: Ints) -> Ints:
+        return (self.key[kind_piece] & _TIME_MASK) + self.origin
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Where the number of held units is constant, sorted; ``kind_piece`` is a position in KindPieces."""
+
+    key: Ints
+    kind_piece: Ints
+    start: Ints
+    end: Ints
+    held: Ints
+
+
+def kind_pieces(pieces: Pieces, origin: int) -> KindPieces:
+    """Every piece once per kind of its layout, and once for the remainder of its boards."""
+    kinds_of = [(*layout.kinds, *_remainder(layout)) for layout in pieces.layouts]
+    flat = [kind for kinds in kinds_of for kind in kinds]
+    unit_kinds = sorted({kind.unit for kind in flat}, key=repr)
+    resources = tuple(sorted({kind.unit.resource for kind in flat}))
+    position = {unit: i for i, unit in enumerate(unit_kinds)}
+    sizes = np.array([len(kinds) for kinds in kinds_of], dtype=np.int64)
+    first = np.cumsum(sizes) - sizes
+    table = np.array(
+        [
+            (
+                position[kind.unit],
+                resources.index(kind.unit.resource),
+                kind.units,
+                kind.available,
+                kind.width,
+                kind.base,
+                kind.den,
+                kind.elastic,
+            )
+            for kind in flat
+        ],
+        dtype=np.int64,
+    ).reshape(len(flat), 8)
+    per_piece = sizes[pieces.layout] if len(sizes) else np.zeros(0, np.int64)
+    piece = np.repeat(np.arange(len(pieces.start)), per_piece)
+    row = expand(first[pieces.layout] if len(sizes) else per_piece, per_piece)
+    key = (pieces.node[piece] * len(resources) + table[row, 1]) << _TIME_BITS | (pieces.start[piece] - origin)
+    order = np.argsort(key)
+    piece, row = piece[order], row[order]
+    unit_kind, _, units, available, width, base, den, elastic = table[row].T
+    return KindPieces(
+        origin=origin,
+        resources=resources,
+        unit_kinds=tuple(unit_kinds),
+        key=key[order],
+        piece=piece,
+        end=pieces.end[piece],
+        unit_kind=unit_kind,
+        units=units,
+        available=available,
+        width=width,
+        base=base,
+        den=den,
+        elastic=elastic.astype(bool),
+    )
+
+
+def expand(first: Ints, count: Ints) -> Ints:
+    """``first[i], first[i] + 1, …`` for ``count[i]`` numbers, one after the other for every ``i``."""
+    offset = np.cumsum(count) - count
+    numbers: Ints = np.arange(int(count.sum()), dtype=np.int64) + np.repeat(first - offset, count)
+    return numbers
+
+
+def sweep(kinds: KindPieces, line: Ints, start: Ints, end: Ints, count: Ints) -> Stretches:
+    """Held units over time, from intervals ``[start, end)`` of ``count`` units on their ``line``."""
+    nothing = np.zeros(len(kinds.key), np.int64)
+    key = np.concatenate([kinds.key, kinds.key_of(line, start), kinds.key_of(line, end)])
+    change = np.concatenate([nothing, count, -count])
+    opens = np.zeros(len(key), np.int64)
+    opens[: len(kinds.key)] = 1
+    order = np.argsort(key)
+    key = key[order]
+    last_at_key = np.ones(len(key), bool)
+    last_at_key[:-1] = key[1:] != key[:-1]
+    held = np.cumsum(change[order])[last_at_key]
+    kind_piece = np.cumsum(opens[order])[last_at_key] - 1
+    key = key[last_at_key]
+    begin = (key & _TIME_MASK) + kinds.origin
+    until = kinds.end[kind_piece]
+    same_line = np.zeros(len(key), bool)
+    same_line[:-1] = kinds.line_of(key[1:]) == kinds.line_of(key[:-1])
+    following = np.append(begin[1:], 0)
+    until = np.where(same_line, np.minimum(until, following), until)
+    real = begin < until
+    return Stretches(key[real], kind_piece[real], begin[real], until[real], held[real])
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What nobody held: parts of stretches by bucket, each a range of slots."""
+
+    bucket: Ints
+    kind_piece: Ints
+    start: Ints
+    end: Ints
+    slot_from: Ints
+    slot_to: Ints
+
+
+def leftovers(pieces: Pieces, kinds: KindPieces, stretches: Stretches, remainder_bucket: Ints) -> Leftovers:
+    """Free slots, told apart: unknown while nobody observed, unavailable where nothing can hand them out.
+
+    ``remainder_bucket`` is the bucket code for the remainder of each layout's boards.
+    """
+    at = stretches.kind_piece
+    piece = kinds.piece[at]
+    units, base, width = kinds.units[at], kinds.base[at], kinds.width[at]
+    held = np.minimum(stretches.held, units)
+    missing = np.minimum(units - held, units - kinds.available[at])
+    observed, schedulable = pieces.observed[piece], pieces.schedulable[piece]
+    remainders = np.array([kind.resource == REMAINDER for kind in kinds.unit_kinds], dtype=bool)
+    is_remainder = remainders[kinds.unit_kind[at]]
+    rest = np.where(is_remainder, remainder_bucket[pieces.layout[piece]], CODE_OF_BUCKET[Bucket.UNALLOCATED])
+    rest = np.where(schedulable, rest, CODE_OF_BUCKET[Bucket.UNAVAILABLE])
+    rest = np.where(observed, rest, CODE_OF_BUCKET[Bucket.UNKNOWN])
+    gone = np.where(observed, CODE_OF_BUCKET[Bucket.UNAVAILABLE], CODE_OF_BUCKET[Bucket.UNKNOWN])
+    low, middle, high = base + held * width, base + (units - missing) * width, base + units * width
+    both = [
+        np.concatenate(pair)
+        for pair in (
+            (rest, gone),
+            (at, at),
+            (stretches.start, stretches.start),
+            (stretches.end, stretches.end),
+            (low, middle),
+            (middle, high),
+        )
+    ]
+    real = both[4] < both[5]
+    return Leftovers(*(column[real] for column in both))
+
+
+def _remainder(layout: Layout) -> tuple[KindLayout, ...]:
+    slots = layout.slots - layout.remainder_base
+    if slots == 0:
+        return ()
+    unit = UnitKind(REMAINDER, layout.model, Fraction(1, layout.den))
+    return (KindLayout(unit, slots, slots, 1, layout.remainder_base, layout.den),)

@@ -1,0 +1,211 @@
+"""The frames a telemetry source returns: the neutral form between any dialect and attribution.
+
+Each frame is declared once as a FrameSpec. ``RecordedSource`` stores exactly these columns as Parquet;
+``PrometheusSource`` and the simulator produce them; attribution reads nothing else. Times are integer
+milliseconds UTC, intervals half-open. A missing number is null (``NaN`` for floats), never 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ColumnType(StrEnum):
+    TEXT = "str"
+    INTEGER = "int64"
+    REAL = "float64"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: ``unit`` is its unit (``ms``, ``units``, ``boards``, or empty for names)."""
+
+    name: str
+    type: ColumnType
+    unit: str
+    help: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSpec:
+    name: str
+    help: str
+    columns: tuple[Column, ...]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+
+def _text(name: str, help_: str) -> Column:
+    return Column(name, ColumnType.TEXT, "", help_)
+
+
+def _int(name: str, unit: str, help_: str) -> Column:
+    return Column(name, ColumnType.INTEGER, unit, help_)
+
+
+def _real(name: str, unit: str, help_: str) -> Column:
+    return Column(name, ColumnType.REAL, unit, help_)
+
+
+_CLUSTER = _text("cluster", "name of the Kubernetes cluster")
+_NODE = _text("node", "name of the node")
+_START = _int("start_ms", "ms", "first instant, inclusive")
+_END = _int("end_ms", "ms", "first instant after, exclusive")
+
+# What a report can be grouped by, and what a team rule can look at. Order is the order of a holder's key.
+HOLDER_COLUMNS: tuple[Column, ...] = (
+    _text("namespace", "namespace of the pod"),
+    _text("pod", "name of the pod"),
+    _text("pod_uid", "uid of the pod: the subject, since names are reused"),
+    _text("job_kind", "kind of the job (domain.jobs.JobKind)"),
+    _text("job", "name of the job"),
+    _text("job_uid", "uid of the job"),
+    _text("workload", "name of the Kueue Workload or Volcano PodGroup, empty without one"),
+    _text("queue", "LocalQueue or Volcano queue, empty without one"),
+    _text("cluster_queue", "ClusterQueue, empty without one"),
+    _text("flavor", "ResourceFlavor that was assigned, empty without one"),
+    _text("team_label", "value of the team label or annotation, empty without one"),
+    _text("project", "value of the project label or annotation, empty without one"),
+    _text("user", "value of the user label or annotation, empty without one"),
+)
+
+ALLOCATIONS = FrameSpec(
+    "allocations",
+    "One row per pod, GPU resource and set of attributes: who held how many units, from when to when. "
+    "A pod whose labels change has one row per value, end to end.",
+    (
+        _CLUSTER,
+        _NODE,
+        *HOLDER_COLUMNS,
+        _text("resource", "resource name, such as nvidia.com/gpu"),
+        _int("count", "units", "units held"),
+        _START,
+        _END,
+    ),
+)
+
+NODES = FrameSpec(
+    "nodes",
+    "One row per node and set of properties that a price can depend on.",
+    (
+        _CLUSTER,
+        _NODE,
+        _START,
+        _END,
+        _text("product", "GPU product label, such as NVIDIA-H100-80GB-HBM3"),
+        _int("boards", "boards", "physical boards the node should have; -1 when nothing says"),
+        _text("instance_type", "node.kubernetes.io/instance-type, empty without one"),
+        _text("capacity_type", "on-demand, spot, reserved or owned; empty when nothing says"),
+        _text("region", "topology.kubernetes.io/region"),
+        _text("zone", "topology.kubernetes.io/zone"),
+        _text("pool", "node pool"),
+        _text("labels", "further labels a price rule names, as a JSON object with sorted keys"),
+    ),
+)
+
+CAPACITY = FrameSpec(
+    "capacity",
+    "One row per node, GPU resource and stretch of time with the same counts.",
+    (
+        _CLUSTER,
+        _NODE,
+        _text("resource", "resource name"),
+        _START,
+        _END,
+        _int("expected", "units", "units the hardware should give; -1 when nothing says"),
+        _int("capacity", "units", "units in status.capacity; -1 when unknown"),
+        _int("allocatable", "units", "units in status.allocatable"),
+        _int("replicas", "units", "time-slicing or MPS replicas per board or slice, 1 when not shared"),
+        _int("schedulable", "0 or 1", "1 when the node is Ready and not cordoned"),
+    ),
+)
+
+OBSERVED = FrameSpec(
+    "observed",
+    "Stretches in which the state of a cluster was observed. Between them nothing is known for certain.",
+    (_CLUSTER, _START, _END),
+)
+
+SIGNALS = FrameSpec(
+    "signals",
+    "What was measured on the time a pod held, per window. Board milliseconds; null where no signal exists.",
+    (
+        _CLUSTER,
+        _NODE,
+        _text("pod_uid", "uid of the pod"),
+        _START,
+        _END,
+        _real("observed_ms", "board ms", "board time for which the busy signal was observed"),
+        _real("busy_ms", "board ms", "time with at least one kernel running"),
+        _real("sm_observed_ms", "board ms", "board time for which the SM signal was observed"),
+        _real("sm_active_ms", "board ms", "time weighted by the share of SMs active"),
+        _real("tensor_active_ms", "board ms", "time weighted by the share of tensor pipes active"),
+    ),
+)
+
+PROGRESS = FrameSpec(
+    "progress",
+    "How far a job came in a window: steps, epochs, tokens; by the names given in the settings.",
+    (
+        _CLUSTER,
+        _text("pod_uid", "uid of the pod"),
+        _START,
+        _END,
+        _text("name", "name of the progress metric in the settings"),
+        _real("amount", "its own", "how much it rose"),
+    ),
+)
+
+# What attribution makes of the frames above, and what the ledger stores: the natural key is everything up to
+# and including rate_id.
+USAGE_LINES = FrameSpec(
+    "usage_lines",
+    "Window x node x unit kind x holder x rate -> integer board time and money. held + unallocated + "
+    "unavailable + unknown = capacity, to the millisecond and the nano-unit; overcommitted stands beside it.",
+    (
+        _int("window_start_ms", "ms", "start of the window"),
+        _int("window_end_ms", "ms", "end of the window, exclusive"),
+        _CLUSTER,
+        _NODE,
+        _text("resource", "resource name; __remainder__ for the part of the boards no resource advertises"),
+        _text("model", "canonical GPU model"),
+        _text("profile", "MIG profile, empty for whole boards"),
+        _int("share_num", "", "numerator of the share of a board that one unit stands for"),
+        _int("share_den", "", "denominator of that share"),
+        _text("basis", "basis of the share: compute or memory"),
+        _text("instance_type", "as in nodes"),
+        _text("capacity_type", "as in nodes"),
+        _text("region", "as in nodes"),
+        _text("zone", "as in nodes"),
+        _text("pool", "as in nodes"),
+        _text("bucket", "held, unallocated, unavailable, unknown or overcommitted (domain.holders.Bucket)"),
+        *HOLDER_COLUMNS,
+        _text("team", "team by the team rules; __unallocated__ and so on for the holders that are nobody"),
+        _text("rate_id", "price-book row that applied; empty when there is no price"),
+        _int("board_ms", "board ms", "board time"),
+        _int("nano", "nano-units", "cost; null when there is no price, never 0 instead"),
+        _int("first_ms", "ms", "first instant the holder held units in this window"),
+        _int("last_ms", "ms", "instant after the last one"),
+        _int("observed_ms", "board ms", "as in signals, rounded; null where not observed"),
+        _int("busy_ms", "board ms", "as in signals, rounded"),
+        _int("sm_observed_ms", "board ms", "as in signals, rounded"),
+        _int("sm_active_ms", "board ms", "as in signals, rounded"),
+        _int("tensor_active_ms", "board ms", "as in signals, rounded"),
+    ),
+)
+LINE_MEASURES = (
+    "board_ms",
+    "nano",
+    "first_ms",
+    "last_ms",
+    "observed_ms",
+    "busy_ms",
+    "sm_observed_ms",
+    "sm_active_ms",
+    "tensor_active_ms",
+)
+
+FRAMES: tuple[FrameSpec, ...] = (ALLOCATIONS, NODES, CAPACITY, OBSERVED, SIGNALS, PROGRESS)

@@ -1,0 +1,223 @@
+"""Configuration files: YAML text -> a checked model, or one ConfigError that says what to change.
+
+The reader is stricter than YAML: one document, plain mappings, lists and scalars; no duplicate keys,
+aliases, merge keys or tags. Numbers keep what was written: ``6.88`` arrives as Decimal, never as float,
+and whatever is not plain decimal notation (``.inf``, ``1e3``, ``1:30``, ``0x10``) arrives as text, for the
+model to refuse. Days and instants stay text as well. Only ``true`` and ``false`` are booleans.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Annotated, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from gpucost.domain.errors import ConfigError, InputError
+from gpucost.domain.money import parse_nano
+from gpucost.domain.time import parse_day_or_instant
+
+MAX_CHARS = 512 * 1024
+
+Path = tuple[str | int, ...]
+M = TypeVar("M", bound=BaseModel)
+
+_TAG = "tag:yaml.org,2002:"
+_SCALARS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "timestamp")}
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
+_DECIMAL = re.compile(r"[-+]?[0-9]{1,30}\.[0-9]{1,30}\Z")
+_TEXT = re.compile(r"[^\x00-\x1f\x7f]{1,253}\Z")
+_OURS = "gpucost"
+
+
+class ConfigModel(BaseModel):
+    """Base of every model of a configuration file. Each field's description says what is allowed there."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def wrong(value: object, allowed: str, *key: str | int) -> PydanticCustomError:
+    """What a validator of a ConfigModel raises; ``key`` leads from the validated place to the wrong one."""
+    return PydanticCustomError(_OURS, "wrong", {"value": value, "allowed": allowed, "key": key})
+
+
+def checked(parse: Callable[[str], object]) -> BeforeValidator:
+    """A parser of text that raises InputError, as a pydantic validator."""
+
+    def validate(value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse(value)
+        except InputError as error:
+            raise wrong(value, error.allowed) from None
+
+    return BeforeValidator(validate)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise wrong(value, "text; put quotes around it")
+    if not _TEXT.match(value) or value != value.strip():
+        raise wrong(value, "1 to 253 characters, no control characters, no blanks at the ends")
+    return value
+
+
+def _amount(value: object) -> int:
+    try:
+        nano = parse_nano(value)
+    except InputError:
+        nano = -1
+    if nano < 0:
+        raise wrong(value, "a plain decimal number of at least 0 with at most 9 decimals, such as 6.88")
+    return nano
+
+
+Text = Annotated[str, BeforeValidator(_text)]
+Instant = Annotated[int, checked(parse_day_or_instant)]
+"""A day or an RFC 3339 instant, as milliseconds."""
+Amount = Annotated[int, BeforeValidator(_amount)]
+"""A decimal number of at least 0, as an integer count of 1e-9."""
+
+
+def load_yaml(text: str, file: str, model: type[M]) -> M:
+    """YAML ``text`` as a validated ``model``; ``file`` is only named in errors.
+
+    Raises ConfigError for the first wrong thing in the order of the file, with its line.
+    """
+    document = _Document(file)
+    values = document.read(text)
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise config_error(error, file, model, document.lines) from None
+
+
+def config_error(
+    error: ValidationError, file: str, model: type[BaseModel], lines: Mapping[Path, int] | None = None
+) -> ConfigError:
+    """The first of pydantic's complaints in plain words: key path, value, what is allowed."""
+    found = [_explain(details, model) for details in error.errors(include_url=False)]
+    placed = [(_line(path, lines or {}), path, value, allowed) for path, value, allowed in found]
+    line, path, value, allowed = min(placed, key=lambda item: item[0] or 0)
+    return ConfigError(file, dotted(path), value, allowed, line)
+
+
+def dotted(path: Path) -> str:
+    """``("prices", 3, "per_hour")`` -> ``prices[3].per_hour``."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return text.removeprefix(".") or "(top level)"
+
+
+def _line(path: Path, lines: Mapping[Path, int]) -> int | None:
+    return next((lines[path[:n]] for n in range(len(path), -1, -1) if path[:n] in lines), None)
+
+
+def _explain(details: ErrorDetails, model: type[BaseModel]) -> tuple[Path, object, str]:
+    path, kind, context = details["loc"], details["type"], details.get("ctx", {})
+    if kind == _OURS:
+        return (*path, *context["key"]), context["value"], context["allowed"]
+    if kind == "extra_forbidden":
+        return path, "unknown key", _keys(_descend(model, path[:-1])[0], str(path[-1]))
+    owner, description = _descend(model, path)
+    if kind == "missing":
+        return path, "missing", description
+    if kind in ("model_type", "model_attributes_type"):
+        return path, details["input"], f"a mapping of {_keys(owner, '')}"
+    return path, details["input"], description or details["msg"]
+
+
+def _keys(model: type[BaseModel], found: str) -> str:
+    names = list(model.model_fields)
+    close = difflib.get_close_matches(found, names, 1)
+    return (f"{close[0]} (did you mean this?), or another of: " if close else "") + ", ".join(names)
+
+
+def _descend(model: type[BaseModel], path: Path) -> tuple[type[BaseModel], str]:
+    """The model that owns the end of ``path``, and the description of the last field on the way."""
+    description = ""
+    for part in path:
+        field = model.model_fields.get(part) if isinstance(part, str) else None
+        if field is not None:
+            description = field.description or ""
+            model = _model_in(field.annotation) or model
+    return model, description
+
+
+def _model_in(annotation: object) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
+
+
+class _Document:
+    """One YAML document on its way to plain values; ``lines`` is where each key path stands."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.lines: dict[Path, int] = {}
+        self._seen: set[int] = set()
+
+    def read(self, text: str) -> object:
+        if len(text) > MAX_CHARS:
+            raise ConfigError(self.file, "size", len(text), f"at most {MAX_CHARS:,} characters")
+        # The pure-Python loader: the C one overruns its stack on deep nesting and takes the process with it.
+        try:
+            node = yaml.SafeLoader(text).get_single_node()
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            problem = getattr(error, "problem", None) or "a character that text cannot hold"
+            line = mark.line + 1 if mark else None
+            raise ConfigError(self.file, "syntax", problem, "one YAML document", line) from None
+        except RecursionError:
+            raise ConfigError(self.file, "syntax", "too deep", "a few levels of lists and mappings") from None
+        return {} if node is None else self._value(node, ())
+
+    def _value(self, node: Node, path: Path) -> object:
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        if id(node) in self._seen:
+            raise self._error(node, path, "an alias", "the value itself, written out again")
+        self._seen.add(id(node))
+        if isinstance(node, MappingNode) and node.tag == f"{_TAG}map":
+            return self._mapping(node, path)
+        if isinstance(node, SequenceNode) and node.tag == f"{_TAG}seq":
+            return tuple(self._value(item, (*path, n)) for n, item in enumerate(node.value))
+        if isinstance(node, ScalarNode) and node.tag in _SCALARS:
+            return _scalar(node)
+        raise self._error(node, path, node.tag, "plain YAML without tags")
+
+    def _mapping(self, node: MappingNode, path: Path) -> dict[str, object]:
+        values: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            if not isinstance(key_node, ScalarNode) or key_node.tag == f"{_TAG}merge":
+                raise self._error(
+                    key_node, path, "a key that is no text", "keys of plain text, no merge (<<)"
+                )
+            key = key_node.value
+            if key in values:
+                raise self._error(key_node, (*path, key), "duplicate key", "every key once")
+            self.lines[(*path, key)] = key_node.start_mark.line + 1
+            values[key] = self._value(value_node, (*path, key))
+        return values
+
+    def _error(self, node: Node, path: Path, value: object, allowed: str) -> ConfigError:
+        return ConfigError(self.file, dotted(path), value, allowed, node.start_mark.line + 1)
+
+
+def _scalar(node: ScalarNode) -> object:
+    kind, text = node.tag.removeprefix(_TAG), str(node.value)
+    if kind == "null":
+        return None
+    if kind == "bool" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if kind == "int" and _INTEGER.match(text):
+        return int(text)
+    if kind == "float" and _DECIMAL.match(text):
+        return Decimal(text)
+    return text

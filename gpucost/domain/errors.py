@@ -1,0 +1,105 @@
+"""One tree of errors; third-party errors are wrapped at the edge that meets them, and chained.
+
+GpuCostError
+├── InputError            a value from outside is wrong: names the field, the value, what is allowed
+│   └── ConfigError       … and the file it stands in
+├── SourceError           telemetry could not be read; the window stays open
+│   ├── SourceUnreachable   connection refused, DNS, 502, 503, 504, HTML from a proxy (retried)
+│   ├── SourceTimeout       no answer in time (retried)
+│   ├── QueryRejected       400 or 422: the query is wrong or too large (never retried)
+│   ├── PartialResponse     an answer with warnings: true but not the whole truth
+│   └── NotCovered          the source no longer, or does not yet, hold the asked time
+└── LedgerError           the ledger refused
+    ├── LedgerConflict      the same line or window with another value
+    ├── MonthClosed         a closed month does not change; file an adjustment
+    └── LedgerUnavailable   disk full, locked, connection lost (retry is safe)
+"""
+
+from __future__ import annotations
+
+
+class GpuCostError(Exception):
+    """Base of every error that gpucost raises on purpose. Pickles whole, so a worker process can raise it."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+class InputError(GpuCostError):
+    """A value that came from outside is wrong.
+
+    ``field`` names it as the user wrote it, ``value`` is what was found, ``allowed`` says what would do.
+    """
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+        super().__init__(f"{field}: {shorten(value)} is not allowed; allowed: {allowed}")
+
+
+class ConfigError(InputError):
+    """A configuration file is wrong; the process that reads it must not start. ``line`` counts from 1."""
+
+    def __init__(self, file: str, field: str, value: object, allowed: str, line: int | None = None) -> None:
+        super().__init__(field, value, allowed)
+        self.file = file
+        self.line = line
+        where = f"{file}:{line}" if line else file
+        self.args = (f"{where}: {self.args[0]}",)
+
+
+class SourceError(GpuCostError):
+    """Telemetry could not be read. Nothing was lost: the window stays open and is read again."""
+
+
+class SourceUnreachable(SourceError):
+    """The source did not answer, or something in front of it answered in its place."""
+
+
+class SourceTimeout(SourceError):
+    """The source did not answer in time."""
+
+
+class QueryRejected(SourceError):
+    """The source understood the request and refused it; asking again would not help."""
+
+
+class PartialResponse(SourceError):
+    """The source answered with warnings; ``warnings`` holds them. The window must not be settled."""
+
+    def __init__(self, message: str, warnings: tuple[str, ...]) -> None:
+        self.warnings = warnings
+        super().__init__(message)
+
+
+class NotCovered(SourceError):
+    """The asked time is older than the source's retention, or has not been recorded yet."""
+
+
+class LedgerError(GpuCostError):
+    """The ledger refused; nothing was half-written."""
+
+
+class LedgerConflict(LedgerError):
+    """The same natural key with a different value."""
+
+
+class MonthClosed(LedgerError):
+    """The month is closed; corrections are adjustments."""
+
+
+class LedgerUnavailable(LedgerError):
+    """The database cannot be used now (disk full, locked, connection lost). Trying again is safe."""
+
+
+def _rebuild(cls: type[GpuCostError], args: tuple[object, ...], state: dict[str, object]) -> GpuCostError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
+
+
+def shorten(value: object, limit: int = 120) -> str:
+    """``repr`` of a value for a message: control characters escaped, cut to ``limit`` characters."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,203 @@
+"""Boards, the units Kubernetes hands out of them, and the exact share of a board each unit stands for.
+
+Facts: GPU Feature Discovery's product label (NVIDIA/k8s-device-plugin, internal/lm/resource.go) and
+NVIDIA's MIG user guide (supported profiles). A profile name alone says nothing about its board
+(``1g.10gb`` exists on three), so every look-up is by (model, profile).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+
+from gpucost.domain.errors import InputError
+
+WHOLE = Fraction(1)
+_ALLOWED_PROFILE = "a profile of that board in NVIDIA's MIG user guide, such as 1g.10gb"
+
+
+class ShareBasis(StrEnum):
+    """What a MIG slice is measured by. Reports name it: 3g.40gb is 3/7 of the compute, 4/8 of the memory."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class MigTable:
+    """How a board model divides: its slices of compute, and the memory slices of each profile."""
+
+    compute_slices: int
+    memory_slices: int
+    memory_by_profile: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitKind:
+    """What one unit of a resource is on one node: of which board model, and how much of a board."""
+
+    resource: str
+    model: str
+    share: Fraction
+    profile: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A product label taken apart. ``model`` is canonical where known, else the cleaned label."""
+
+    model: str
+    profile: str
+    shared: bool
+
+
+def _hopper(one: str, double: str, two: str, three: str, four: str, seven: str) -> MigTable:
+    return MigTable(7, 8, {one: 1, double: 2, two: 2, three: 4, four: 4, seven: 8})
+
+
+_A100_80 = _hopper("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
+
+MIG_TABLES: Mapping[str, MigTable] = {
+    "A30": MigTable(4, 4, {"1g.6gb": 1, "2g.12gb": 2, "4g.24gb": 4}),
+    "A100-40GB": _hopper("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"),
+    "A100-80GB": _A100_80,
+    "A800-80GB": _A100_80,
+    "H100": _A100_80,
+    "H100-PCIe": _A100_80,
+    "H100-NVL": _hopper("1g.12gb", "1g.24gb", "2g.24gb", "3g.47gb", "4g.47gb", "7g.94gb"),
+    "H200": _hopper("1g.18gb", "1g.35gb", "2g.35gb", "3g.71gb", "4g.71gb", "7g.141gb"),
+    "B200": _hopper("1g.23gb", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb"),
+}
+
+# Patterns over the label in capitals, NVIDIA- and TESLA- taken off. Order matters: the first match wins.
+_MODEL_PATTERNS: tuple[tuple[str, str], ...] = (
+    (r"V100-(SXM\d|PCIE|DGXS)-16GB", "V100-16GB"),
+    (r"V100-(SXM\d|PCIE|DGXS)-32GB", "V100-32GB"),
+    (r"T4", "T4"),
+    (r"A10G", "A10G"),
+    (r"A10", "A10"),
+    (r"L4", "L4"),
+    (r"L40S", "L40S"),
+    (r"A30", "A30"),
+    (r"A100-(SXM4-40GB|PCIE-40GB|40GB.*)", "A100-40GB"),
+    (r"A100-(SXM4-80GB|PCIE-80GB|80GB.*)", "A100-80GB"),
+    (r"A800-.*80GB.*", "A800-80GB"),
+    (r"H100-(80GB-HBM3.*|SXM5.*)", "H100"),
+    (r"H100-NVL", "H100-NVL"),
+    (r"H100-PCIE", "H100-PCIe"),
+    (r"H200(-141GB.*|-SXM.*)?", "H200"),
+    (r"GH200-.*", "GH200"),
+    (r"B200(-SXM.*)?", "B200"),
+    (r"B300(-SXM.*)?", "B300"),
+    (r"GB200(-.*)?", "GB200"),
+    (r"GB300(-.*)?", "GB300"),
+    (r"(AMD-)?(INSTINCT-)?MI300X(-.*)?", "MI300X"),
+    (r"(AMD-)?(INSTINCT-)?MI355X(-.*)?", "MI355X"),
+)
+_MODELS = tuple((re.compile(pattern + r"\Z"), model) for pattern, model in _MODEL_PATTERNS)
+KNOWN_MODELS = frozenset(model for _, model in _MODEL_PATTERNS)
+
+_PROFILE = re.compile(r"(?:(?P<c>\d)c\.)?(?P<g>\d)g\.(?P<gb>\d+)gb(?P<media>[+.]me)?\Z")
+_MIG_RESOURCE = re.compile(r"nvidia\.com/mig-(?P<profile>[0-9a-z.+]+?)(?P<shared>\.shared)?\Z")
+
+
+def parse_product(label: str) -> Product:
+    """``NVIDIA-H100-80GB-HBM3-MIG-1g.10gb-SHARED`` -> (H100, 1g.10gb, shared).
+
+    Matches without regard to case, to blanks or dashes, or to the ``NVIDIA`` prefix old drivers lack.
+    An unknown model keeps its label, so that a price can be set for it and an error can name it.
+    """
+    cleaned = re.sub(r"[\s_-]+", "-", label.strip()).strip("-")
+    shared = cleaned.upper().endswith("-SHARED")
+    if shared:
+        cleaned = cleaned[: -len("-SHARED")]
+    base, *after = re.split("-MIG-", cleaned, maxsplit=1, flags=re.IGNORECASE)
+    profile = "".join(after).lower()
+    bare = re.sub(r"^(NVIDIA-)?(TESLA-)?", "", base.upper())
+    for pattern, model in _MODELS:
+        if pattern.match(bare):
+            return Product(model, profile, shared)
+    by_name = {model.upper(): model for model in KNOWN_MODELS}
+    return Product(by_name.get(bare, base), profile, shared)
+
+
+def mig_share(model: str, profile: str, basis: ShareBasis = ShareBasis.COMPUTE) -> Fraction:
+    """The share of a board that one MIG slice stands for.
+
+    Media profiles (``+me``, ``.me``) count like the plain one; a compute-instance slice (``1c.3g.71gb``)
+    counts its own part of the GPU instance it lives in. Raises InputError for an unknown pair.
+    """
+    table, match = MIG_TABLES.get(model), _PROFILE.match(profile)
+    if table is None or match is None:
+        raise InputError("MIG profile", f"{profile} on {model}", _ALLOWED_PROFILE)
+    memory = table.memory_by_profile.get(f"{match['g']}g.{match['gb']}gb")
+    if memory is None:
+        raise InputError("MIG profile", f"{profile} on {model}", _ALLOWED_PROFILE)
+    slices = int(match["g"])
+    part = Fraction(int(match["c"] or slices), slices)
+    if part > 1:
+        raise InputError(
+            "MIG profile", f"{profile} on {model}", "a compute instance no larger than its GPU instance"
+        )
+    if basis is ShareBasis.MEMORY:
+        return part * Fraction(memory, table.memory_slices)
+    return part * Fraction(slices, table.compute_slices)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceCatalog:
+    """Which resource names are GPUs, and how much of a board one unit of the plain ones stands for.
+
+    ``shares`` maps a resource name to the share of one unit before any product label or replica count is
+    looked at: 1 for ``nvidia.com/gpu`` or ``amd.com/gpu``, 1/100 for HAMi's ``nvidia.com/gpucores``.
+    """
+
+    shares: Mapping[str, Fraction] = field(default_factory=lambda: dict(DEFAULT_RESOURCES))
+
+    def is_gpu(self, resource: str) -> bool:
+        return resource in self.shares or _MIG_RESOURCE.match(resource) is not None
+
+    def unit(
+        self,
+        resource: str,
+        product: str,
+        replicas: int = 1,
+        basis: ShareBasis = ShareBasis.COMPUTE,
+    ) -> UnitKind:
+        """What one unit of ``resource`` is on a node with this product label and replica count.
+
+        ``replicas`` is the number of time-slicing or MPS replicas per board or slice (1 when not shared).
+        Raises InputError for a resource that is not a GPU, an unknown MIG profile, a replica count below
+        1, and a label that says SHARED while the count says 1: billing each replica as a board would
+        charge the same hardware several times.
+        """
+        label = parse_product(product)
+        mig = _MIG_RESOURCE.match(resource)
+        if mig is None and resource not in self.shares:
+            raise InputError(
+                "resource", resource, f"a GPU resource: {', '.join(sorted(self.shares))}, nvidia.com/mig-*"
+            )
+        if replicas < 1:
+            raise InputError("replicas", replicas, "a whole number of at least 1")
+        is_shared = label.shared or resource.endswith(".shared")
+        if is_shared and replicas == 1:
+            raise InputError(
+                "replicas", replicas, f"the replica count of {resource} on {product}, which is shared"
+            )
+        profile = (mig["profile"] if mig else label.profile).replace("+me", ".me")
+        share = mig_share(label.model, profile, basis) if profile else self.shares[resource]
+        return UnitKind(resource, label.model, share / replicas, profile)
+
+
+DEFAULT_RESOURCES: Mapping[str, Fraction] = {
+    "nvidia.com/gpu": WHOLE,
+    "nvidia.com/gpu.shared": WHOLE,
+    "nvidia.com/gpucores": Fraction(1, 100),
+    "amd.com/gpu": WHOLE,
+    "gpu.intel.com/i915": WHOLE,
+    "gpu.intel.com/xe": WHOLE,
+    "habana.ai/gaudi": WHOLE,
+}

@@ -1,0 +1,143 @@
+"""Kinds of work that hold GPUs, and how a chain of Kubernetes owners names one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class JobKind(StrEnum):
+    """The kind of the outermost owner that a person would call "the job"."""
+
+    JOB = "Job"
+    CRON_JOB = "CronJob"
+    JOB_SET = "JobSet"
+    TRAIN_JOB = "TrainJob"
+    PYTORCH_JOB = "PyTorchJob"
+    TF_JOB = "TFJob"
+    XGBOOST_JOB = "XGBoostJob"
+    PADDLE_JOB = "PaddleJob"
+    JAX_JOB = "JAXJob"
+    MPI_JOB = "MPIJob"
+    RAY_JOB = "RayJob"
+    RAY_CLUSTER = "RayCluster"
+    RAY_SERVICE = "RayService"
+    VOLCANO_JOB = "VolcanoJob"
+    LEADER_WORKER_SET = "LeaderWorkerSet"
+    DEPLOYMENT = "Deployment"
+    STATEFUL_SET = "StatefulSet"
+    REPLICA_SET = "ReplicaSet"
+    DAEMON_SET = "DaemonSet"
+    NOTEBOOK = "Notebook"
+    POD = "Pod"
+    OTHER = "Other"
+
+
+class WorkloadClass(StrEnum):
+    """What idleness means: a notebook waits for a person, a server for requests, a batch job for nothing."""
+
+    BATCH = "batch"
+    SERVING = "serving"
+    INTERACTIVE = "interactive"
+    UNKNOWN = "unknown"
+
+
+_KUBEFLOW = {
+    "PyTorchJob": JobKind.PYTORCH_JOB,
+    "TFJob": JobKind.TF_JOB,
+    "XGBoostJob": JobKind.XGBOOST_JOB,
+    "PaddleJob": JobKind.PADDLE_JOB,
+    "JAXJob": JobKind.JAX_JOB,
+    "MPIJob": JobKind.MPI_JOB,
+    "Notebook": JobKind.NOTEBOOK,
+}
+
+# (API group, kind) -> JobKind. The group decides: batch/Job and batch.volcano.sh/Job are two things.
+_BY_GROUP_KIND: dict[tuple[str, str], JobKind] = {
+    ("batch", "Job"): JobKind.JOB,
+    ("batch", "CronJob"): JobKind.CRON_JOB,
+    ("jobset.x-k8s.io", "JobSet"): JobKind.JOB_SET,
+    ("trainer.kubeflow.org", "TrainJob"): JobKind.TRAIN_JOB,
+    ("ray.io", "RayJob"): JobKind.RAY_JOB,
+    ("ray.io", "RayCluster"): JobKind.RAY_CLUSTER,
+    ("ray.io", "RayService"): JobKind.RAY_SERVICE,
+    ("batch.volcano.sh", "Job"): JobKind.VOLCANO_JOB,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): JobKind.LEADER_WORKER_SET,
+    ("apps", "Deployment"): JobKind.DEPLOYMENT,
+    ("apps", "StatefulSet"): JobKind.STATEFUL_SET,
+    ("apps", "ReplicaSet"): JobKind.REPLICA_SET,
+    ("apps", "DaemonSet"): JobKind.DAEMON_SET,
+    ("", "Pod"): JobKind.POD,
+    **{("kubeflow.org", kind): job_kind for kind, job_kind in _KUBEFLOW.items()},
+}
+
+_CLASS_BY_KIND = {
+    JobKind.DEPLOYMENT: WorkloadClass.SERVING,
+    JobKind.STATEFUL_SET: WorkloadClass.SERVING,
+    JobKind.REPLICA_SET: WorkloadClass.SERVING,
+    JobKind.DAEMON_SET: WorkloadClass.SERVING,
+    JobKind.RAY_SERVICE: WorkloadClass.SERVING,
+    JobKind.LEADER_WORKER_SET: WorkloadClass.SERVING,
+    JobKind.NOTEBOOK: WorkloadClass.INTERACTIVE,
+    JobKind.RAY_CLUSTER: WorkloadClass.INTERACTIVE,
+    JobKind.POD: WorkloadClass.UNKNOWN,
+    JobKind.OTHER: WorkloadClass.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One link of an owner chain; ``api_version`` as in Kubernetes (``batch/v1``, ``v1``)."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def group(self) -> str:
+        group, slash, _ = self.api_version.partition("/")
+        return group if slash else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The job a pod belongs to. ``uid`` is what reports group by: names are reused, uids are not."""
+
+    kind: JobKind
+    name: str
+    uid: str
+
+
+def job_kind(api_version: str, kind: str) -> JobKind:
+    """The kind of one owner; ``JobKind.OTHER`` for kinds gpucost does not know."""
+    return _BY_GROUP_KIND.get((Owner(api_version, kind, "", "").group, kind), JobKind.OTHER)
+
+
+def resolve_job(owners: Sequence[Owner]) -> Job:
+    """The job that a chain of owners stands for.
+
+    ``owners`` runs from the pod itself outwards (pod, ReplicaSet, Deployment). The outermost owner of a
+    known kind is the job, so a pod of a Job of a JobSet belongs to the JobSet, and one made by hand is
+    its own job. A CronJob is the exception: each Job it starts is a job of its own, because a report
+    that shows one row for a year of nightly runs answers no question; its kind says CronJob.
+    """
+    if not owners:
+        raise ValueError("an owner chain starts with the pod itself")
+    kinds = [job_kind(owner.api_version, owner.kind) for owner in owners]
+    known = [i for i, kind in enumerate(kinds) if kind is not JobKind.OTHER]
+    if not known:
+        return Job(JobKind.OTHER, owners[-1].name, owners[-1].uid)
+    outermost = known[-1]
+    if kinds[outermost] is JobKind.CRON_JOB and outermost > 0:
+        run = owners[outermost - 1]
+        return Job(JobKind.CRON_JOB, run.name, run.uid)
+    if kinds[outermost] is JobKind.POD and len(owners) > outermost + 1:
+        return Job(JobKind.OTHER, owners[-1].name, owners[-1].uid)
+    return Job(kinds[outermost], owners[outermost].name, owners[outermost].uid)
+
+
+def workload_class(kind: JobKind) -> WorkloadClass:
+    """What a kind is for, unless a label says otherwise: everything not listed runs to completion."""
+    return _CLASS_BY_KIND.get(kind, WorkloadClass.BATCH)

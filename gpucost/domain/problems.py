@@ -1,0 +1,34 @@
+"""Facts that a number could not be computed from: printed beside it, never replaced by 0 or a default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ProblemCode(StrEnum):
+    PRICE_MISSING = "price_missing"
+    COUNT_UNKNOWN = "count_unknown"
+    UNIT_UNKNOWN = "unit_unknown"
+    NODE_UNKNOWN = "node_unknown"
+    OVERCOMMITTED = "overcommitted"
+    CAPACITY_EXCEEDS_BOARDS = "capacity_exceeds_boards"
+    INTERVAL_REFUSED = "interval_refused"
+    END_UNKNOWN = "end_unknown"
+    TEAM_UNKNOWN = "team_unknown"
+    NOT_OBSERVED = "not_observed"
+    DUPLICATE_SOURCE = "duplicate_source"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """One problem: ``subject`` is what it is about (a node, a pod uid, a model), ``detail`` a sentence.
+
+    ``board_ms`` is the board time touched, or None where it cannot be said.
+    """
+
+    code: ProblemCode
+    cluster: str
+    subject: str
+    detail: str
+    board_ms: int | None = None

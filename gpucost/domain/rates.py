@@ -1,0 +1,70 @@
+"""Prices as attribution sees them: integer nano-units per board-hour, with validity and provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.money import NANO, check_currency
+
+# Keeps every product of attribution inside 64 bits, with room to spare: see attribution/deal.py.
+MAX_NANO_PER_BOARD_HOUR = 1_000_000 * NANO
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a price can depend on. Empty text means "nothing says"; ``boards`` is None when unknown."""
+
+    cluster: str
+    node: str
+    model: str
+    boards: int | None
+    instance_type: str = ""
+    capacity_type: str = ""
+    region: str = ""
+    zone: str = ""
+    pool: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What one board costs per hour, and where that number comes from.
+
+    ``rate_id`` names the price-book row and its version and is unique per value; ``nano_per_board_hour``
+    is after discounts and ``list_nano_per_board_hour`` before; ``matched_by`` says which key of the node
+    found it (``instance_type``, ``model``); ``pricing_category`` is FOCUS's (Standard, Dynamic, Committed,
+    Other). Raises InputError when the price is negative or above 1,000,000 per board-hour.
+    """
+
+    rate_id: str
+    nano_per_board_hour: int
+    currency: str
+    list_nano_per_board_hour: int
+    matched_by: str
+    source: str
+    retrieved: str
+    pricing_category: str = "Standard"
+    discount: str = ""
+
+    def __post_init__(self) -> None:
+        check_currency(self.currency)
+        for name in ("nano_per_board_hour", "list_nano_per_board_hour"):
+            if not 0 <= getattr(self, name) <= MAX_NANO_PER_BOARD_HOUR:
+                raise InputError(
+                    f"{self.rate_id}.{name}", getattr(self, name), "0 to 1,000,000 per board-hour"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class RateSpan:
+    """The rate in force during ``[start_ms, end_ms)``; ``rate`` is None when the book has no price.
+
+    ``reason`` then says what was looked for, in words that name the model and instance type.
+    """
+
+    start_ms: int
+    end_ms: int
+    rate: Rate | None
+    reason: str = ""
