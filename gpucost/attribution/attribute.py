@@ -30,6 +30,8 @@ from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import EARLIEST_MS, LATEST_MS, Window
 
+# Who came first is decided by uid, never by name: renaming a pod must not move a millisecond.
+_ARRIVAL = ["pod_uid", "resource", "count", "end_ms", *(name for name in HOLDER_NAMES if name != "pod_uid")]
 _LINE_KEY = ["window", "unit", "holder", "rate", "bucket"]
 
 
@@ -67,9 +69,7 @@ def attribute(
     kinds = kind_pieces(pieces, scope.start_ms)
     intervals = _intervals(allocations, pieces, kinds, scope)
     stretches = sweep(kinds, intervals.line, intervals.start, intervals.end, intervals.count)
-    held = held_slots(
-        intervals, kinds, stretches, allocations[[*HOLDER_NAMES, "resource", "count", "end_ms"]]
-    )
+    held = held_slots(intervals, kinds, stretches, allocations[_ARRIVAL])
     remainder = np.array(
         [CODE_OF_BUCKET[layout.remainder_bucket] for layout in pieces.layouts], dtype=np.int64
     )

@@ -14,7 +14,7 @@ Three properties follow, and everything else rests on them:
 
 The largest-remainder method gives the first property only; see docs/decisions/0001-dealing.md.
 All functions take and return int64 arrays (or integers) and never overflow for prices up to 1,000,000 per
-board-hour, stretches up to 31 days and 4,096 boards per node.
+board-hour, and nodes that earn below 4e18 nano-units in a stretch (4 billion dollars).
 """
 
 from __future__ import annotations
@@ -38,12 +38,18 @@ def deal_ms(start: Ints, end: Ints, slot_from: Ints, slot_to: Ints, den: Ints) -
 
 def deal_nano(start: Ints, end: Ints, slot_from: Ints, slot_to: Ints, den: Ints, nano_per_hour: Ints) -> Ints:
     """Nano-units that boards at ``nano_per_hour`` earn in ``[start, end)`` and that fall to those slots."""
-    whole, rest = nano_per_hour // HOUR_MS, nano_per_hour % HOUR_MS
-    # rest < 3.6e6 and t < 4.2e12 (the year 2100), so the product stays inside 64 bits.
-    tail_start, tail_end = rest * start // HOUR_MS, rest * end // HOUR_MS
-    phase = ((whole % den) * (start % den) + tail_start % den) % den
-    earned = whole * (end - start) + (tail_end - tail_start)
+    hourly_start, partial_start = _earned(start, nano_per_hour)
+    hourly_end, partial_end = _earned(end, nano_per_hour)
+    phase = ((nano_per_hour % den) * (hourly_start % den) + partial_start % den) % den
+    earned = nano_per_hour * (hourly_end - hourly_start) + (partial_end - partial_start)
     return _dealt(phase, phase + earned, slot_from, slot_to, den)
+
+
+def _earned(instant: Ints, nano_per_hour: Ints) -> tuple[Ints, Ints]:
+    """``floor(price x t / 3,600,000)`` in two parts that fit 64 bits: whole hours, nano-units since then."""
+    whole, rest = nano_per_hour // HOUR_MS, nano_per_hour % HOUR_MS
+    minutes = instant % HOUR_MS
+    return instant // HOUR_MS, whole * minutes + rest * minutes // HOUR_MS
 
 
 def _dealt(first: Ints, last: Ints, slot_from: Ints, slot_to: Ints, den: Ints) -> Ints:
