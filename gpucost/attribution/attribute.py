@@ -4,43 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution.deal import Ints, deal_ms, deal_nano
+from gpucost.attribution.deal import Ints
 from gpucost.attribution.frames import Frames
-from gpucost.attribution.held import HeldSlots, Intervals, held_slots
+from gpucost.attribution.held import Intervals, held_slots
+from gpucost.attribution.holders import HOLDER_NAMES, Holders, Teams
+from gpucost.attribution.lines import Cells, free_parts, held_parts, sum_parts
 from gpucost.attribution.pieces import NodeKey, PieceBuilder, Pieces, RateLookup
-from gpucost.attribution.result import HOLDER_NAMES, UNIT_NAMES, Attribution
+from gpucost.attribution.result import UNIT_NAMES, Attribution
 from gpucost.attribution.signals import MEASURES, join_signals
-from gpucost.attribution.sweep import (
-    BUCKETS,
-    CODE_OF_BUCKET,
-    KindPieces,
-    Leftovers,
-    kind_pieces,
-    leftovers,
-    sweep,
-)
+from gpucost.attribution.sweep import CODE_OF_BUCKET, KindPieces, kind_pieces, leftovers, sweep
 from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
-from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
+from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import EARLIEST_MS, LATEST_MS, Window
 
 # Who came first is decided by uid, never by name: renaming a pod must not move a millisecond.
 _ARRIVAL = ["pod_uid", "resource", "count", "end_ms", *(name for name in HOLDER_NAMES if name != "pod_uid")]
-_LINE_KEY = ["window", "unit", "holder", "rate", "bucket"]
-
-
-class Teams(Protocol):
-    """What attribution needs of team rules (attribution/teams.py)."""
-
-    def assign(self, holders: pd.DataFrame, at_ms: int) -> pd.Series[str]: ...
-
-    def changes(self, window: Window) -> tuple[int, ...]: ...
 
 
 def attribute(
@@ -64,25 +48,22 @@ def attribute(
     scope = Window(windows[0].start_ms, windows[-1].end_ms)
     changes = teams.changes(scope)
     allocations, problems = _inside(frames.allocations, scope)
+    holders = Holders(allocations, teams, (scope.start_ms, *changes))
     builder = PieceBuilder(windows, rates, catalog or ResourceCatalog(), basis, changes)
     pieces = builder.build(frames, _held_resources(allocations))
     kinds = kind_pieces(pieces, scope.start_ms)
+    units, unit_of = _units(pieces, kinds, basis)
+    cells = Cells(pieces, kinds, unit_of)
     intervals = _intervals(allocations, pieces, kinds, scope)
     stretches = sweep(kinds, intervals.line, intervals.start, intervals.end, intervals.count)
     held = held_slots(intervals, kinds, stretches, allocations[_ARRIVAL])
-    remainder = np.array(
-        [CODE_OF_BUCKET[layout.remainder_bucket] for layout in pieces.layouts], dtype=np.int64
-    )
-    free = leftovers(pieces, kinds, stretches, remainder)
-    units, unit_of = _units(pieces, kinds, basis)
-    epochs = np.array(changes, dtype=np.int64)
-    holders, holder_of = _holders(allocations, teams, [scope.start_ms, *changes])
-    held_parts = _held_lines(held, pieces, kinds, unit_of, holder_of, epochs)
-    free_parts = _free_lines(free, pieces, kinds, unit_of, len(holders) - len(HOLDER_OF_BUCKET))
-    lines = _sum_lines(pd.concat([held_parts, free_parts], ignore_index=True))
+    parts = held_parts(held, holders.of(held.row, held.start), pieces, kinds, cells)
+    problems += _uncounted(parts.board_ms, held.kind_piece, kinds, unit_of, units)
+    for free in leftovers(pieces, kinds, stretches):
+        parts += free_parts(free, holders.of_bucket(), pieces, kinds, cells)
+    lines = sum_parts(parts, cells, len(holders))
     lines = _with_signals(lines, units, holders, frames.signals, builder.edges)
     problems += _overcommitted(lines, units, holders)
-    problems += _uncounted(held_parts[kinds.elastic[held.kind_piece]], units)
     found = {*frames.problems, *pieces.problems, *problems}
     return Attribution(windows, lines, units, holders, pieces.rates, tuple(sorted(found, key=repr)))
 
@@ -154,9 +135,10 @@ def _positions(columns: pd.DataFrame, values: Sequence[tuple[str, ...]]) -> Ints
 
 def _codes(column: pd.Series[str], uniques: pd.Index[str]) -> Ints:
     if column.dtype.name == "category":
-        of_category = uniques.get_indexer(pd.Index(column.cat.categories))
-        return of_category.astype(np.int64)[column.cat.codes.to_numpy()]
-    return uniques.get_indexer(pd.Index(column)).astype(np.int64)
+        codes, values = column.cat.codes.to_numpy(), pd.Index(column.cat.categories)
+    else:
+        codes, values = pd.factorize(column)
+    return uniques.get_indexer(values).astype(np.int64)[codes]
 
 
 def _units(pieces: Pieces, kinds: KindPieces, basis: ShareBasis) -> tuple[pd.DataFrame, Ints]:
@@ -187,95 +169,8 @@ def _units(pieces: Pieces, kinds: KindPieces, basis: ShareBasis) -> tuple[pd.Dat
     return pd.DataFrame(rows, columns=UNIT_NAMES), unit_of.astype(np.int64)
 
 
-def _holders(allocations: pd.DataFrame, teams: Teams, epochs: list[int]) -> tuple[pd.DataFrame, Ints]:
-    """The holders frame, and the holder of (epoch of the team rules x allocation row).
-
-    Rows of one pod with the same attributes are one holder. The last three holders are nobody.
-    """
-    same_as = _first_with_same_attributes(allocations)
-    distinct, position = np.unique(same_as, return_inverse=True)
-    people = allocations[HOLDER_NAMES].take(distinct).reset_index(drop=True)
-    frames = []
-    for epoch in epochs:
-        teamed = people.copy()
-        teamed["team"] = teams.assign(people, epoch).to_numpy() if len(people) else pd.Series(dtype="str")
-        frames.append(teamed)
-    nobody = pd.DataFrame(
-        [
-            {**dict.fromkeys(HOLDER_NAMES, ""), "pod_uid": name, "team": name}
-            for name in HOLDER_OF_BUCKET.values()
-        ]
-    )
-    holder_of = np.stack([position + i * len(people) for i in range(len(epochs))])
-    return pd.concat([*(frame for frame in frames if len(frame)), nobody], ignore_index=True), holder_of
-
-
-def _first_with_same_attributes(allocations: pd.DataFrame) -> Ints:
-    """For each row, the first row that names the same holder. Most pods have one row: they cost nothing."""
-    row = np.arange(len(allocations))
-    pod, _ = pd.factorize(allocations["pod_uid"])
-    several = np.flatnonzero(np.bincount(pod, minlength=1)[pod] > 1) if len(pod) else row
-    if len(several):
-        part = allocations[HOLDER_NAMES].take(several).astype("str")
-        group = part.groupby(HOLDER_NAMES, sort=False).ngroup().to_numpy()
-        _, first = np.unique(group, return_index=True)
-        row[several] = several[first[group]]
-    return row
-
-
-def _held_lines(
-    held: HeldSlots, pieces: Pieces, kinds: KindPieces, unit_of: Ints, holder_of: Ints, epochs: Ints
-) -> pd.DataFrame:
-    epoch = np.searchsorted(epochs, held.start, side="right")
-    bucket = np.where(held.over, CODE_OF_BUCKET[Bucket.OVERCOMMITTED], CODE_OF_BUCKET[Bucket.HELD])
-    lines = _dealt(held, pieces, kinds, unit_of, bucket, holder_of[epoch, held.row])
-    lines.loc[held.over, "nano"] = 0
-    return lines
-
-
-def _free_lines(
-    free: Leftovers, pieces: Pieces, kinds: KindPieces, unit_of: Ints, first: int
-) -> pd.DataFrame:
-    """``first`` is the position of the first of the holders that are nobody."""
-    position = {bucket: first + i for i, bucket in enumerate(HOLDER_OF_BUCKET)}
-    holder = np.array([position.get(bucket, -1) for bucket in BUCKETS], dtype=np.int64)[free.bucket]
-    return _dealt(free, pieces, kinds, unit_of, free.bucket, holder)
-
-
-def _dealt(
-    slots: HeldSlots | Leftovers, pieces: Pieces, kinds: KindPieces, unit_of: Ints, bucket: Ints, holder: Ints
-) -> pd.DataFrame:
-    at = slots.kind_piece
-    piece, den = kinds.piece[at], kinds.den[at]
-    rate = pieces.rate[piece]
-    price = np.array([*(rate.nano_per_board_hour for rate in pieces.rates), 0], dtype=np.int64)[rate]
-    where = (slots.start, slots.end, slots.slot_from, slots.slot_to, den)
-    return pd.DataFrame(
-        {
-            "window": pieces.window[piece],
-            "unit": unit_of[at],
-            "holder": holder,
-            "rate": rate,
-            "bucket": bucket,
-            "board_ms": deal_ms(*where),
-            "nano": deal_nano(*where, price),
-            "first_ms": slots.start,
-            "last_ms": slots.end,
-        }
-    )
-
-
-def _sum_lines(parts: pd.DataFrame) -> pd.DataFrame:
-    """One row per natural key, sorted by it; cost is null where there is no price."""
-    grouped = parts.groupby(_LINE_KEY, as_index=False)
-    lines = grouped.agg({"board_ms": "sum", "nano": "sum", "first_ms": "min", "last_ms": "max"})
-    free_of_charge = lines["bucket"] == CODE_OF_BUCKET[Bucket.OVERCOMMITTED]
-    lines["nano"] = lines["nano"].astype("Int64").where((lines["rate"] >= 0) | free_of_charge)
-    return lines
-
-
 def _with_signals(
-    lines: pd.DataFrame, units: pd.DataFrame, holders: pd.DataFrame, signals: pd.DataFrame, edges: Ints
+    lines: pd.DataFrame, units: pd.DataFrame, holders: Holders, signals: pd.DataFrame, edges: Ints
 ) -> pd.DataFrame:
     for name in MEASURES:
         lines[name] = pd.Series(pd.NA, index=lines.index, dtype="Int64")
@@ -285,18 +180,18 @@ def _with_signals(
     held = lines.loc[is_held, ["window", "unit", "holder", "board_ms"]]
     held["cluster"] = units["cluster"].to_numpy()[held["unit"].to_numpy()]
     held["node"] = units["node"].to_numpy()[held["unit"].to_numpy()]
-    held["pod_uid"] = holders["pod_uid"].to_numpy()[held["holder"].to_numpy()]
+    held["pod_uid"] = holders.frame["pod_uid"].to_numpy()[held["holder"].to_numpy()]
     measured = join_signals(held, signals, edges)
     lines.loc[is_held, list(MEASURES)] = measured
     return lines
 
 
-def _overcommitted(lines: pd.DataFrame, units: pd.DataFrame, holders: pd.DataFrame) -> list[Problem]:
+def _overcommitted(lines: pd.DataFrame, units: pd.DataFrame, holders: Holders) -> list[Problem]:
     over = lines[lines["bucket"] == CODE_OF_BUCKET[Bucket.OVERCOMMITTED]]
     total = over.groupby(["unit", "holder"], as_index=False)["board_ms"].sum()
     problems = []
     for unit, holder, ms in total.to_numpy().tolist():
-        place, who = units.iloc[unit], holders.iloc[holder]
+        place, who = units.iloc[unit], holders.frame.iloc[holder]
         detail = f"{who['namespace']}/{who['pod']} held {place['resource']} beyond what the node has"
         problems.append(
             Problem(ProblemCode.OVERCOMMITTED, str(place["cluster"]), str(place["node"]), detail, ms)
@@ -304,10 +199,14 @@ def _overcommitted(lines: pd.DataFrame, units: pd.DataFrame, holders: pd.DataFra
     return problems
 
 
-def _uncounted(held: pd.DataFrame, units: pd.DataFrame) -> list[Problem]:
+def _uncounted(
+    board_ms: Ints, kind_piece: Ints, kinds: KindPieces, unit_of: Ints, units: pd.DataFrame
+) -> list[Problem]:
     """Time held where nothing says how many units there are: billed, but what was free cannot be known."""
+    elastic = kinds.elastic[kind_piece]
+    held = pd.Series(board_ms[elastic]).groupby(unit_of[kind_piece[elastic]]).sum()
     problems = []
-    for unit, ms in held.groupby("unit", as_index=False)["board_ms"].sum().to_numpy().tolist():
+    for unit, ms in zip(held.index.tolist(), held.tolist(), strict=True):
         place = units.iloc[unit]
         detail = f"count unknown: nothing says how many {place['resource']} the node had while pods held some"
         problems.append(

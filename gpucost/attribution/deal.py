@@ -32,7 +32,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 def deal_ms(start: Ints, end: Ints, slot_from: Ints, slot_to: Ints, den: Ints) -> Ints:
     """Board milliseconds of ``[start, end)`` for slots ``[slot_from, slot_to)``, ``den`` slots a board."""
-    phase = start % den
+    phase = _modulo(start, den)
     return _dealt(phase, phase + (end - start), slot_from, slot_to, den)
 
 
@@ -40,9 +40,16 @@ def deal_nano(start: Ints, end: Ints, slot_from: Ints, slot_to: Ints, den: Ints,
     """Nano-units that boards at ``nano_per_hour`` earn in ``[start, end)`` and that fall to those slots."""
     hourly_start, partial_start = _earned(start, nano_per_hour)
     hourly_end, partial_end = _earned(end, nano_per_hour)
-    phase = ((nano_per_hour % den) * (hourly_start % den) + partial_start % den) % den
+    phase = _modulo(
+        _modulo(nano_per_hour, den) * _modulo(hourly_start, den) + _modulo(partial_start, den), den
+    )
     earned = nano_per_hour * (hourly_end - hourly_start) + (partial_end - partial_start)
     return _dealt(phase, phase + earned, slot_from, slot_to, den)
+
+
+def _modulo(number: Ints, den: Ints) -> Ints:
+    remainder: Ints = np.zeros_like(number) if np.all(den == 1) else number % den
+    return remainder
 
 
 def _earned(instant: Ints, nano_per_hour: Ints) -> tuple[Ints, Ints]:
@@ -54,6 +61,9 @@ def _earned(instant: Ints, nano_per_hour: Ints) -> tuple[Ints, Ints]:
 
 def _dealt(first: Ints, last: Ints, slot_from: Ints, slot_to: Ints, den: Ints) -> Ints:
     """How many cards numbered ``[first, last)`` go to the slots: card ``k`` goes to slot ``k mod den``."""
+    if np.all(den == 1):  # whole boards, by far the most common: no division needed
+        boards: Ints = (last - first) * (slot_to - slot_from)
+        return boards
     return (
         _up_to(last, slot_to, den)
         - _up_to(last, slot_from, den)

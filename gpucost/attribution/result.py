@@ -7,14 +7,14 @@ from typing import Any
 
 import pandas as pd
 
+from gpucost.attribution.holders import Holders
 from gpucost.attribution.sweep import BUCKETS
-from gpucost.contract.frames import HOLDER_COLUMNS, LINE_MEASURES, USAGE_LINES
+from gpucost.contract.frames import LINE_MEASURES, USAGE_LINES
 from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import Problem
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import Window
 
-HOLDER_NAMES = [column.name for column in HOLDER_COLUMNS]
 UNIT_NAMES = [
     "cluster",
     "node",
@@ -37,14 +37,14 @@ class Attribution:
     """Usage lines of consecutive windows.
 
     ``lines``: window, unit, holder, rate (-1: no price) and bucket as positions, and the LINE_MEASURES;
-    one row per natural key. ``units`` and ``holders`` are frames, ``rates`` a tuple; positions refer to
-    them. ``problems`` is what could not be computed, or only in part.
+    one row per natural key. Positions refer to ``windows``, ``units``, ``holders.frame`` and ``rates``.
+    ``problems`` is what could not be computed, or only in part.
     """
 
     windows: tuple[Window, ...]
     lines: pd.DataFrame
     units: pd.DataFrame
-    holders: pd.DataFrame
+    holders: Holders
     rates: tuple[Rate, ...]
     problems: tuple[Problem, ...]
 
@@ -63,7 +63,7 @@ class Attribution:
             name: values.take(position.get(name, lines["window"]).to_numpy()).reset_index(drop=True)
             for name, values in looked_up.items()
         }
-        for frame, at in ((self.units, lines["unit"]), (self.holders, lines["holder"])):
+        for frame, at in ((self.units, lines["unit"]), (self.holders.frame, lines["holder"])):
             taken = frame.take(at.to_numpy()).reset_index(drop=True)
             columns.update({str(name): taken[name] for name in taken.columns})
         columns.update({name: lines[name].reset_index(drop=True) for name in LINE_MEASURES})

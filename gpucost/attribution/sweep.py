@@ -149,7 +149,7 @@ def sweep(kinds: KindPieces, line: Ints, start: Ints, end: Ints, count: Ints) ->
 
 @dataclass(frozen=True)
 class Leftovers:
-    """What nobody held: parts of stretches by bucket, each a range of slots."""
+    """What nobody held: parts of stretches by bucket, each a range of slots; sorted by ``kind_piece``."""
 
     bucket: Ints
     kind_piece: Ints
@@ -159,37 +159,43 @@ class Leftovers:
     slot_to: Ints
 
 
-def leftovers(pieces: Pieces, kinds: KindPieces, stretches: Stretches, remainder_bucket: Ints) -> Leftovers:
-    """Free slots, told apart: unknown while nobody observed, unavailable where nothing can hand them out.
+def leftovers(pieces: Pieces, kinds: KindPieces, stretches: Stretches) -> tuple[Leftovers, Leftovers]:
+    """Free slots: (those that could be handed out, those that are missing from what the node advertises).
 
-    ``remainder_bucket`` is the bucket code for the remainder of each layout's boards.
+    Of the first, unknown while nobody observed, unavailable on a node that cannot be scheduled on, and
+    unallocated otherwise; of the second, unknown or unavailable.
     """
-    at = stretches.kind_piece
-    piece = kinds.piece[at]
-    units, base, width = kinds.units[at], kinds.base[at], kinds.width[at]
-    held = np.minimum(stretches.held, units)
-    missing = np.minimum(units - held, units - kinds.available[at])
-    observed, schedulable = pieces.observed[piece], pieces.schedulable[piece]
+    rest, missing_bucket = _buckets(pieces, kinds)
+    units, base, width = kinds.units, kinds.base, kinds.width
+    held = np.minimum(stretches.held, units[stretches.kind_piece])
+    free = np.flatnonzero(held < units[stretches.kind_piece])
+    at = stretches.kind_piece[free]
+    missing = np.minimum(units[at] - held[free], (units - kinds.available)[at])
+
+    def part(which: Ints, low: Ints, high: Ints, bucket: Ints) -> Leftovers:
+        here, stretch = at[which], free[which]
+        slots = (base[here] + low[which] * width[here], base[here] + high[which] * width[here])
+        return Leftovers(bucket[here], here, stretches.start[stretch], stretches.end[stretch], *slots)
+
+    low, middle, high = held[free], units[at] - missing, units[at]
+    return (
+        part(np.flatnonzero(low < middle), low, middle, rest),
+        part(np.flatnonzero(missing), middle, high, missing_bucket),
+    )
+
+
+def _buckets(pieces: Pieces, kinds: KindPieces) -> tuple[Ints, Ints]:
+    """Per kind piece: the bucket of its free slots, and the bucket of its missing ones."""
+    observed, schedulable = pieces.observed[kinds.piece], pieces.schedulable[kinds.piece]
+    of_layout = np.array(
+        [CODE_OF_BUCKET[layout.remainder_bucket] for layout in pieces.layouts], dtype=np.int64
+    )
     remainders = np.array([kind.resource == REMAINDER for kind in kinds.unit_kinds], dtype=bool)
-    is_remainder = remainders[kinds.unit_kind[at]]
-    rest = np.where(is_remainder, remainder_bucket[pieces.layout[piece]], CODE_OF_BUCKET[Bucket.UNALLOCATED])
-    rest = np.where(schedulable, rest, CODE_OF_BUCKET[Bucket.UNAVAILABLE])
-    rest = np.where(observed, rest, CODE_OF_BUCKET[Bucket.UNKNOWN])
-    gone = np.where(observed, CODE_OF_BUCKET[Bucket.UNAVAILABLE], CODE_OF_BUCKET[Bucket.UNKNOWN])
-    low, middle, high = base + held * width, base + (units - missing) * width, base + units * width
-    both = [
-        np.concatenate(pair)
-        for pair in (
-            (rest, gone),
-            (at, at),
-            (stretches.start, stretches.start),
-            (stretches.end, stretches.end),
-            (low, middle),
-            (middle, high),
-        )
-    ]
-    real = both[4] < both[5]
-    return Leftovers(*(column[real] for column in both))
+    unallocated = np.full(len(kinds.piece), CODE_OF_BUCKET[Bucket.UNALLOCATED])
+    free = np.where(remainders[kinds.unit_kind], of_layout[pieces.layout[kinds.piece]], unallocated)
+    unavailable, unknown = CODE_OF_BUCKET[Bucket.UNAVAILABLE], CODE_OF_BUCKET[Bucket.UNKNOWN]
+    free = np.where(observed, np.where(schedulable, free, unavailable), unknown)
+    return free, np.where(observed, unavailable, unknown)
 
 
 def _remainder(layout: Layout) -> tuple[KindLayout, ...]:

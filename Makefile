@@ -1,0 +1,72 @@
+# Two commands do all the set-up:  make demo   make test
+# Everything goes into .venv/; what tests need from Debian is installed by `make system` (part of `make test`).
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO_ARGS ?=
+TEST_ARGS ?=
+BENCH_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format docs bench system lock clean
+
+help: ## Say what there is
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"gpucost needs Python 3.11 or newer, $(PYTHON) is {v.major}.{v.minor}; try: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv $(VENV)
+
+# The demo needs the server's packages only; tests, lint and benchmarks need the development ones.
+$(VENV)/.server: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "setting up $(VENV) (server) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[server]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "setting up $(VENV) (development) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.server
+
+demo: $(VENV)/.server ## A month of a simulated cluster: report, HTML page, API on loopback (DEMO_ARGS=--once ends after it)
+	@$(BIN)/gpucost demo $(DEMO_ARGS)
+
+test: $(VENV)/.dev system ## All tests (TEST_ARGS="-k ledger" for some)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(TEST_ARGS)
+
+lint: $(VENV)/.dev ## Format, lint, types, layers, generated docs
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## Mend what can be mended
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev system ## Every benchmark; each prints ratios and one line of JSON
+	@for program in benchmarks/*.py; do echo "== $$program"; $(BIN)/python $$program $(BENCH_ARGS) || exit 1; done
+
+# Real components that tests run against, as Debian packages: binary:package.
+SYSTEM := prometheus:prometheus promtool:prometheus chromium:chromium pdftotext:poppler-utils \
+	pg_ctl:postgresql
+system: ## Install what tests need from Debian, or say what is missing
+	@missing=""; for pair in $(SYSTEM); do binary=$${pair%%:*}; package=$${pair##*:}; \
+	  command -v $$binary >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/$$binary >/dev/null 2>&1 || missing="$$missing $$package"; done; \
+	missing=$$(echo $$missing | tr ' ' '\n' | sort -u | tr '\n' ' '); \
+	if [ -n "$$(echo $$missing)" ]; then \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	    echo "installing from Debian: $$missing"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null \
+	      || echo "WARNING: apt-get could not install $$missing: the tests that need them will be SKIPPED"; \
+	  else echo "WARNING: not installed: $$missing (apt-get install $$missing): the tests that need them will be SKIPPED"; fi; fi
+
+lock: ## Write constraints.txt anew from the newest versions that pyproject.toml allows
+	@rm -rf .cache/lock && $(PYTHON) -m venv .cache/lock
+	@.cache/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
+	@(sed -n '/^#/p' constraints.txt; .cache/lock/bin/python -m pip freeze --exclude gpucost) > .cache/constraints.txt
+	@mv .cache/constraints.txt constraints.txt && rm -rf .cache/lock
+
+clean: ## Remove everything that was made
+	@rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-out
