@@ -52,14 +52,14 @@ def _convert(series: Column, field_name: str, type_: ColumnType) -> Column:
         converted = _to_integer(series, field_name)
     elif type_ is ColumnType.TEXT:
         if not series.map(lambda value: isinstance(value, str)).all():
-            bad = series[~series.map(lambda value: isinstance(value, str))].iloc[0]
+            bad = series[~series.map(lambda value: isinstance(value, str))].tolist()[0]
             raise InputError(field_name, bad, "text; empty text where there is none")
         converted = series.astype("str")
     else:
         try:
             converted = series.astype("float64")
         except (TypeError, ValueError):
-            raise InputError(field_name, series.iloc[0], "numbers, null where missing") from None
+            raise InputError(field_name, series.tolist()[0], "numbers, null where missing") from None
     if type_ is ColumnType.TEXT and converted.isna().any():
         raise InputError(field_name, None, "text; empty text where there is none")
     return converted
@@ -71,9 +71,9 @@ def _to_integer(series: Column, field_name: str) -> Column:
     try:
         converted = series.astype("int64")
     except (TypeError, ValueError, OverflowError):
-        raise InputError(field_name, series.iloc[0], "whole numbers of 64 bits") from None
+        raise InputError(field_name, series.tolist()[0], "whole numbers of 64 bits") from None
     if not (converted == series).all():
-        raise InputError(field_name, series[converted != series].iloc[0], "whole numbers of 64 bits")
+        raise InputError(field_name, series[converted != series].tolist()[0], "whole numbers of 64 bits")
     return converted
 
 

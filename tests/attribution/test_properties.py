@@ -196,7 +196,7 @@ def test_f_efficiency_is_between_0_and_1(
 @slow
 @given(clusters())
 def test_g_missing_data_never_lowers_cost_silently(frames: Frames) -> None:
-    """Take the nodes' facts, or their counts, away: what pods held stays on the bill, and a problem says so."""
+    """Take the counts away: what pods held stays on the bill, and a problem says so."""
     assume(not frames.allocations.empty)
     full = run(frames)
     held = {key: value for key, value in totals(full, ["bucket", "node"]).items() if key[0] == Bucket.HELD}
