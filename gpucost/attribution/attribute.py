@@ -15,6 +15,7 @@ from gpucost.attribution.holders import HOLDER_NAMES, Holders, Teams
 from gpucost.attribution.lines import Cells, free_parts, held_parts, sum_parts
 from gpucost.attribution.pieces import NodeKey, PieceBuilder, Pieces, RateLookup
 from gpucost.attribution.result import UNIT_NAMES, Attribution
+from gpucost.attribution.shortfalls import overcommitted, uncounted, unpriced
 from gpucost.attribution.signals import MEASURES, join_signals
 from gpucost.attribution.sweep import CODE_OF_BUCKET, KindPieces, kind_pieces, leftovers, sweep
 from gpucost.domain.errors import InputError
@@ -47,7 +48,7 @@ def attribute(
     _check_windows(windows)
     scope = Window(windows[0].start_ms, windows[-1].end_ms)
     changes = teams.changes(scope)
-    allocations, problems = _inside(frames.allocations, scope)
+    allocations, refused = _inside(frames.allocations, scope)
     holders = Holders(allocations, teams, (scope.start_ms, *changes))
     builder = PieceBuilder(windows, rates, catalog or ResourceCatalog(), basis, changes)
     pieces = builder.build(frames, _held_resources(allocations))
@@ -58,14 +59,22 @@ def attribute(
     stretches = sweep(kinds, intervals.line, intervals.start, intervals.end, intervals.count)
     held = held_slots(intervals, kinds, stretches, allocations[_ARRIVAL])
     parts = held_parts(held, holders.of(held.row, held.start), pieces, kinds, cells)
-    problems += _uncounted(parts.board_ms, held.kind_piece, kinds, unit_of, units)
+    elastic = kinds.elastic[held.kind_piece]
+    cell = parts.cell[elastic]
+    uncertain = {"window": cells.window[cell], "unit": cells.unit[cell], "board_ms": parts.board_ms[elastic]}
     for free in leftovers(pieces, kinds, stretches):
         parts += free_parts(free, holders.of_bucket(), pieces, kinds, cells)
     lines = sum_parts(parts, cells, len(holders))
     lines = _with_signals(lines, units, holders, frames.signals, builder.edges)
-    problems += _overcommitted(lines, units, holders)
-    found = {*frames.problems, *pieces.problems, *problems}
-    return Attribution(windows, lines, units, holders, pieces.rates, tuple(sorted(found, key=repr)))
+    problems = [
+        *((0, problem) for problem in (*frames.problems, *refused)),
+        *pieces.problems,
+        *uncounted(pd.DataFrame(uncertain), units),
+        *overcommitted(lines, units, holders),
+        *unpriced(lines, units, pieces),
+    ]
+    located = tuple(sorted(set(problems), key=repr))
+    return Attribution(windows, lines, units, holders, pieces.rates, located)
 
 
 def _check_windows(windows: tuple[Window, ...]) -> None:
@@ -182,34 +191,6 @@ def _with_signals(
     held["node"] = units["node"].to_numpy()[held["unit"].to_numpy()]
     held["pod_uid"] = holders.frame["pod_uid"].to_numpy()[held["holder"].to_numpy()]
     measured = join_signals(held, signals, edges)
-    lines.loc[is_held, list(MEASURES)] = measured
+    for name in MEASURES:
+        lines[name] = measured[name].reindex(lines.index)
     return lines
-
-
-def _overcommitted(lines: pd.DataFrame, units: pd.DataFrame, holders: Holders) -> list[Problem]:
-    over = lines[lines["bucket"] == CODE_OF_BUCKET[Bucket.OVERCOMMITTED]]
-    total = over.groupby(["unit", "holder"], as_index=False)["board_ms"].sum()
-    problems = []
-    for unit, holder, ms in total.to_numpy().tolist():
-        place, who = units.iloc[unit], holders.frame.iloc[holder]
-        detail = f"{who['namespace']}/{who['pod']} held {place['resource']} beyond what the node has"
-        problems.append(
-            Problem(ProblemCode.OVERCOMMITTED, str(place["cluster"]), str(place["node"]), detail, ms)
-        )
-    return problems
-
-
-def _uncounted(
-    board_ms: Ints, kind_piece: Ints, kinds: KindPieces, unit_of: Ints, units: pd.DataFrame
-) -> list[Problem]:
-    """Time held where nothing says how many units there are: billed, but what was free cannot be known."""
-    elastic = kinds.elastic[kind_piece]
-    held = pd.Series(board_ms[elastic]).groupby(unit_of[kind_piece[elastic]]).sum()
-    problems = []
-    for unit, ms in zip(held.index.tolist(), held.tolist(), strict=True):
-        place = units.iloc[unit]
-        detail = f"count unknown: nothing says how many {place['resource']} the node had while pods held some"
-        problems.append(
-            Problem(ProblemCode.COUNT_UNKNOWN, str(place["cluster"]), str(place["node"]), detail, ms)
-        )
-    return problems

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from json import loads
 from typing import Generic, NamedTuple, TypeVar
 
@@ -79,7 +79,8 @@ class Pieces:
 
     ``layout``, ``place`` and ``rate`` are positions in the tuples of the same name; ``rate`` is -1 where
     there is no price. ``window`` is the position of the window. ``observed`` and ``schedulable`` are
-    booleans.
+    booleans. ``problems`` are (window, problem); ``no_price`` says why a (cluster, model, instance type) has
+    no price.
     """
 
     nodes: tuple[NodeKey, ...]
@@ -95,7 +96,8 @@ class Pieces:
     layouts: tuple[Layout, ...]
     places: tuple[PlaceFacts, ...]
     rates: tuple[Rate, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[tuple[int, Problem], ...]
+    no_price: Mapping[tuple[str, str, str], str]
 
 
 T = TypeVar("T", bound=Hashable)
@@ -133,7 +135,8 @@ class PieceBuilder:
         self.catalog = catalog
         self.basis = basis
         self.extra_cuts = np.array(sorted(set(extra_cuts)), dtype=np.int64)
-        self.problems: set[Problem] = set()
+        self.problems: set[tuple[int, Problem]] = set()
+        self.no_price: dict[tuple[str, str, str], str] = {}
         self._layouts: _Interned[Layout] = _Interned()
         self._places: _Interned[PlaceFacts] = _Interned()
         self._rates: _Interned[Rate] = _Interned()
@@ -179,6 +182,7 @@ class PieceBuilder:
             places=self._places.values,
             rates=self._rates.values,
             problems=tuple(self.problems),
+            no_price=self.no_price,
         )
 
     def _node(
@@ -198,19 +202,24 @@ class PieceBuilder:
         start, end = cuts[:-1], cuts[1:]
         layout, place, rate = (np.full(len(start), -1, np.int64) for _ in range(3))
         schedulable = np.ones(len(start), np.int64)
+        window = np.searchsorted(self.edges, start, side="right") - 1
         for a, b, fact, rows in _runs(start, facts, counts):
             gone = fact is None and not rows
             known = fact or _nearest(facts, int(start[a])) or FactRow(0, 0)
             if gone and not held:
                 continue
-            layout[a:b] = self._layouts[self._layout(key, known, rows, held, gone)]
-            place[a:b] = self._places[PlaceFacts(*key, *known[4:9])]
-            schedulable[a:b] = min((row.schedulable for row in rows), default=1)
-            rate[a:b] = self._rate_of(key, spans.get(known, ()), start[a:b])
+            found = self._layout(known, rows, held, gone)
+            problems = [Problem(code, *key, detail) for code, detail in found.problems]
             if not facts:
                 detail = "nothing says what this node is: its GPU model and price are not known"
-                self.problems.add(Problem(ProblemCode.NODE_UNKNOWN, *key, detail))
-        window = np.searchsorted(self.edges, start, side="right") - 1
+                problems.append(Problem(ProblemCode.NODE_UNKNOWN, *key, detail))
+            self.problems.update(product(np.unique(window[a:b]).tolist(), problems))
+            layout[a:b] = self._layouts[found]
+            place[a:b] = self._places[PlaceFacts(*key, *known[4:9])]
+            schedulable[a:b] = min((row.schedulable for row in rows), default=1)
+            rate[a:b] = self._rate_of(
+                (key[0], found.model, known.instance_type), spans.get(known, ()), start[a:b]
+            )
         begun, over = (np.searchsorted(edges, start, side="right") for edges in observed)
         columns = [
             np.full(len(start), index),
@@ -225,9 +234,7 @@ class PieceBuilder:
         ]
         return [column.astype(np.int64)[layout >= 0] for column in columns]
 
-    def _layout(
-        self, key: NodeKey, fact: FactRow, rows: tuple[CountRow, ...], held: frozenset[str], gone: bool
-    ) -> Layout:
+    def _layout(self, fact: FactRow, rows: tuple[CountRow, ...], held: frozenset[str], gone: bool) -> Layout:
         counts = tuple(row.units for row in rows)
         boards = 0 if gone else fact.boards
         signature = (fact.product, boards, counts, held)
@@ -235,7 +242,6 @@ class PieceBuilder:
         if layout is None:
             layout = lay_out(fact.product, boards, counts, held, self.catalog, self.basis)
             self._layout_cache[signature] = layout
-        self.problems.update(Problem(code, *key, detail) for code, detail in layout.problems)
         return layout
 
     def _spans(self, key: NodeKey, fact: FactRow) -> Sequence[RateSpan]:
@@ -244,15 +250,15 @@ class PieceBuilder:
             self._span_cache[signature] = self.rates_of(_node_facts(key, fact), self.scope)
         return self._span_cache[signature]
 
-    def _rate_of(self, key: NodeKey, spans: Sequence[RateSpan], start: Ints) -> Ints:
-        """The rate in force at each of ``start``; -1, and a problem naming the model, where there is none."""
+    def _rate_of(self, what: tuple[str, str, str], spans: Sequence[RateSpan], start: Ints) -> Ints:
+        """The rate in force at each of ``start``; -1 where there is none, and why is kept under ``what``."""
         rate = np.full(len(start), -1, np.int64)
         for span in spans:
             a, b = np.searchsorted(start, [span.start_ms, span.end_ms])
             if span.rate is not None:
                 rate[a:b] = self._rates[span.rate]
             elif a < b:
-                self.problems.add(Problem(ProblemCode.PRICE_MISSING, *key, span.reason))
+                self.no_price[what] = min(span.reason, self.no_price.get(what, span.reason))
         return rate
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -38,7 +38,8 @@ class Attribution:
 
     ``lines``: window, unit, holder, rate (-1: no price) and bucket as positions, and the LINE_MEASURES;
     one row per natural key. Positions refer to ``windows``, ``units``, ``holders.frame`` and ``rates``.
-    ``problems`` is what could not be computed, or only in part.
+    ``located`` is what could not be computed, or only in part: (window, problem); what the source says of the
+    whole time stands with the first window.
     """
 
     windows: tuple[Window, ...]
@@ -46,7 +47,22 @@ class Attribution:
     units: pd.DataFrame
     holders: Holders
     rates: tuple[Rate, ...]
-    problems: tuple[Problem, ...]
+    located: tuple[tuple[int, Problem], ...]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Every problem once, the board time of all windows added."""
+        touched: dict[Problem, int | None] = {}
+        for _, problem in self.located:
+            whole = replace(problem, board_ms=None)
+            before = touched.get(whole)
+            touched[whole] = before if problem.board_ms is None else (before or 0) + problem.board_ms
+        return tuple(replace(problem, board_ms=ms) for problem, ms in sorted(touched.items(), key=repr))
+
+    def problems_of(self, window: Window) -> tuple[Problem, ...]:
+        """The problems of one window."""
+        position = self.windows.index(window)
+        return tuple(problem for at, problem in self.located if at == position)
 
     def flat(self) -> pd.DataFrame:
         """The lines as a frame of USAGE_LINES: every position replaced by what it stands for."""

@@ -325,4 +325,6 @@ def test_a_model_without_a_price_is_an_error_that_names_it_never_a_default() -> 
     frames = build([pod("a", (0, 1))], [node(boards=1, product="Vendor-X1")], [units(1)])
     result = attribute(frames, [hours(0, 1)], rates=nothing, teams=NamespaceTeams())
     assert result.flat()["nano"].isna().all()
-    assert [problem.detail for problem in result.problems] == ["no price for Vendor-X1"]
+    [problem] = result.problems
+    assert (problem.code, problem.subject) == (ProblemCode.PRICE_MISSING, "Vendor-X1")
+    assert (problem.detail, problem.board_ms) == ("no price for Vendor-X1", HOUR_MS)

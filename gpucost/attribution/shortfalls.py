@@ -1,0 +1,60 @@
+"""What attribution could not compute, or only in part, told per window and with the board time it touches."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from gpucost.attribution.holders import Holders
+from gpucost.attribution.pieces import Pieces
+from gpucost.attribution.sweep import CODE_OF_BUCKET
+from gpucost.domain.holders import Bucket
+from gpucost.domain.problems import Problem, ProblemCode
+
+Located = tuple[int, Problem]
+
+
+def overcommitted(lines: pd.DataFrame, units: pd.DataFrame, holders: Holders) -> list[Located]:
+    """Units held beyond what a node has, per pod."""
+    over = lines[lines["bucket"] == CODE_OF_BUCKET[Bucket.OVERCOMMITTED]]
+    total = over.groupby(["window", "unit", "holder"], as_index=False)["board_ms"].sum()
+    found = []
+    for window, unit, holder, ms in total.to_numpy().tolist():
+        place, who = units.iloc[unit], holders.frame.iloc[holder]
+        detail = f"{who['namespace']}/{who['pod']} held {place['resource']} beyond what the node has"
+        found.append(
+            (window, Problem(ProblemCode.OVERCOMMITTED, place["cluster"], place["node"], detail, ms))
+        )
+    return found
+
+
+def uncounted(held: pd.DataFrame, units: pd.DataFrame) -> list[Located]:
+    """Time held where nothing says how many units there are: billed, but what was free cannot be known.
+
+    ``held`` has window, unit and board_ms of that time.
+    """
+    found = []
+    total = held.groupby(["window", "unit"], as_index=False)["board_ms"].sum()
+    for window, unit, ms in total.to_numpy().tolist():
+        place = units.iloc[unit]
+        detail = f"count unknown: nothing says how many {place['resource']} the node had while pods held some"
+        found.append(
+            (window, Problem(ProblemCode.COUNT_UNKNOWN, place["cluster"], place["node"], detail, ms))
+        )
+    return found
+
+
+def unpriced(lines: pd.DataFrame, units: pd.DataFrame, pieces: Pieces) -> list[Located]:
+    """Board time without a price, per model and instance type; never a default in its place."""
+    capacity = lines["bucket"] != CODE_OF_BUCKET[Bucket.OVERCOMMITTED]
+    part = lines.loc[(lines["rate"] < 0) & capacity, ["window", "unit", "board_ms"]]
+    key = ["cluster", "model", "instance_type"]
+    named = part.join(units[key], on="unit")
+    found = []
+    total = named.groupby(["window", *key])["board_ms"].sum().reset_index()
+    for row in total.to_dict("records"):
+        what = (row["cluster"], row["model"], row["instance_type"])
+        reason = pieces.no_price.get(what, "nothing says what this node is, so no price can be looked up")
+        subject = row["model"] or "unknown model"
+        problem = Problem(ProblemCode.PRICE_MISSING, row["cluster"], subject, reason, row["board_ms"])
+        found.append((row["window"], problem))
+    return found
