@@ -15,11 +15,11 @@ from decimal import Decimal
 from typing import Annotated, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from gpucost.domain.errors import ConfigError, InputError
+from gpucost.domain.errors import ConfigError, InputError, Remark
 from gpucost.domain.money import parse_nano
 from gpucost.domain.time import parse_day_or_instant
 
@@ -32,8 +32,11 @@ _TAG = "tag:yaml.org,2002:"
 _SCALARS = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "timestamp")}
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})\Z")
 _DECIMAL = re.compile(r"[-+]?[0-9]{1,30}\.[0-9]{1,30}\Z")
-_TEXT = re.compile(r"[^\x00-\x1f\x7f]{1,253}\Z")
+# Control characters, line separators and marks that turn the direction of writing are no part of a name.
+_TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]{1,253}\Z")
 _OURS = "gpucost"
+
+MISSING = Remark("missing")
 
 
 class ConfigModel(BaseModel):
@@ -61,10 +64,15 @@ def checked(parse: Callable[[str], object]) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
+def is_name(text: str) -> bool:
+    """1 to 253 characters, no control characters, no blanks at the ends: fit to be shown and stored."""
+    return _TEXT.match(text) is not None and text == text.strip()
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise wrong(value, "text; put quotes around it")
-    if not _TEXT.match(value) or value != value.strip():
+    if not is_name(value):
         raise wrong(value, "1 to 253 characters, no control characters, no blanks at the ends")
     return value
 
@@ -80,6 +88,7 @@ def _amount(value: object) -> int:
 
 
 Text = Annotated[str, BeforeValidator(_text)]
+Version = Annotated[int, Field(ge=1, le=1)]
 Instant = Annotated[int, checked(parse_day_or_instant)]
 """A day or an RFC 3339 instant, as milliseconds."""
 Amount = Annotated[int, BeforeValidator(_amount)]
@@ -91,21 +100,29 @@ def load_yaml(text: str, file: str, model: type[M]) -> M:
 
     Raises ConfigError for the first wrong thing in the order of the file, with its line.
     """
-    document = _Document(file)
-    values = document.read(text)
+    values, lines = read_yaml(text, file)
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise config_error(error, file, model, document.lines) from None
+        raise config_error(error, file, model, lines) from None
+
+
+def read_yaml(text: str, file: str) -> tuple[object, Mapping[Path, int]]:
+    """The plain values of a document, unchecked, and the line of each key path. Raises ConfigError."""
+    document = _Document(file)
+    return document.read(text), document.lines
 
 
 def config_error(
     error: ValidationError, file: str, model: type[BaseModel], lines: Mapping[Path, int] | None = None
 ) -> ConfigError:
-    """The first of pydantic's complaints in plain words: key path, value, what is allowed."""
+    """The first of pydantic's complaints in plain words: key path, value, what is allowed.
+
+    What is written wrong comes before what is missing: a misspelt key is both.
+    """
     found = [_explain(details, model) for details in error.errors(include_url=False)]
     placed = [(_line(path, lines or {}), path, value, allowed) for path, value, allowed in found]
-    line, path, value, allowed = min(placed, key=lambda item: item[0] or 0)
+    line, path, value, allowed = min(placed, key=lambda item: (item[2] is MISSING, item[0] or 0))
     return ConfigError(file, dotted(path), value, allowed, line)
 
 
@@ -124,10 +141,10 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> tuple[Path, objec
     if kind == _OURS:
         return (*path, *context["key"]), context["value"], context["allowed"]
     if kind == "extra_forbidden":
-        return path, "unknown key", _keys(_descend(model, path[:-1])[0], str(path[-1]))
+        return path, Remark("unknown key"), _keys(_descend(model, path[:-1])[0], str(path[-1]))
     owner, description = _descend(model, path)
     if kind == "missing":
-        return path, "missing", description
+        return path, MISSING, description
     if kind in ("model_type", "model_attributes_type"):
         return path, details["input"], f"a mapping of {_keys(owner, '')}"
     return path, details["input"], description or details["msg"]
@@ -174,15 +191,17 @@ class _Document:
             mark = getattr(error, "problem_mark", None)
             problem = getattr(error, "problem", None) or "a character that text cannot hold"
             line = mark.line + 1 if mark else None
-            raise ConfigError(self.file, "syntax", problem, "one YAML document", line) from None
+            raise ConfigError(self.file, "syntax", Remark(problem), "one YAML document", line) from None
         except RecursionError:
-            raise ConfigError(self.file, "syntax", "too deep", "a few levels of lists and mappings") from None
+            raise ConfigError(
+                self.file, "syntax", Remark("too deep"), "a few levels of lists and mappings"
+            ) from None
         return {} if node is None else self._value(node, ())
 
     def _value(self, node: Node, path: Path) -> object:
         self.lines.setdefault(path, node.start_mark.line + 1)
         if id(node) in self._seen:
-            raise self._error(node, path, "an alias", "the value itself, written out again")
+            raise self._error(node, path, Remark("an alias"), "the value itself, written out again")
         self._seen.add(id(node))
         if isinstance(node, MappingNode) and node.tag == f"{_TAG}map":
             return self._mapping(node, path)
@@ -197,11 +216,11 @@ class _Document:
         for key_node, value_node in node.value:
             if not isinstance(key_node, ScalarNode) or key_node.tag == f"{_TAG}merge":
                 raise self._error(
-                    key_node, path, "a key that is no text", "keys of plain text, no merge (<<)"
+                    key_node, path, Remark("a key that is no text"), "keys of plain text, no merge (<<)"
                 )
             key = key_node.value
             if key in values:
-                raise self._error(key_node, (*path, key), "duplicate key", "every key once")
+                raise self._error(key_node, (*path, key), Remark("duplicate key"), "every key once")
             self.lines[(*path, key)] = key_node.start_mark.line + 1
             values[key] = self._value(value_node, (*path, key))
         return values

@@ -25,6 +25,12 @@ class GpuCostError(Exception):
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
+class Remark(str):
+    """What is wrong where there is no value to show: ``missing``, ``unknown key``."""
+
+    __slots__ = ()
+
+
 class InputError(GpuCostError):
     """A value that came from outside is wrong.
 
@@ -35,7 +41,8 @@ class InputError(GpuCostError):
         self.field = field
         self.value = value
         self.allowed = allowed
-        super().__init__(f"{field}: {shorten(value)} is not allowed; allowed: {allowed}")
+        found = str(value) if isinstance(value, Remark) else f"{shorten(value)} is not allowed"
+        super().__init__(f"{field}: {found}; allowed: {allowed}")
 
 
 class ConfigError(InputError):
@@ -101,5 +108,8 @@ def _rebuild(cls: type[GpuCostError], args: tuple[object, ...], state: dict[str,
 
 def shorten(value: object, limit: int = 120) -> str:
     """``repr`` of a value for a message: control characters escaped, cut to ``limit`` characters."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes out no integer of more than 4300 digits
+        text = f"a {type(value).__name__} too long to print"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,185 @@
+"""Which team a holder belongs to: ordered rules over what is known of its pod, each with its validity."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import translate
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated, Literal
+
+import pandas as pd
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from gpucost.domain.configfile import (
+    MISSING,
+    Amount,
+    ConfigModel,
+    Text,
+    Version,
+    dotted,
+    is_name,
+    load_yaml,
+    wrong,
+)
+from gpucost.domain.errors import Remark
+from gpucost.domain.holders import NO_TEAM
+from gpucost.domain.money import NANO
+from gpucost.domain.time import Window
+from gpucost.domain.validity import Validity
+
+RESERVED = "__"
+CONDITIONS = ("namespace", "team_label", "project", "queue", "cluster_queue", "user")
+
+_PATTERNS = "a name or a pattern with *, ? or [a-z], or a list of them"
+
+
+def _not_reserved(name: str) -> str:
+    if name.startswith(RESERVED):
+        raise wrong(
+            name, f"a name that does not begin with {RESERVED}: those are the holders that are nobody"
+        )
+    return name
+
+
+def _as_list(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+TeamName = Annotated[Text, AfterValidator(_not_reserved)]
+Patterns = Annotated[tuple[Text, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=1000)]
+
+
+class Team(ConfigModel):
+    """A team, and what reports need to know of it beyond its name."""
+
+    name: TeamName = Field(description="text, the team's name")
+    cost_centre: Text | None = Field(None, description="text, the cost centre of the team")
+    quota_gpus: Amount | None = Field(None, description="boards the team is entitled to, such as 16 or 2.5")
+
+
+class Rule(Validity):
+    """One rule: all its conditions must hold. An empty value fits no pattern."""
+
+    team: TeamName | None = Field(None, description="text, the name of the team that the rule gives")
+    team_from: Literal["namespace", "team_label", "project", "queue", "cluster_queue", "user"] | None = Field(
+        None, description=f"one of {', '.join(CONDITIONS)}: its value is the team"
+    )
+    namespace: Patterns | None = Field(None, description=_PATTERNS)
+    team_label: Patterns | None = Field(None, description=_PATTERNS)
+    project: Patterns | None = Field(None, description=_PATTERNS)
+    queue: Patterns | None = Field(None, description=_PATTERNS)
+    cluster_queue: Patterns | None = Field(None, description=_PATTERNS)
+    user: Patterns | None = Field(None, description=_PATTERNS)
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Rule:
+        if (self.team is None) == (self.team_from is None):
+            found = MISSING if self.team is None else Remark("both are given")
+            raise wrong(found, "exactly one of team and team_from", "team")
+        return self
+
+    @cached_property
+    def conditions(self) -> dict[str, frozenset[str]]:
+        """Column -> patterns, for the columns the rule looks at."""
+        return {name: frozenset(value) for name in CONDITIONS if (value := getattr(self, name)) is not None}
+
+    @cached_property
+    def _regexes(self) -> dict[str, re.Pattern[str]]:
+        return {
+            name: re.compile("|".join(translate(pattern) for pattern in sorted(patterns)))
+            for name, patterns in self.conditions.items()
+        }
+
+    def gives(self, holder: Mapping[str, str]) -> str:
+        """The team this rule gives a holder, or empty text when it does not apply to it."""
+        if not all(holder[name] and regex.match(holder[name]) for name, regex in self._regexes.items()):
+            return ""
+        name = holder[self.team_from].strip() if self.team_from else self.team or ""
+        # A label must not make a pod pass for unallocated time, nor an annotation put a page into a name.
+        return name if is_name(name) and not name.startswith(RESERVED) else ""
+
+
+class TeamFile(ConfigModel):
+    """A whole file of team rules. With ``teams``, every team that a rule names must be among them."""
+
+    version: Version = Field(description="1, the version of this format")
+    teams: tuple[Team, ...] = Field((), description="a list of teams")
+    rules: tuple[Rule, ...] = Field(description="a list of rules; the first that applies decides")
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> TeamFile:
+        places: dict[str, int] = {}
+        for n, team in enumerate(self.teams):
+            if team.name in places:
+                there = dotted(("teams", places[team.name]))
+                raise wrong(team.name, f"a name once; {there} has it already", "teams", n, "name")
+            places[team.name] = n
+        for n, rule in enumerate(self.rules):
+            if places and rule.team is not None and rule.team not in places:
+                raise wrong(rule.team, f"a team of the list: {', '.join(places)}", "rules", n, "team")
+        self._refuse_identical()
+        return self
+
+    def _refuse_identical(self) -> None:
+        groups: dict[object, list[tuple[int, Rule]]] = defaultdict(list)
+        for n, rule in enumerate(self.rules):
+            # Rules that copy different columns are a fallback; two fixed teams under one condition are not.
+            group = groups[(frozenset(rule.conditions.items()), rule.team_from)]
+            for m, other in group:
+                if rule.coincides(other):
+                    found = Remark(f"the same conditions as rules[{m}] at the same time")
+                    raise wrong(found, "other conditions, or validities that do not overlap", "rules", n)
+            group.append((n, rule))
+
+
+@dataclass(frozen=True)
+class TeamRules:
+    """Validated team rules, ready to place holders."""
+
+    file: TeamFile
+
+    @classmethod
+    def parse(cls, text: str, file: str) -> TeamRules:
+        """YAML text -> TeamRules; ``file`` is named in errors. Raises ConfigError."""
+        return cls(load_yaml(text, file, TeamFile))
+
+    @classmethod
+    def default(cls) -> TeamRules:
+        """The team label where there is one, else no team."""
+        return cls(TeamFile(version=1, rules=(Rule(team_from="team_label"),)))
+
+    @property
+    def teams(self) -> tuple[Team, ...]:
+        return self.file.teams
+
+    @property
+    def quotas(self) -> dict[str, Fraction]:
+        """Boards per team, for the teams that have a quota: weights of the by-quota idle policy."""
+        return {
+            team.name: Fraction(team.quota_gpus, NANO) for team in self.teams if team.quota_gpus is not None
+        }
+
+    def assign(self, holders: pd.DataFrame, at_ms: int) -> pd.Series[str]:
+        """The team of each row of ``holders`` by the rules in force at ``at_ms``; NO_TEAM where none applies.
+
+        ``holders`` has the HOLDER_COLUMNS of the contract; the result has its index.
+        """
+        rules = [rule for rule in self.file.rules if rule.holds_at(at_ms)]
+        columns = list(CONDITIONS)
+        seen: dict[tuple[str, ...], str] = {}
+        teams = []
+        for values in zip(*(holders[name] for name in columns), strict=True):
+            if values not in seen:
+                holder = dict(zip(columns, values, strict=True))
+                seen[values] = next((team for rule in rules if (team := rule.gives(holder))), NO_TEAM)
+            teams.append(seen[values])
+        return pd.Series(teams, index=holders.index, dtype="str", name="team")
+
+    def changes(self, window: Window) -> tuple[int, ...]:
+        """The instants inside ``window``, its edges left out, at which a rule starts or ends."""
+        edges = {edge for rule in self.file.rules for edge in rule.edges}
+        return tuple(sorted(edge for edge in edges if window.start_ms < edge < window.end_ms))
