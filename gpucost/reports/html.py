@@ -1,0 +1,85 @@
+"""The month as one HTML page: no scripts, nothing fetched, charts drawn here as SVG. Jinja2 escapes."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import TypeVar
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from gpucost.domain.holders import Bucket
+from gpucost.reports import display
+from gpucost.reports.charts import CAPACITY_BUCKETS, capacity_bar, day_chart
+from gpucost.reports.model import MonthReport
+from gpucost.reports.values import Amount, Signal, ratio
+
+MOST_ROWS = 40
+Row = TypeVar("Row")
+
+
+def to_html(report: MonthReport) -> str:
+    """``report`` as a self-contained page; the same bytes for the same report.
+
+    Long tables are cut to MOST_ROWS rows and say so; the other formats have all of them.
+    """
+    environment = _environment()
+    style = environment.get_template("month.css").render()
+    return environment.get_template("month.html.j2").render(
+        report=report,
+        style=Markup(style),
+        style_hash=b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii"),
+        bar=None if report.capacity is None else capacity_bar(report.capacity.buckets),
+        chart=day_chart(report),
+        buckets=CAPACITY_BUCKETS,
+        most_rows=MOST_ROWS,
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("gpucost.reports"),
+        autoescape=lambda name: name is not None and not name.endswith(".css"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(
+        cut=_cut,
+        duration=display.span_of_days,
+        hours=display.hours,
+        money=display.money,
+        month_name=display.month_name,
+        name=display.name,
+        percent=display.percent,
+        price=display.price,
+        relative=display.relative,
+        signed_money=display.signed_money,
+        visible=display.visible,
+    )
+    environment.globals.update(covered=_covered, of=_of, part=_part, zero=_zero, dash=display.MISSING)
+    return environment
+
+
+def _cut(rows: Sequence[Row]) -> Sequence[Row]:
+    return rows[:MOST_ROWS]
+
+
+def _of(part: Amount, whole: Amount) -> str:
+    return display.percent(ratio(part.board_ms, whole.board_ms), 1)
+
+
+def _part(buckets: object, bucket: Bucket) -> Amount:
+    amount: Amount = getattr(buckets, bucket.value)
+    return amount
+
+
+def _covered(signal: Signal) -> str:
+    return display.percent(signal.coverage)
+
+
+def _zero(amount: Amount) -> bool:
+    return not amount.board_ms and not amount.nano

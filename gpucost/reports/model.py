@@ -1,0 +1,139 @@
+"""What a month's report consists of. The renderers and docs/reports.md follow these declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from gpucost.domain.time import Month, Window
+from gpucost.reports.inputs import AdjustmentFacts
+from gpucost.reports.provenance import ProblemRow, Provenance
+from gpucost.reports.values import Amount, Change, Utilisation
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """One row of a table. ``share_of_cost`` is of the cost of all teams; ``change`` None without a past."""
+
+    group: Mapping[str, str]
+    held: Amount
+    jobs: int
+    share_of_cost: Fraction | None
+    utilisation: Utilisation
+    change: Change | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """One job; ``teams`` has several where its team changed. ``span`` is from first to last held instant."""
+
+    cluster: str
+    namespace: str
+    job_kind: str
+    job: str
+    job_uid: str
+    teams: tuple[str, ...]
+    held: Amount
+    utilisation: Utilisation
+    span: Window | None
+
+
+@dataclass(frozen=True, slots=True)
+class TeamRow:
+    """A team: its row, its adjustments (no part of ``row.held``), and its costliest jobs."""
+
+    row: GroupRow
+    adjustments: Amount
+    top_jobs: tuple[JobRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Where capacity went: held + unallocated + unavailable + unknown. Over-commitment stands beside it."""
+
+    held: Amount
+    unallocated: Amount
+    unavailable: Amount
+    unknown: Amount
+    overcommitted: Amount
+
+    @property
+    def capacity(self) -> Amount:
+        return self.held + self.unallocated + self.unavailable + self.unknown
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCapacity:
+    model: str
+    capacity: Amount
+    buckets: Buckets
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """``measured_by`` says what ``capacity`` is: ``windows`` (totals the ledger wrote with them), ``days``
+    (another sum over the ledger) or ``lines``. The differences to the sum of the buckets must be 0.
+    """
+
+    measured_by: str
+    capacity: Amount
+    buckets: Buckets
+    difference_board_ms: int
+    difference_nano: int
+    models: tuple[ModelCapacity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """``adjusted`` = held + adjustments: what the teams pay in the end."""
+
+    held: Amount
+    adjustments: Amount
+    adjusted: Amount
+    overcommitted: Amount
+    jobs: int
+    utilisation: Utilisation
+    change: Change | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareBasis:
+    """Held time of MIG slices, by what a slice was measured by: compute slices or memory slices."""
+
+    basis: str
+    held: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class DayCost:
+    """One day, bucket and team; ``team`` is empty for what nobody held."""
+
+    day: str
+    bucket: str
+    team: str
+    amount: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class MonthReport:
+    """A month as a reader sees it. ``teams_in_scope`` None: everybody. Every tuple is in a fixed order."""
+
+    month: Month
+    currency: str
+    teams_in_scope: tuple[str, ...] | None
+    totals: Totals
+    capacity: Capacity | None
+    teams: tuple[TeamRow, ...]
+    projects: tuple[GroupRow, ...]
+    job_kinds: tuple[GroupRow, ...]
+    queues: tuple[GroupRow, ...]
+    models: tuple[GroupRow, ...]
+    clusters: tuple[GroupRow, ...]
+    top_jobs: tuple[JobRow, ...]
+    jobs: tuple[JobRow, ...]
+    adjustments: tuple[AdjustmentFacts, ...]
+    share_bases: tuple[ShareBasis, ...]
+    days: tuple[DayCost, ...]
+    problems: tuple[ProblemRow, ...]
+    provenance: Provenance

@@ -1,0 +1,179 @@
+"""The report of one month: what was held, by whom, what it cost, and what nobody held.
+
+A report for some teams only (its scope) has no capacity section: there is no total of everybody in it to
+subtract from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
+from gpucost.domain.time import iso
+from gpucost.reports.groups import Tables, job_rows, job_rows_with_teams, ranked
+from gpucost.reports.inputs import (
+    DAY_DIMS,
+    JOB_KEY,
+    MONTH_DIMS,
+    PREVIOUS_DIMS,
+    AdjustmentFacts,
+    MonthInputs,
+)
+from gpucost.reports.model import (
+    Buckets,
+    Capacity,
+    DayCost,
+    GroupRow,
+    ModelCapacity,
+    MonthReport,
+    ShareBasis,
+    TeamRow,
+    Totals,
+)
+from gpucost.reports.provenance import problem_rows, provenance
+from gpucost.reports.values import (
+    EMPTY,
+    NOTHING,
+    STEP,
+    Amount,
+    Change,
+    costliest_first,
+    prepare,
+    ratio,
+    sums,
+    total,
+)
+
+TOP = 5
+
+
+def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False) -> MonthReport:
+    """The report of ``inputs``; the same for any order of rows.
+
+    ``jobs`` lists every job and team of it only when asked for (a row per job and team, so that it adds up
+    by team), since a month can have hundreds of thousands. Raises InputError for a frame that lacks a
+    column, for sums beyond 64 bits and for a rate id without a rate.
+    """
+    lines = prepare(inputs.lines, MONTH_DIMS, "lines")
+    held = lines[lines["bucket"] == Bucket.HELD]
+    previous = _previous(inputs)
+    tables = Tables(held, previous)
+    adjustments = tuple(sorted(inputs.adjustments, key=_adjustment_order))
+    return MonthReport(
+        month=inputs.month,
+        currency=inputs.currency,
+        teams_in_scope=None if inputs.scope.teams is None else tuple(sorted(inputs.scope.teams)),
+        totals=_totals(lines, tables, adjustments),
+        capacity=_capacity(inputs, lines) if inputs.scope.sees_all else None,
+        teams=_teams(tables, adjustments, top),
+        projects=tables.by("team", "project"),
+        job_kinds=tables.by("job_kind"),
+        queues=tables.by("cluster", "cluster_queue", "queue"),
+        models=tables.by("model"),
+        clusters=tables.by("cluster"),
+        top_jobs=job_rows_with_teams(ranked(held, JOB_KEY).head(top), held),
+        jobs=job_rows(ranked(held, (*JOB_KEY, "team"))) if every_job else (),
+        adjustments=adjustments,
+        share_bases=tuple(
+            ShareBasis(basis, found.amount)
+            for (basis,), found in sorted(sums(held[held["profile"] != ""], ["basis"]).items())
+        ),
+        days=_days(inputs),
+        problems=problem_rows(inputs.problems),
+        provenance=provenance(inputs, lines),
+    )
+
+
+def _previous(inputs: MonthInputs) -> pd.DataFrame | None:
+    if inputs.previous is None:
+        return None
+    frame = prepare(inputs.previous, PREVIOUS_DIMS, "previous")
+    return frame[frame["bucket"] == Bucket.HELD]
+
+
+def _totals(lines: pd.DataFrame, tables: Tables, adjustments: Sequence[AdjustmentFacts]) -> Totals:
+    held, corrections = tables.total.amount, _adjusted(adjustments)
+    return Totals(
+        held=held,
+        adjustments=corrections,
+        adjusted=held + corrections,
+        overcommitted=total(lines[lines["bucket"] == Bucket.OVERCOMMITTED]).amount,
+        jobs=tables.jobs,
+        utilisation=tables.total.utilisation,
+        change=tables.change_of_total(),
+    )
+
+
+def _adjusted(adjustments: Sequence[AdjustmentFacts]) -> Amount:
+    return Amount(sum(item.board_ms for item in adjustments), sum(item.nano for item in adjustments))
+
+
+def _adjustment_order(item: AdjustmentFacts) -> tuple[str, str, str, str, int, int, str]:
+    return (item.team, item.job_uid, item.reference, item.reason, item.nano, item.board_ms, item.author)
+
+
+def _buckets(lines: pd.DataFrame) -> Buckets:
+    found = sums(lines, ["bucket"])
+    return Buckets(**{bucket.value: found.get((bucket.value,), EMPTY).amount for bucket in Bucket})
+
+
+def _capacity(inputs: MonthInputs, lines: pd.DataFrame) -> Capacity:
+    buckets = _buckets(lines)
+    if inputs.capacity is not None:
+        measured_by, capacity = "windows", inputs.capacity
+    elif inputs.days is not None:
+        days = prepare(inputs.days, (STEP, *DAY_DIMS), "days")
+        measured_by = "days"
+        capacity = total(days[days["bucket"] != Bucket.OVERCOMMITTED]).amount
+    else:
+        measured_by, capacity = "lines", buckets.capacity
+    models = sorted(
+        (
+            ModelCapacity(model, split.capacity, split)
+            for model, split in (
+                (str(model), _buckets(part)) for model, part in lines.groupby("model", observed=True)
+            )
+        ),
+        key=lambda item: costliest_first(item.capacity, item.model),
+    )
+    return Capacity(
+        measured_by=measured_by,
+        capacity=capacity,
+        buckets=buckets,
+        difference_board_ms=capacity.board_ms - buckets.capacity.board_ms,
+        difference_nano=(capacity.nano or 0) - (buckets.capacity.nano or 0),
+        models=tuple(models),
+    )
+
+
+def _teams(tables: Tables, adjustments: Sequence[AdjustmentFacts], top: int) -> tuple[TeamRow, ...]:
+    tops = job_rows(ranked(tables.held, (*JOB_KEY, "team")).groupby("team", observed=True).head(top))
+    by_team = {row.group["team"]: row for row in tables.by("team")}
+    for team in sorted({item.team for item in adjustments} - set(by_team)):
+        none = Change.between(NOTHING, NOTHING) if tables.previous is not None else None
+        by_team[team] = GroupRow(
+            {"team": team}, NOTHING, 0, ratio(0, tables.total.nano), EMPTY.utilisation, none
+        )
+    return tuple(
+        TeamRow(
+            row=row,
+            adjustments=_adjusted([item for item in adjustments if item.team == team]),
+            top_jobs=tuple(job for job in tops if job.teams == (team,)),
+        )
+        for team, row in by_team.items()
+    )
+
+
+def _days(inputs: MonthInputs) -> tuple[DayCost, ...]:
+    """Days of the daily frame by bucket and team; what nobody held has no team."""
+    if inputs.days is None or inputs.days.empty:
+        return ()
+    days: dict[tuple[str, str, str], Amount] = {}
+    for (start, bucket, team), found in sums(
+        prepare(inputs.days, (STEP, *DAY_DIMS), "days"), [STEP, *DAY_DIMS]
+    ).items():
+        key = (iso(int(start))[:10], bucket, "" if bucket in HOLDER_OF_BUCKET else team)
+        days[key] = days.get(key, NOTHING) + found.amount
+    return tuple(DayCost(*key, amount) for key, amount in sorted(days.items(), key=lambda item: item[0]))

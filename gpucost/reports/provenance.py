@@ -1,0 +1,178 @@
+"""Where a report's numbers come from: windows, sources, rates, problems. Facts of the ledger, no clock."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import groupby
+
+import pandas as pd
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.problems import Problem
+from gpucost.domain.rates import Rate
+from gpucost.domain.time import Window, iso
+from gpucost.reports.inputs import MonthInputs, WindowFacts
+from gpucost.reports.values import Amount, ratio, sums
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCoverage:
+    """How much of the time is in the ledger, and how much of that was observed.
+
+    ``until`` is where the ledger ends; ``gaps`` are the stretches before it that have no window.
+    """
+
+    cluster: str
+    windows: int
+    settled: bool
+    covered_ms: int
+    missing_ms: int
+    observed_ms: int
+    observed: Fraction | None
+    until: str
+    gaps: tuple[Window, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RateUse:
+    """One price-book row, and the board time that was rated by it. Prices are per board-hour."""
+
+    rate_id: str
+    price_nano: int
+    list_price_nano: int
+    discount: str
+    pricing_category: str
+    matched_by: str
+    source: str
+    retrieved: str
+    rated: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemRow:
+    """A problem of the ledger's windows; one that came back in several of them is one row."""
+
+    code: str
+    cluster: str
+    subject: str
+    detail: str
+    board_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """``state``: closed, settled (every window there and settled) or open. ``digest``: over the windows."""
+
+    state: str
+    code_version: str
+    digest: str
+    month_version: int
+    month_digest: str
+    previous_digest: str
+    closed_at: str | None
+    closed_by: str
+    close_reason: str
+    sources: tuple[str, ...]
+    window_code_versions: tuple[str, ...]
+    clusters: tuple[ClusterCoverage, ...]
+    rates: tuple[RateUse, ...]
+
+
+def provenance(inputs: MonthInputs, lines: pd.DataFrame) -> Provenance:
+    clusters = tuple(
+        _coverage(cluster, list(windows), inputs.month.window)
+        for cluster, windows in groupby(sorted(inputs.windows, key=_order), key=lambda item: item.cluster)
+    )
+    facts = inputs.facts
+    complete = bool(clusters) and all(item.settled and not item.missing_ms for item in clusters)
+    return Provenance(
+        state="closed" if facts.closed else "settled" if complete else "open",
+        code_version=inputs.code_version,
+        digest=digest_of(inputs.windows),
+        month_version=facts.version,
+        month_digest=facts.digest,
+        previous_digest=facts.previous_digest,
+        closed_at=None if facts.closed_at_ms is None else iso(facts.closed_at_ms),
+        closed_by=facts.author,
+        close_reason=facts.reason,
+        sources=tuple(sorted({item.source for item in inputs.windows})),
+        window_code_versions=tuple(sorted({item.code_version for item in inputs.windows})),
+        clusters=clusters,
+        rates=rates_used(lines, inputs.rates),
+    )
+
+
+def digest_of(windows: Iterable[WindowFacts]) -> str:
+    """SHA-256 over cluster, bounds, version and digest of each window, in order: names the ledger's state."""
+    digest = hashlib.sha256()
+    for item in sorted(windows, key=_order):
+        text = "\t".join(
+            (repr(item.cluster), str(item.start_ms), str(item.end_ms), str(item.version), item.digest)
+        )
+        digest.update(f"{text}\n".encode())
+    return digest.hexdigest()
+
+
+def rates_used(lines: pd.DataFrame, rates: Mapping[str, Rate]) -> tuple[RateUse, ...]:
+    """Every rate of the lines, by id. Raises InputError for a rate id that has no rate."""
+    used = []
+    for (rate_id,), found in sorted(sums(lines[lines["rate_id"] != ""], ["rate_id"]).items()):
+        if rate_id not in rates:
+            raise InputError("rate_id", rate_id, "a rate that the ledger has a record of")
+        rate = rates[rate_id]
+        used.append(
+            RateUse(
+                rate_id,
+                rate.nano_per_board_hour,
+                rate.list_nano_per_board_hour,
+                rate.discount,
+                rate.pricing_category,
+                rate.matched_by,
+                rate.source,
+                rate.retrieved,
+                found.amount,
+            )
+        )
+    return tuple(used)
+
+
+def problem_rows(problems: Sequence[Problem]) -> tuple[ProblemRow, ...]:
+    """The same problem of several windows as one row, in a fixed order."""
+
+    def identity(problem: Problem) -> tuple[str, str, str, str]:
+        return (problem.code.value, problem.cluster, problem.subject, problem.detail)
+
+    rows = []
+    for same, found in groupby(sorted(problems, key=identity), key=identity):
+        known = [problem.board_ms for problem in found if problem.board_ms is not None]
+        rows.append(ProblemRow(*same, sum(known) if known else None))
+    return tuple(rows)
+
+
+def _order(item: WindowFacts) -> tuple[str, int, int]:
+    return (item.cluster, item.start_ms, item.end_ms)
+
+
+def _coverage(cluster: str, windows: Sequence[WindowFacts], month: Window) -> ClusterCoverage:
+    """``windows`` of one cluster, in order and disjoint."""
+    covered = [month.overlap_ms(item.start_ms, item.end_ms) for item in windows]
+    gaps, reached = [], month.start_ms
+    for item in windows:
+        if item.start_ms > reached:
+            gaps.append(Window(reached, item.start_ms))
+        reached = max(reached, item.end_ms)
+    observed_ms = sum(item.observed_ms for item in windows)
+    return ClusterCoverage(
+        cluster=cluster,
+        windows=len(windows),
+        settled=all(item.settled for item in windows),
+        covered_ms=sum(covered),
+        missing_ms=month.length_ms - sum(covered),
+        observed_ms=observed_ms,
+        observed=ratio(observed_ms, sum(covered)),
+        until=iso(reached),
+        gaps=tuple(gaps),
+    )

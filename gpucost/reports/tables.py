@@ -1,0 +1,229 @@
+"""Reports as one flat table each, for CSV and Parquet: integers, ratios and text, no rounding.
+
+A month is one tidy table: ``section`` says what a row is (``team``, ``model``, ``job`` …), and the columns
+that do not apply to it are empty. The rows of one section add up to the report's total (the costliest jobs
+aside); rows of two sections must not be added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from gpucost.domain.holders import Bucket
+from gpucost.domain.time import iso
+from gpucost.reports.allocations import Allocations
+from gpucost.reports.job import JobReport
+from gpucost.reports.model import Buckets, GroupRow, JobRow, MonthReport
+from gpucost.reports.values import Amount, Change, Utilisation
+
+Cell = str | int | Fraction | None
+Cells = dict[str, Cell]
+
+
+class CellType(StrEnum):
+    TEXT = "text"
+    INTEGER = "integer"
+    RATIO = "ratio"
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    name: str
+    type: CellType
+
+
+@dataclass(frozen=True)
+class Table:
+    """``facts`` name what the table is of. Every row has a cell per column; a missing number is None."""
+
+    facts: Mapping[str, str]
+    columns: tuple[TableColumn, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+_SIGNALS = ("busy", "sm", "tensor")
+_SIGNAL_COLUMNS = tuple(f"{signal}{suffix}" for signal in _SIGNALS for suffix in ("", "_coverage"))
+_AMOUNT_COLUMNS = ("board_ms", "nano", "unpriced_board_ms")
+_MONTH_COLUMNS = (
+    *("month", "section", "cluster", "cluster_queue", "queue", "model", "bucket", "team", "project"),
+    *("namespace", "job_kind", "job", "job_uid", "start", "end", "reference", "reason", "author"),
+    *_AMOUNT_COLUMNS,
+    *("currency", "jobs", "share_of_cost", "previous_cost_nano", "cost_change_nano", "relative_change"),
+    *_SIGNAL_COLUMNS,
+)
+_RATIOS = frozenset({"share_of_cost", "relative_change", *_SIGNAL_COLUMNS})
+_TRACE_COLUMNS = (
+    *("job_uid", "start", "end", "cluster", "node", "pod", "resource", "model", "profile", "team", "rate_id"),
+    *("price_nano", *_AMOUNT_COLUMNS, "currency", "formula"),
+)
+_PARTS = ("total", "held", "shared_idle", *(bucket.value for bucket in Bucket if bucket is not Bucket.HELD))
+
+
+def month_table(report: MonthReport) -> Table:
+    """Every section of the month; jobs are all of them where the report has them, else the costliest."""
+    common: Cells = {"month": str(report.month), "currency": report.currency}
+    rows = (common | row for row in _month_rows(report))
+    facts = {
+        "schema": "gpucost/MonthTable/v1",
+        "month": str(report.month),
+        "currency": report.currency,
+        "state": report.provenance.state,
+        "digest": report.provenance.digest,
+    }
+    return _table(facts, _MONTH_COLUMNS, rows)
+
+
+def allocations_table(allocations: Allocations) -> Table:
+    """One row per step and group; each part of the total has its time, its cost and its unpriced time."""
+    columns = (
+        *("start", "end", *allocations.group_by),
+        *(f"{part}_{unit}" for part in _PARTS for unit in ("board_ms", "cost_nano", "unpriced_board_ms")),
+        "currency",
+        *_SIGNAL_COLUMNS,
+    )
+    rows = []
+    for row in allocations.rows:
+        cells: Cells = {"start": iso(row.window.start_ms), "end": iso(row.window.end_ms), **row.group}
+        for part in _PARTS:
+            amount: Amount = getattr(row, part)
+            cells[f"{part}_board_ms"] = amount.board_ms
+            cells[f"{part}_cost_nano"] = amount.nano
+            cells[f"{part}_unpriced_board_ms"] = amount.unpriced_board_ms
+        rows.append(cells | {"currency": allocations.currency} | _signals(row.utilisation))
+    facts = {
+        "schema": "gpucost/AllocationsTable/v1",
+        "window": str(allocations.window),
+        "currency": allocations.currency,
+        "idle": allocations.idle.value,
+    }
+    return _table(facts, columns, rows)
+
+
+def job_table(report: JobReport) -> Table:
+    """The trace of a job, one row per line; the rows add up to what it held."""
+    rows = (
+        {
+            "job_uid": report.job_uid,
+            "start": iso(line.span.start_ms),
+            "end": iso(line.span.end_ms),
+            **{name: getattr(line, name) for name in _TRACE_COLUMNS if hasattr(line, name)},
+            **_amount(line.amount),
+            "currency": report.currency,
+        }
+        for line in report.lines
+    )
+    facts = {"schema": "gpucost/JobTable/v1", "job_uid": report.job_uid, "currency": report.currency}
+    return _table(facts, _TRACE_COLUMNS, rows)
+
+
+def column_type(name: str) -> CellType:
+    if name in _RATIOS:
+        return CellType.RATIO
+    is_integer = name in ("nano", "jobs") or name.endswith(("_nano", "board_ms"))
+    return CellType.INTEGER if is_integer else CellType.TEXT
+
+
+def _table(facts: Mapping[str, str], names: Sequence[str], rows: Iterable[Cells]) -> Table:
+    columns = tuple(TableColumn(name, column_type(name)) for name in names)
+    blank = [("" if column.type is CellType.TEXT else None) for column in columns]
+    empty = dict(zip(names, blank, strict=True))
+    return Table(facts, columns, tuple(tuple((empty | row).values()) for row in rows))
+
+
+def _month_rows(report: MonthReport) -> Iterator[Cells]:
+    if report.capacity is not None:
+        yield from _bucket_rows("capacity", report.capacity.buckets, {})
+        for model in report.capacity.models:
+            yield from _bucket_rows("model_capacity", model.buckets, {"model": model.model})
+    else:
+        yield {"section": "total", "bucket": Bucket.HELD.value, **_amount(report.totals.held)}
+    for team in report.teams:
+        yield _group("team", team.row)
+    for section, rows in (
+        ("project", report.projects),
+        ("job_kind", report.job_kinds),
+        ("queue", report.queues),
+        ("model", report.models),
+        ("cluster", report.clusters),
+    ):
+        yield from (_group(section, row) for row in rows)
+    for job in report.jobs or report.top_jobs:
+        yield _job("job" if report.jobs else "top_job", job)
+    for item in report.adjustments:
+        yield {
+            "section": "adjustment",
+            "team": item.team,
+            "job_uid": item.job_uid,
+            "reference": item.reference,
+            "reason": item.reason,
+            "author": item.author,
+            "board_ms": item.board_ms,
+            "nano": item.nano,
+        }
+
+
+def _bucket_rows(section: str, buckets: Buckets, group: Cells) -> Iterator[Cells]:
+    for bucket in Bucket:
+        amount: Amount = getattr(buckets, bucket.value)
+        yield {"section": section, "bucket": bucket.value, **group, **_amount(amount)}
+
+
+def _group(section: str, row: GroupRow) -> Cells:
+    return {
+        "section": section,
+        "bucket": Bucket.HELD.value,
+        **row.group,
+        **_amount(row.held),
+        "jobs": row.jobs,
+        "share_of_cost": row.share_of_cost,
+        **_change(row.change),
+        **_signals(row.utilisation),
+    }
+
+
+def _job(section: str, job: JobRow) -> Cells:
+    span = job.span
+    return {
+        "section": section,
+        "bucket": Bucket.HELD.value,
+        "cluster": job.cluster,
+        "namespace": job.namespace,
+        "job_kind": job.job_kind,
+        "job": job.job,
+        "job_uid": job.job_uid,
+        "team": ", ".join(job.teams),
+        "start": iso(span.start_ms) if span else "",
+        "end": iso(span.end_ms) if span else "",
+        **_amount(job.held),
+        **_signals(job.utilisation),
+    }
+
+
+def _amount(amount: Amount) -> Cells:
+    return {
+        "board_ms": amount.board_ms,
+        "nano": amount.nano,
+        "unpriced_board_ms": amount.unpriced_board_ms,
+    }
+
+
+def _change(change: Change | None) -> Cells:
+    if change is None:
+        return {}
+    return {
+        "previous_cost_nano": change.previous.nano,
+        "cost_change_nano": change.nano,
+        "relative_change": change.relative,
+    }
+
+
+def _signals(utilisation: Utilisation) -> Cells:
+    cells: Cells = {}
+    for name in _SIGNALS:
+        signal = getattr(utilisation, name)
+        cells[name] = signal.mean if signal else None
+        cells[f"{name}_coverage"] = signal.coverage if signal else None
+    return cells

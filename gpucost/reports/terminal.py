@@ -1,0 +1,303 @@
+"""Reports in a terminal, for any rich Console. Names are shown, never interpreted as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from gpucost.domain.holders import Bucket
+from gpucost.domain.time import iso
+from gpucost.reports import display
+from gpucost.reports.allocations import AllocationRow, Allocations
+from gpucost.reports.job import JobReport
+from gpucost.reports.model import GroupRow, JobRow, MonthReport, Totals
+from gpucost.reports.provenance import ProblemRow, Provenance
+from gpucost.reports.values import Amount, Signal, ratio
+
+MOST_ROWS = 20
+_NARROW = 116  # below this many columns the tables drop what repeats
+_STYLES = {
+    Bucket.HELD: "cyan",
+    Bucket.UNALLOCATED: "yellow",
+    Bucket.UNAVAILABLE: "red",
+    Bucket.UNKNOWN: "bright_black",
+}
+# Told apart without colour too.
+_BLOCKS = {Bucket.HELD: "█", Bucket.UNALLOCATED: "▒", Bucket.UNAVAILABLE: "▚", Bucket.UNKNOWN: "░"}
+_LEGEND = "* part of it has no price. In brackets: the part of the held time that was observed."
+
+
+def print_month(report: MonthReport, console: Console) -> None:
+    """Headline, capacity, teams, costliest jobs, models, problems and provenance."""
+    wide = console.width >= _NARROW
+    parts: list[RenderableType] = [_headline(report)]
+    if report.capacity is not None:
+        parts.append(_capacity(report, min(console.width, 110) - 2))
+    parts.append(_teams(report, wide))
+    parts.append(_jobs("Costliest jobs", report.top_jobs, wide))
+    if report.capacity is not None:
+        parts.append(_models(report))
+    if report.adjustments:
+        parts.append(_adjustments(report))
+    parts.append(_problems(report.problems))
+    parts.append(_provenance(report.provenance))
+    _print(parts, console)
+
+
+def print_allocations(allocations: Allocations, console: Console) -> None:
+    """One row per step and group."""
+    title = f"Allocations {allocations.window}, idle {allocations.idle.value}, {allocations.currency}"
+    table = _table(title)
+    if allocations.step_ms is not None:
+        table.add_column("from", no_wrap=True)
+    for dimension in allocations.group_by:
+        table.add_column(dimension, overflow="ellipsis", no_wrap=True)
+    for head in ("held h", "held", "shared idle", "nobody's", "total", "busy"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in allocations.rows:
+        start = [] if allocations.step_ms is None else [Text(iso(row.window.start_ms))]
+        table.add_row(*start, *(_name(value) for value in row.group.values()), *_allocation_cells(row))
+    table.add_section()
+    blank = [""] * (len(allocations.group_by) + (allocations.step_ms is not None) + 3)
+    table.add_row(*blank, "", _cost(allocations.total), "")
+    console.print(table)
+
+
+def print_job(report: JobReport, console: Console) -> None:
+    """What the job held and cost, cost per progress, and the trace."""
+    head = Text.assemble(
+        (display.name(report.job), "bold"),
+        f"  {report.job_kind} in {display.name(report.namespace)}\n",
+        (f"{display.money(report.held.nano)} {report.currency}", "bold cyan"),
+        f" for {display.hours(report.held.board_ms)} GPU-hours of {_names(report.models)}\n",
+        (f"uid {display.name(report.job_uid)} · team {_names(report.teams)} · queue ", "dim"),
+        (f"{_names(report.queues)} · {len(report.pods)} pods on {len(report.nodes)} nodes\n", "dim"),
+        (f"{report.span}", "dim"),
+    )
+    parts: list[RenderableType] = [head, _signals_line(report)]
+    parts += [
+        Text(
+            f"{display.money(item.per_unit_nano, 9)} {report.currency} per {display.name(item.name)}"
+            f" ({display.money(item.per_million_nano)} per million)"
+        )
+        for item in report.progress
+    ]
+    trace = _table("Where it comes from")
+    for column in ("from", "node", "resource", "rate"):
+        trace.add_column(column, overflow="ellipsis", no_wrap=True)
+    trace.add_column("computed", overflow="fold")
+    for line in report.lines:
+        names = (_name(line.node), _name(line.resource), _name(line.rate_id))
+        trace.add_row(iso(line.span.start_ms), *names, line.formula)
+    parts += [trace, _problems(report.problems)]
+    _print(parts, console)
+
+
+def _print(parts: Sequence[RenderableType], console: Console) -> None:
+    """One part below the other; a table brings its blank last line along."""
+    gaps = [0 if isinstance(part, Table) and not part.caption else 1 for part in parts]
+    console.print(Group(*(Padding(part, (0, 0, gap, 1)) for part, gap in zip(parts, gaps, strict=True))))
+
+
+def _headline(report: MonthReport) -> Text:
+    held = report.totals.held
+    scope = "all teams" if report.teams_in_scope is None else _names(report.teams_in_scope)
+    text = Text.assemble(
+        (f"GPU cost, {display.month_name(report.month)}", "bold"),
+        (f"  {report.provenance.state}, {scope}\n", "dim"),
+        (f"{display.money(held.nano)} {report.currency}", "bold cyan"),
+        f" for {display.hours(held.board_ms)} GPU-hours held by {report.totals.jobs:,} jobs",
+    )
+    if report.totals.change is not None:
+        text.append(f", {display.relative(report.totals.change)} against the month before")
+    if held.unpriced_board_ms:
+        text.append(f"\n{display.hours(held.unpriced_board_ms)} of these GPU-hours have no price", "bold red")
+    return text
+
+
+def _capacity(report: MonthReport, width: int) -> RenderableType:
+    capacity = report.capacity
+    assert capacity is not None
+    amounts = {bucket: getattr(capacity.buckets, bucket.value) for bucket in _STYLES}
+    bar = Text()
+    for bucket, cells in _dealt(width, [amount.board_ms for amount in amounts.values()], list(amounts)):
+        bar.append(_BLOCKS[bucket] * cells, _STYLES[bucket])
+    table = _table("")
+    table.add_column("capacity")
+    for head in ("GPU-hours", "share", "cost"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for bucket, amount in amounts.items():
+        share = ratio(amount.board_ms, capacity.buckets.capacity.board_ms)
+        label = Text.assemble((f"{_BLOCKS[bucket]} ", _STYLES[bucket]), bucket.value)
+        table.add_row(label, display.hours(amount.board_ms), display.percent(share, 1), _cost(amount))
+    table.add_section()
+    table.add_row(
+        "capacity", display.hours(capacity.capacity.board_ms), "", _cost(capacity.capacity), style="bold"
+    )
+    proof = (
+        f"difference {capacity.difference_board_ms} GPU-ms, {capacity.difference_nano} nano-{report.currency}"
+    )
+    wrong = capacity.difference_board_ms or capacity.difference_nano
+    return Group(bar, table, Text(proof, "bold red" if wrong else "dim"))
+
+
+def _dealt(width: int, parts: Sequence[int], names: Sequence[Bucket]) -> Iterable[tuple[Bucket, int]]:
+    """Cells of a bar; a part of any size gets at least one."""
+    whole = sum(parts) or 1
+    for bucket, part in zip(names, parts, strict=True):
+        yield bucket, max(1, part * width // whole) if part else 0
+
+
+def _teams(report: MonthReport, wide: bool) -> Table:
+    table = _table("Teams")
+    table.add_column("team", overflow="ellipsis", no_wrap=True, max_width=28)
+    for head in ("cost", "GPU-hours", "jobs"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("share", no_wrap=True, justify="left" if wide else "right")
+    changes = ("change",) if report.totals.change else ()
+    for head in ("busy", *(("SM", "tensor") if wide else ()), *changes):
+        table.add_column(head, justify="right", no_wrap=True)
+    for team in report.teams[:MOST_ROWS]:
+        row = team.row
+        cells = _team_cells(row, _share(row, wide), wide)
+        table.add_row(_name(row.group["team"]), *cells)
+    table.add_section()
+    table.add_row("all", *_team_cells(report.totals, Text(""), wide), style="bold")
+    more = len(report.teams) - MOST_ROWS
+    table.caption = f"{more} more in the other formats. {_LEGEND}" if more > 0 else _LEGEND
+    return table
+
+
+def _team_cells(row: GroupRow | Totals, share: Text, wide: bool) -> list[str | Text]:
+    found = row.utilisation
+    signals = (found.busy, found.sm, found.tensor) if wide else (found.busy,)
+    change = [] if row.change is None else [display.relative(row.change)]
+    cells: list[str | Text] = [_cost(row.held), display.hours(row.held.board_ms), f"{row.jobs:,}", share]
+    return [*cells, *(_signal(signal) for signal in signals), *change]
+
+
+def _jobs(title: str, jobs: Sequence[JobRow], wide: bool) -> Table:
+    table = _table(title)
+    for head in ("job", "team", *(("kind", "namespace") if wide else ())):
+        table.add_column(head, overflow="ellipsis", no_wrap=True, max_width=34)
+    for head in ("cost", "GPU-hours", "busy"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for job in jobs:
+        more = (_name(job.job_kind), _name(job.namespace)) if wide else ()
+        cells = (_cost(job.held), display.hours(job.held.board_ms), _signal(job.utilisation.busy))
+        table.add_row(_name(job.job), Text(_names(job.teams)), *more, *cells)
+    return table
+
+
+def _models(report: MonthReport) -> Table:
+    assert report.capacity is not None
+    table = _table("GPU models, GPU-hours and cost")
+    table.add_column("model", overflow="ellipsis", no_wrap=True, max_width=28)
+    for bucket in _STYLES:
+        table.add_column(bucket.value, justify="right", no_wrap=True)
+    for model in report.capacity.models:
+        cells = [getattr(model.buckets, bucket.value) for bucket in _STYLES]
+        table.add_row(
+            _name(model.model), *(Text(f"{display.hours(c.board_ms)}\n{_cost_text(c)}") for c in cells)
+        )
+    return table
+
+
+def _adjustments(report: MonthReport) -> Table:
+    table = _table("Adjustments")
+    for head in ("team", "reason", "reference", "author"):
+        table.add_column(head, overflow="ellipsis", no_wrap=True)
+    table.add_column("amount", justify="right", no_wrap=True)
+    for item in report.adjustments[:MOST_ROWS]:
+        names = (item.team, item.reason, item.reference, item.author)
+        table.add_row(*(_name(name) for name in names), display.signed_money(item.nano))
+    return table
+
+
+def _problems(problems: Sequence[ProblemRow]) -> RenderableType:
+    if not problems:
+        return Text("No problems.", "dim")
+    table = _table("Problems")
+    table.add_column("what", no_wrap=True, style="yellow")
+    table.add_column("detail", overflow="fold")
+    table.add_column("GPU-hours", justify="right", no_wrap=True)
+    for problem in problems[:MOST_ROWS]:
+        detail = f"{display.visible(problem.subject)}: {display.visible(problem.detail, 200)}"
+        touched = display.MISSING if problem.board_ms is None else display.hours(problem.board_ms)
+        table.add_row(Text(problem.code), Text(detail), touched)
+    if len(problems) > MOST_ROWS:
+        table.caption = f"{len(problems) - MOST_ROWS} more in the other formats"
+    return table
+
+
+def _provenance(facts: Provenance) -> Text:
+    lines = [
+        f"{item.cluster}: {item.windows:,} windows until {item.until}, observed "
+        f"{display.percent(item.observed, 1)}, missing {display.span_of_days(item.missing_ms)}"
+        for item in facts.clusters
+    ]
+    lines.append(f"{len(facts.rates)} rates; sources {_names(facts.sources)}; gpucost {facts.code_version}")
+    lines.append(f"ledger {facts.digest}")
+    return Text("\n".join(lines), "dim")
+
+
+def _signals_line(report: JobReport) -> Text:
+    found = report.utilisation
+    return Text(f"busy {_signal(found.busy)}, SM {_signal(found.sm)}, tensor {_signal(found.tensor)}")
+
+
+def _allocation_cells(row: AllocationRow) -> tuple[Text, ...]:
+    nobody = row.unallocated + row.unavailable + row.unknown
+    costs = (row.held, row.shared_idle, nobody, row.total)
+    hours = Text(display.hours(row.held.board_ms))
+    return (hours, *(_cost(amount) for amount in costs), Text(_signal(row.utilisation.busy)))
+
+
+def _table(title: str) -> Table:
+    return Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        header_style="dim",
+    )
+
+
+def _name(text: str) -> Text:
+    return Text(display.name(text))
+
+
+def _names(texts: Sequence[str]) -> str:
+    shown = ", ".join(display.name(text, 40) for text in texts[:4])
+    return f"{shown} and {len(texts) - 4} more" if len(texts) > 4 else shown or display.MISSING
+
+
+def _cost(amount: Amount) -> Text:
+    return Text(_cost_text(amount))
+
+
+def _cost_text(amount: Amount) -> str:
+    if amount.nano is None:
+        return "no price"
+    return display.money(amount.nano) + ("*" if amount.unpriced_board_ms else "")
+
+
+def _share(row: GroupRow, wide: bool) -> Text:
+    share = row.share_of_cost or Fraction(0)
+    bar = ("█" * round(share * 10)).ljust(10, "·") if wide else ""
+    return Text(f"{bar} {display.percent(row.share_of_cost, 1):>6}".strip())
+
+
+def _signal(signal: Signal | None) -> str:
+    """``71% (92%)``: the mean, and the part of the held time it was measured on."""
+    if signal is None:
+        return display.MISSING
+    return f"{display.percent(signal.mean)} ({display.percent(signal.coverage)})"

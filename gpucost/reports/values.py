@@ -1,0 +1,215 @@
+"""The values that reports are made of, and their sums over ledger frames. Integers until the very edge.
+
+Field names carry the unit, and the renderers rely on it: ``nano`` and ``*_nano`` are nano-units of the
+report's currency, ``board_ms`` and ``*_board_ms`` are board milliseconds (1 GPU-hour = 3,600,000).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any
+
+import pandas as pd
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.money import INT64_MAX
+
+MEASURES = (
+    "board_ms",
+    "nano",
+    "unpriced_ms",
+    "observed_ms",
+    "busy_ms",
+    "sm_observed_ms",
+    "sm_active_ms",
+    "tensor_active_ms",
+)
+# The tensor signal has no coverage of its own in the ledger: it is read with the SM signal or not at all.
+_TENSOR_OBSERVED = "tensor_observed_ms"
+_SUMMED = (*MEASURES, _TENSOR_OBSERVED)
+_INSTANTS = ("first_ms", "last_ms")
+STEP = "step_start_ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """Board time and its cost. ``nano`` is None when nothing of it has a price; what has none is apart."""
+
+    board_ms: int
+    nano: int | None
+    unpriced_board_ms: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        known = [part.nano for part in (self, other) if part.nano is not None and part != NOTHING]
+        unknown = any(part.nano is None for part in (self, other))
+        return Amount(
+            self.board_ms + other.board_ms,
+            None if unknown and not known else sum(known),
+            self.unpriced_board_ms + other.unpriced_board_ms,
+        )
+
+
+NOTHING = Amount(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One signal over held time. ``mean`` is over the observed part only; ``coverage`` = observed / held."""
+
+    mean: Fraction
+    coverage: Fraction | None
+    active_board_ms: int
+    observed_board_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Utilisation:
+    """Three signals, never blended. One that was never observed is None, never 0."""
+
+    busy: Signal | None
+    sm: Signal | None
+    tensor: Signal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Against the previous month. ``nano`` is None when either cost is; ``relative`` is None from 0."""
+
+    previous: Amount
+    board_ms: int
+    nano: int | None
+    relative: Fraction | None
+
+    @classmethod
+    def between(cls, now: Amount, previous: Amount) -> Change:
+        nano = None if now.nano is None or previous.nano is None else now.nano - previous.nano
+        relative = Fraction(nano, previous.nano) if nano is not None and previous.nano else None
+        return cls(previous, now.board_ms - previous.board_ms, nano, relative)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The summed measures of one group of ledger rows."""
+
+    board_ms: int
+    nano: int | None
+    unpriced_ms: int
+    observed_ms: int | None
+    busy_ms: int | None
+    sm_observed_ms: int | None
+    sm_active_ms: int | None
+    tensor_active_ms: int | None
+    tensor_observed_ms: int | None
+
+    @property
+    def amount(self) -> Amount:
+        return Amount(self.board_ms, self.nano, self.unpriced_ms)
+
+    @property
+    def utilisation(self) -> Utilisation:
+        return Utilisation(
+            self._signal(self.busy_ms, self.observed_ms),
+            self._signal(self.sm_active_ms, self.sm_observed_ms),
+            self._signal(self.tensor_active_ms, self.tensor_observed_ms),
+        )
+
+    def _signal(self, active_ms: int | None, observed_ms: int | None) -> Signal | None:
+        if active_ms is None or not observed_ms:
+            return None
+        return Signal(
+            Fraction(active_ms, observed_ms), ratio(observed_ms, self.board_ms), active_ms, observed_ms
+        )
+
+
+def added_sums(parts: Sequence[Sums]) -> Sums:
+    """The sum of several groups; a measure that is None in all of them stays None."""
+    if not parts:
+        return EMPTY
+    found: dict[str, int | None] = {}
+    for field in fields(Sums):
+        known = [value for value in (getattr(part, field.name) for part in parts) if value is not None]
+        found[field.name] = sum(known) if known else None
+    return Sums(**found)  # type: ignore[arg-type]
+
+
+EMPTY = Sums(0, 0, 0, None, None, None, None, None, None)
+
+
+def ratio(part: int | None, whole: int | None) -> Fraction | None:
+    """``part / whole``; None when either is missing or the whole is 0."""
+    return None if part is None or not whole else Fraction(part, whole)
+
+
+def prepare(frame: pd.DataFrame, dims: Sequence[str], name: str) -> pd.DataFrame:
+    """``frame`` cut to ``dims`` and the measures, ready for ``sums``.
+
+    Raises InputError naming a column that is missing, and when a sum could leave 64 bits: a wrong total
+    is worse than none.
+    """
+    for column in (*dims, *MEASURES):
+        if column not in frame.columns:
+            raise InputError(f"{name}.{column}", "missing column", ", ".join((*dims, *MEASURES)))
+    for measure in MEASURES:
+        if float(frame[measure].astype("Float64").abs().sum()) > 0.99 * INT64_MAX:
+            raise InputError(f"{name}.{measure}", "a sum beyond 64 bits", f"at most {INT64_MAX} in all")
+    extra = [column for column in _INSTANTS if column in frame.columns]
+    cut = frame[list(dict.fromkeys((*dims, *extra, *MEASURES)))].copy()
+    for dim in dims:
+        if dim not in (STEP, *_INSTANTS):
+            cut[dim] = cut[dim].astype("category")  # grouped many times: text is looked at once
+    cut[_TENSOR_OBSERVED] = frame["sm_observed_ms"].where(frame["tensor_active_ms"].notna())
+    return cut
+
+
+def sums(frame: pd.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], Sums]:
+    """Sums per distinct value of ``keys``; a measure that is null in every row of a group stays None."""
+    if frame.empty:
+        return {}
+    grouped = frame.groupby(list(keys), sort=False, observed=True)[list(_SUMMED)].sum(min_count=1)
+    names = grouped.index.tolist()
+    return {
+        (name if isinstance(name, tuple) else (name,)): values
+        for name, values in zip(names, records(grouped), strict=True)
+    }
+
+
+def total(frame: pd.DataFrame) -> Sums:
+    """Sums over all rows; EMPTY when there are none, since no time costs nothing."""
+    if frame.empty:
+        return EMPTY
+    columns = {measure: [frame[measure].sum(min_count=1)] for measure in _SUMMED}
+    return records(pd.DataFrame(columns, dtype="object"))[0]
+
+
+def records(grouped: pd.DataFrame) -> list[Sums]:
+    """One Sums per row of a frame that has the summed measures as columns."""
+    columns = [integers(grouped[measure]) for measure in _SUMMED]
+    return [
+        Sums(board or 0, nano, unpriced or 0, *rest)
+        for board, nano, unpriced, *rest in zip(*columns, strict=True)
+    ]
+
+
+def summed(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Like ``sums`` but as a frame with the keys as columns, and first and last instants where known."""
+    how = {"first_ms": "min", "last_ms": "max"}
+    grouped = frame.groupby(list(keys), sort=False, observed=True)
+    parts = [grouped[list(_SUMMED)].sum(min_count=1)]
+    parts += [grouped[[column]].agg(kind) for column, kind in how.items() if column in frame.columns]
+    return pd.concat(parts, axis=1).reset_index()
+
+
+def integers(series: pd.Series[int]) -> list[int | None]:
+    """Plain Python integers, None where null."""
+    return [None if missing else int(value) for value, missing in zip(series, series.isna(), strict=True)]
+
+
+def named(keys: Sequence[str], values: Iterable[str]) -> Mapping[str, str]:
+    return dict(zip(keys, values, strict=True))
+
+
+def costliest_first(amount: Amount, key: object) -> tuple[int, int, object]:
+    """The order of every table: by cost, then board time, then key. What has no price ranks as 0."""
+    return (-(amount.nano or 0), -amount.board_ms, key)

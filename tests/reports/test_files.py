@@ -1,0 +1,153 @@
+"""JSON, CSV and Parquet: golden files, numbers that survive, text that harms nobody."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpucost.domain.money import NANO
+from gpucost.domain.time import HOUR_MS, Month
+from gpucost.reports.allocations import AllocationQuery, IdlePolicy, allocate
+from gpucost.reports.document import document, to_json
+from gpucost.reports.files import quote, to_csv, to_parquet
+from gpucost.reports.job import build_job
+from gpucost.reports.month import build_month
+from gpucost.reports.tables import CellType, Table, TableColumn, allocations_table, job_table, month_table
+from tests.reports.builders import frame, row, small_lines, small_month
+from tests.reports.test_job import job_inputs, part
+
+GOLDEN = Path(__file__).parent / "golden"
+FORMULA_STARTS = "=+-@\t\r\n＝＋－＠"
+
+
+def month() -> Any:
+    return build_month(small_month(), every_job=True)
+
+
+def allocations() -> Any:
+    query = AllocationQuery(Month(2026, 10).window, ("team", "model"), idle=IdlePolicy.PROPORTIONAL)
+    return allocate(query, frame(small_lines()), "USD")
+
+
+def job() -> Any:
+    return build_job(job_inputs(part(28, 0, 3.5, seen=20, busy=0.5), part(1, 4, 5, None, node="n2")))
+
+
+RENDERED = {
+    "month.json": lambda: to_json(month()),
+    "month.csv": lambda: to_csv(month_table(month())),
+    "allocations.json": lambda: to_json(allocations()),
+    "allocations.csv": lambda: to_csv(allocations_table(allocations())),
+    "job.json": lambda: to_json(job()),
+    "job.csv": lambda: to_csv(job_table(job())),
+}
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_golden_files(name: str) -> None:
+    """Set GPUCOST_UPDATE_GOLDEN=1 to write them anew, and read the difference before you commit it."""
+    rendered = RENDERED[name]().encode()
+    if os.environ.get("GPUCOST_UPDATE_GOLDEN"):
+        (GOLDEN / name).write_bytes(rendered)
+    assert rendered == (GOLDEN / name).read_bytes()
+
+
+def test_json_has_money_and_hours_as_text_beside_the_integers() -> None:
+    held = json.loads(to_json(month()))["totals"]["held"]
+    assert held == {
+        "nano": 584_530_000_000,
+        "cost": "584.530000000",
+        "board_ms": 360_000_000,
+        "gpu_hours": "100.000000000",
+        "unpriced_board_ms": 0,
+        "unpriced_gpu_hours": "0.000000000",
+    }
+
+
+def test_json_says_null_for_what_is_missing() -> None:
+    lines = frame([row(1, None, team="nlp", job="a")])
+    found = document(build_month(small_month(lines=lines, previous=None)))
+    assert isinstance(found["totals"], dict)
+    assert found["totals"]["held"]["nano"] is found["totals"]["held"]["cost"] is None  # type: ignore[index,call-overload]
+    assert found["totals"]["change"] is None
+
+
+def test_csv_columns_agree_with_each_other() -> None:
+    for line in csv.DictReader(io.StringIO(to_csv(month_table(month())))):
+        if line["nano"]:
+            assert Decimal(line["cost"]) * NANO == int(line["nano"])
+        assert abs(Decimal(line["gpu_hours"]) * HOUR_MS - int(line["board_ms"])) < Decimal("0.01")
+
+
+def test_csv_sections_add_up() -> None:
+    lines = list(csv.DictReader(io.StringIO(to_csv(month_table(month())))))
+    sums = {
+        section: sum(int(line["nano"]) for line in lines if line["section"] == section)
+        for section in ("team", "project", "job_kind", "queue", "model", "cluster", "job")
+    }
+    assert set(sums.values()) == {584_530_000_000}
+
+
+def test_parquet_has_the_integers_and_says_what_it_is() -> None:
+    table = month_table(month())
+    raw = to_parquet(table)
+    read = pq.read_table(io.BytesIO(raw))
+    assert read.column_names == [column.name for column in table.columns]
+    assert read["nano"].to_pylist() == [line[read.column_names.index("nano")] for line in table.rows]
+    assert str(read.schema.field("nano").type) == "int64"
+    assert read.schema.metadata[b"month"] == b"2026-10"
+    assert raw == to_parquet(month_table(month()))
+
+
+def test_parquet_of_no_rows_keeps_its_columns() -> None:
+    empty = month_table(build_month(small_month(lines=frame([]), previous=None, adjustments=())))
+    table = Table(empty.facts, empty.columns, ())
+    assert pq.read_table(io.BytesIO(to_parquet(table))).num_rows == 0
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+HOSTILE = st.builds(
+    str.__add__,
+    st.sampled_from(["", *FORMULA_STARTS, "=cmd|' /C calc'!A0", '";=1+1', "-2+3", "+1"]),
+    TEXT,
+)
+
+
+@pytest.mark.fault(53)
+@given(st.lists(st.tuples(HOSTILE, st.integers(-(2**63), 2**63 - 1)), max_size=5))
+def test_csv_text_is_text_and_numbers_are_numbers(rows: list[tuple[str, int]]) -> None:
+    columns = (TableColumn("name", CellType.TEXT), TableColumn("jobs", CellType.INTEGER))
+    rendered = to_csv(Table({}, columns, tuple(rows)))
+    read = list(csv.reader(io.StringIO(rendered, newline=""), strict=True))
+    assert read[0] == ["name", "jobs"]
+    for (text, number), (cell, bare) in zip(rows, read[1:], strict=True):
+        assert cell[:1] not in FORMULA_STARTS or not cell
+        assert cell == (f"'{text}" if text[:1] in FORMULA_STARTS and text else text)
+        assert int(bare) == number
+
+
+@pytest.mark.fault(53)
+def test_a_negative_amount_stays_a_number() -> None:
+    rendered = to_csv(month_table(build_month(small_month())))
+    assert ",-5.000000000,-5000000000," in rendered
+    assert quote("-5") == '"\'-5"'
+
+
+@pytest.mark.fault(53)
+def test_hostile_names_in_every_text_column() -> None:
+    hostile = '=cmd|" /C calc"!A0'
+    names = {"team": hostile, "job": hostile, "project": hostile, "namespace": hostile, "queue": hostile}
+    rendered = to_csv(month_table(build_month(small_month(lines=frame([row(1, **names)])), every_job=True)))
+    for line in csv.reader(io.StringIO(rendered)):
+        assert not any(cell.startswith("=") for cell in line)
+    assert to_csv(month_table(build_month(small_month()))).count("'=") == 0

@@ -1,0 +1,117 @@
+"""The report of one job: what a person can compute by hand from it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.rates import Rate
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
+from gpucost.reports.inputs import JobInputs, ProgressFacts
+from gpucost.reports.job import build_job, formula
+from gpucost.reports.values import NOTHING, Amount
+from tests.reports.builders import H100, RATES, START_MS, frame, row
+
+LOW = Rate("v23@1", 2_000_000_000, "USD", 2_000_000_000, "model", "vector", "2026-10-01")
+HIGH = Rate("v23@2", 3_000_000_000, "USD", 3_000_000_000, "model", "vector", "2026-10-01")
+
+
+def job_inputs(*lines: dict[str, Any], **changes: Any) -> JobInputs:
+    inputs = JobInputs(
+        job_uid="uid-train",
+        currency="USD",
+        code_version="0.1.0",
+        window=Month(2026, 10).window,
+        lines=frame(lines),
+        rates=RATES | {rate.rate_id: rate for rate in (LOW, HIGH)},
+    )
+    return replace(inputs, **changes)
+
+
+def part(hours: float, start: float, end: float, rate: Rate | None = H100, **columns: Any) -> dict[str, Any]:
+    """``hours`` of board time held from ``start`` to ``end`` hours after the start of the month."""
+    instants = {"first_ms": START_MS + round(start * HOUR_MS), "last_ms": START_MS + round(end * HOUR_MS)}
+    names = {"node": "n1", "pod": "train-0", "pod_uid": "p0", "job": "train", "team": "nlp", "user": "ada"}
+    return row(hours, rate, **(names | instants | columns))
+
+
+def test_a_job_names_what_it_is_and_adds_up() -> None:
+    report = build_job(
+        job_inputs(
+            part(28, 0, 3.5, seen=28, busy=0.75),
+            part(2, 3.5, 4.5, node="n2", pod="train-1", queue="q", project="llm"),
+        )
+    )
+    assert (report.job, report.job_kind, report.teams, report.users) == ("train", "Job", ("nlp",), ("ada",))
+    assert (report.nodes, report.pods, report.queues) == (("n1", "n2"), ("train-0", "train-1"), ("q",))
+    assert report.span == Window(START_MS, START_MS + round(4.5 * HOUR_MS))
+    assert report.held == Amount(30 * HOUR_MS, 206_400_000_000)
+    assert sum((line.amount for line in report.lines), NOTHING) == report.held
+    assert [rate.rate_id for rate in report.rates] == ["aws-p5@1"]
+    busy = report.utilisation.busy
+    assert busy is not None
+    assert (busy.mean, busy.coverage) == (Fraction(3, 4), Fraction(28, 30))
+
+
+def test_the_trace_can_be_computed_by_hand() -> None:
+    (line,) = build_job(job_inputs(part(28, 0, 3.5))).lines
+    assert line.formula == "8 boards × 3.5 h × 6.88 USD/h = 192.64 USD"
+
+
+@pytest.mark.vector("V23")
+def test_a_price_change_is_two_lines() -> None:
+    report = build_job(job_inputs(part(12, 0, 12, LOW), part(12, 12, 24, HIGH)))
+    assert [line.formula for line in report.lines] == [
+        "1 board × 12 h × 2.00 USD/h = 24.00 USD",
+        "1 board × 12 h × 3.00 USD/h = 36.00 USD",
+    ]
+    assert report.held.nano == 60 * 10**9
+
+
+def test_steps_are_lines_of_their_own() -> None:
+    lines = [part(1, day * 24, day * 24 + 1, step_start_ms=START_MS + day * DAY_MS) for day in (1, 0)]
+    report = build_job(job_inputs(*lines, step_ms=DAY_MS))
+    assert [line.span.start_ms for line in report.lines] == [START_MS, START_MS + DAY_MS]
+
+
+@pytest.mark.parametrize(
+    ("board_ms", "span_ms", "nano", "rate", "text"),
+    [
+        (514_286, HOUR_MS, 982_858_000, H100, "1/7 board × 1 h × 6.88 USD/h = 0.982858 USD"),
+        (1_200_000, 1_200_000, 2_293_333_333, H100, "1 board × 20 min × 6.88 USD/h = 2.293333333 USD"),
+        (1, 1, 1911, H100, "1 board × 0.001 s × 6.88 USD/h = 0.000001911 USD"),
+        (7_200_001, HOUR_MS, 13_760_001_911, H100, "2 GPU-hours × 6.88 USD/h = 13.760001911 USD"),
+        (HOUR_MS, HOUR_MS, None, None, "1 board × 1 h, no price"),
+    ],
+)
+def test_formula(board_ms: int, span_ms: int, nano: int | None, rate: Rate | None, text: str) -> None:
+    span = Window(START_MS, START_MS + span_ms)
+    assert formula(Amount(board_ms, nano), span, rate, "USD") == text
+
+
+def test_cost_per_progress() -> None:
+    progress = (ProgressFacts("tokens", 3_000_000_000), ProgressFacts("epochs", 2.5))
+    epochs, tokens = build_job(job_inputs(part(10, 0, 10), progress=progress)).progress
+    assert (epochs.name, epochs.per_unit_nano) == ("epochs", 27_520_000_000)  # 68.80 / 2.5
+    assert (tokens.per_unit_nano, tokens.per_million_nano) == (23, 22_933_333)  # 68.80 / 3,000 per million
+
+
+@pytest.mark.parametrize(("rate", "amount"), [(None, 5), (H100, 0)], ids=["no price", "no progress"])
+def test_cost_per_progress_is_unknown_without_price_or_progress(rate: Rate | None, amount: int) -> None:
+    lines = [part(10, 0, 10), part(1, 0, 1, rate, node="n2")]
+    (steps,) = build_job(job_inputs(*lines, progress=(ProgressFacts("steps", amount),))).progress
+    assert (steps.per_unit_nano, steps.per_million_nano) == (None, None)
+
+
+def test_a_job_without_usage_is_refused_by_its_uid() -> None:
+    with pytest.raises(InputError, match="job_uid: 'uid-train'"):
+        build_job(job_inputs())
+
+
+def test_the_order_of_lines_does_not_matter() -> None:
+    lines = [part(1, i % 3, 3, node=f"n{i % 2}", pod=f"p{i}") for i in range(6)]
+    assert build_job(job_inputs(*lines)) == build_job(job_inputs(*lines[::-1]))
