@@ -24,8 +24,8 @@ from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import EARLIEST_MS, LATEST_MS, Window
 
-# Who came first is decided by uid, never by name: renaming a pod must not move a millisecond.
-_ARRIVAL = ["pod_uid", "resource", "count", "end_ms", *(name for name in HOLDER_NAMES if name != "pod_uid")]
+# Slots are taken in the order of uids, never of names: renaming a pod must not move a millisecond.
+_ORDER = ["pod_uid", "count", *(name for name in HOLDER_NAMES if name != "pod_uid")]
 
 
 def attribute(
@@ -57,7 +57,7 @@ def attribute(
     cells = Cells(pieces, kinds, unit_of)
     intervals = _intervals(allocations, pieces, kinds, scope)
     stretches = sweep(kinds, intervals.line, intervals.start, intervals.end, intervals.count)
-    held = held_slots(intervals, kinds, stretches, allocations[_ARRIVAL])
+    held = held_slots(intervals, kinds, stretches, allocations[_ORDER])
     parts = held_parts(held, holders.of(held.row, held.start), pieces, kinds, cells)
     elastic = kinds.elastic[held.kind_piece]
     cell = parts.cell[elastic]
@@ -124,7 +124,6 @@ def _intervals(allocations: pd.DataFrame, pieces: Pieces, kinds: KindPieces, sco
         line,
         np.maximum(start, scope.start_ms),
         np.minimum(end, scope.end_ms),
-        start,
         allocations["count"].to_numpy(),
     ).where(np.isin(line, known))
 

@@ -2,7 +2,8 @@
 
 Whole boards that nobody over-commits need no slots: one board is like another, so an interval is cut at
 pieces only. Slices, replicas and over-committed boards go through stretches of constant occupation, where
-holders queue for slots in the order in which they came.
+holders take slots in the order of their uids: arbitrary, but the same in every window and from every source,
+which clips intervals as it likes.
 """
 
 from __future__ import annotations
@@ -18,16 +19,12 @@ from gpucost.attribution.sweep import KindPieces, Stretches, expand
 
 @dataclass(frozen=True)
 class Intervals:
-    """Allocations inside the scope: parallel arrays, ``row`` being the position in the allocations frame.
-
-    ``since`` is the true start, before the scope: it decides who came first, whatever the window.
-    """
+    """Allocations inside the scope: parallel arrays, ``row`` being the position in the allocations frame."""
 
     row: Ints
     line: Ints
     start: Ints
     end: Ints
-    since: Ints
     count: Ints
 
     def where(self, flags: Flags) -> Intervals:
@@ -36,7 +33,6 @@ class Intervals:
             self.line[flags],
             self.start[flags],
             self.end[flags],
-            self.since[flags],
             self.count[flags],
         )
 
@@ -55,7 +51,7 @@ class HeldSlots:
 
 
 def held_slots(intervals: Intervals, kinds: KindPieces, stretches: Stretches, ids: pd.DataFrame) -> HeldSlots:
-    """Slots of every interval. ``ids`` orders intervals that began together (its columns, in order)."""
+    """Slots of every interval. ``ids`` are the allocations' columns that order holders, first one first."""
     contended = _contended_lines(kinds, stretches)
     simple = ~np.isin(intervals.line, contended)
     whole = _whole_boards(intervals.where(simple), kinds)
@@ -106,7 +102,7 @@ def _queued(intervals: Intervals, kinds: KindPieces, stretches: Stretches, ids: 
     past = np.searchsorted(stretches.key, kinds.key_of(intervals.line, intervals.end), side="left")
     who = np.repeat(np.arange(len(intervals.row)), past - first)
     stretch = expand(first, past - first)
-    order = np.lexsort((_order_of_arrival(intervals, ids)[who], stretch))
+    order = np.lexsort((_place(intervals, ids)[who], stretch))
     who, stretch = who[order], stretch[order]
     at = stretches.kind_piece[stretch]
     count = intervals.count[who]
@@ -133,10 +129,9 @@ def _queued(intervals: Intervals, kinds: KindPieces, stretches: Stretches, ids: 
     return _both(within, part(np.maximum(since, units), np.maximum(upto, units), over=True))
 
 
-def _order_of_arrival(intervals: Intervals, ids: pd.DataFrame) -> Ints:
-    """The place of each interval in the queue: who came first, then by name, so input order is nothing."""
+def _place(intervals: Intervals, ids: pd.DataFrame) -> Ints:
+    """The place of each interval in the queue."""
     table = ids.iloc[intervals.row].astype("str").reset_index(drop=True)
-    table.insert(0, "since", intervals.since)
     order = table.sort_values(list(table.columns), kind="stable").index.to_numpy()
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))

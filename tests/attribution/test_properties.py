@@ -14,7 +14,7 @@ from gpucost.attribution.conservation import difference
 from gpucost.contract.frames import HOLDER_COLUMNS
 from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import ProblemCode
-from gpucost.domain.time import HOUR_MS, MINUTE_MS
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from tests.support.frames import START, FlatRates, NamespaceTeams, build, hours, node, pod, signal, units
 
 LENGTH = 3 * HOUR_MS
@@ -133,13 +133,17 @@ def test_c_window_size_never_changes_a_total(frames: Frames, step: int) -> None:
 
 @slow
 @given(clusters(), st.integers(START + 1, START + LENGTH - 1))
-def test_c_two_halves_attributed_apart_add_up_to_the_whole(frames: Frames, cut: int) -> None:
+def test_c_two_halves_read_and_attributed_apart_add_up_to_the_whole(frames: Frames, cut: int) -> None:
     by = ["node", "resource", "bucket", "pod_uid"]
     whole = hours(0, 3)
     summed: dict[Any, tuple[int, int]] = {}
     for a, b in ((whole.start_ms, cut), (cut, whole.end_ms)):
-        window = type(whole)(a, b)
-        part = attribute(frames, [window], rates=PRICES, teams=NamespaceTeams())
+        window = Window(a, b)
+        clipped = frames.allocations.assign(
+            start_ms=frames.allocations["start_ms"].clip(a, b), end_ms=frames.allocations["end_ms"].clip(a, b)
+        )
+        seen = Frames(clipped, frames.nodes, frames.capacity, frames.observed)
+        part = attribute(seen, [window], rates=PRICES, teams=NamespaceTeams())
         for key, (ms, nano) in totals(part, by).items():
             before = summed.get(key, (0, 0))
             summed[key] = (before[0] + ms, before[1] + nano)
