@@ -1,0 +1,211 @@
+"""The engine: connection settings, transactions, migrations, and the database's errors as ours."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self, cast
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, Table, create_engine, event, insert, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from gpucost.domain.errors import InputError, LedgerError, LedgerUnavailable, MonthClosed
+from gpucost.ledger.errors import LedgerTooNew
+
+_ALLOWED_URL = "sqlite:///FILE, sqlite:////ABSOLUTE/FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME"
+_MIGRATIONS = Path(__file__).parent / "migrations"
+
+# Sums over millions of lines by holder and unit: without room the server sorts them on disk, and compiling
+# the query takes longer than it saves. Options in the URL go over these.
+_POSTGRES_SETTINGS = "-c work_mem=256MB -c jit=off"
+
+# Everybody who writes windows holds this advisory lock shared; closing a month holds it alone.
+_WRITERS = "gpucost"
+
+_SQLITE_UNAVAILABLE = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PROTOCOL,
+}
+# Classes of SQLSTATE: connection, transaction rollback (deadlock, serialization), resources (disk full),
+# object not ready (lock timeout), operator intervention (shutdown, cancel), system error.
+_POSTGRES_UNAVAILABLE = ("08", "40", "53", "55", "57", "58")
+
+
+class Database:
+    """Where the tables are. ``read`` and ``write`` give a connection in a transaction of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, url: str, wait_ms: int) -> Self:
+        database = cls(_engine(url, wait_ms))
+        try:
+            with database.read() as connection:
+                current = _is_current(connection)
+            if not current:
+                with database.write() as connection:
+                    _migrate(connection)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One consistent view for all statements of the block."""
+        with _translated(), self._engine.connect() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            with connection.begin():
+                yield connection
+
+    @contextmanager
+    def write(self, cluster: str | None = None) -> Iterator[Connection]:
+        """Commits at the end of the block, or leaves nothing of it.
+
+        One writer per cluster at a time, and one in all without ``cluster``; SQLite has one writer anyway.
+        """
+        with (
+            _translated(),
+            self._engine.connect().execution_options(gpucost_writes=True) as connection,
+            connection.begin(),
+        ):
+            if connection.dialect.name == "postgresql":
+                _lock(connection, cluster)
+            yield connection
+
+
+def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows whose values stand in the order of the table's columns; COPY on PostgreSQL."""
+    if not rows:
+        return
+    if connection.dialect.name == "postgresql":
+        preparer = connection.dialect.identifier_preparer
+        names = ", ".join(preparer.format_column(column) for column in table.columns)
+        driver = cast("psycopg.Connection", connection.connection.driver_connection)
+        with (
+            driver.cursor() as cursor,
+            cursor.copy(f"COPY {preparer.format_table(table)} ({names}) FROM STDIN") as copy,
+        ):
+            for row in rows:
+                copy.write_row(row)
+    else:
+        connection.exec_driver_sql(str(insert(table).compile(dialect=connection.dialect)), list(rows))
+
+
+def _engine(url: str, wait_ms: int) -> Engine:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise InputError("ledger URL", "text that is not a database URL", _ALLOWED_URL) from None
+    shown = parsed.render_as_string(hide_password=True)
+    if parsed.drivername == "postgresql+psycopg":
+        settings = f"-c lock_timeout={wait_ms} {_POSTGRES_SETTINGS} {parsed.query.get('options', '')}"
+        engine = create_engine(
+            parsed,
+            pool_pre_ping=True,
+            isolation_level="READ COMMITTED",
+            connect_args={"options": settings},
+        )
+    elif parsed.drivername in ("sqlite", "sqlite+pysqlite") and parsed.database not in (None, "", ":memory:"):
+        engine = create_engine(parsed, connect_args={"timeout": wait_ms / 1000})
+        event.listen(engine, "connect", _sqlite_settings)
+        event.listen(engine, "begin", _sqlite_begin)
+    else:
+        raise InputError("ledger URL", shown, _ALLOWED_URL)
+    return engine
+
+
+def _sqlite_settings(connection: sqlite3.Connection, _record: object) -> None:
+    # The driver's own transactions start too late to be BEGIN IMMEDIATE and skip DDL: we begin ourselves.
+    connection.isolation_level = None
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _sqlite_begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("gpucost_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _lock(connection: Connection, cluster: str | None) -> None:
+    lock = "SELECT pg_advisory_xact_lock{}(hashtextextended(:name, 0))"
+    connection.execute(text(lock.format("_shared" if cluster is not None else "")), {"name": _WRITERS})
+    if cluster is not None:
+        connection.execute(text(lock.format("")), {"name": f"{_WRITERS} {cluster}"})
+
+
+def alembic_config(connection: Connection) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.attributes["connection"] = connection
+    return config
+
+
+def _is_current(connection: Connection) -> bool:
+    """Whether the schema is the one of this code. Raises LedgerTooNew when it is a later one."""
+    script = ScriptDirectory.from_config(alembic_config(connection))
+    current = set(MigrationContext.configure(connection).get_current_heads())
+    unknown = current - {revision.revision for revision in script.walk_revisions()}
+    if unknown:
+        raise LedgerTooNew(
+            f"a newer gpucost has migrated this ledger (revision {', '.join(sorted(unknown))}; this one "
+            f"knows up to {script.get_current_head()}): upgrade gpucost, or restore a backup"
+        )
+    return current == set(script.get_heads())
+
+
+def _migrate(connection: Connection) -> None:
+    """Looks again, now that it has the lock: another process may have been quicker."""
+    if not _is_current(connection):
+        command.upgrade(alembic_config(connection), "head")
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except PoolTimeout as error:
+        raise LedgerUnavailable(f"all connections to the ledger are in use: {error}") from error
+    except DBAPIError as error:
+        raise _our_error(error.orig, disconnected=error.connection_invalidated) from error
+    except (sqlite3.Error, psycopg.Error) as error:
+        raise _our_error(error, disconnected=False) from error
+
+
+def _our_error(error: BaseException | None, *, disconnected: bool) -> LedgerError:
+    message = str(error).strip().partition("\n")[0]
+    if "gpucost: the month is closed" in message:
+        return MonthClosed(message)
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF in _SQLITE_UNAVAILABLE:
+        return LedgerUnavailable(f"{message} ({getattr(error, 'sqlite_errorname', code)})")
+    if isinstance(error, psycopg.Error):
+        state = error.sqlstate
+        lost = state is None and isinstance(error, psycopg.OperationalError)
+        if lost or (state or "").startswith(_POSTGRES_UNAVAILABLE):
+            return LedgerUnavailable(message)
+    if disconnected:
+        return LedgerUnavailable(message)
+    if "integer overflow" in message or "out of range" in message:
+        return LedgerError(f"a sum does not fit 64 bits: {message}")
+    return LedgerError(message)

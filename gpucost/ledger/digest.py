@@ -1,0 +1,62 @@
+"""Canonical text and its SHA-256. Values, never row ids: SQLite and PostgreSQL agree to the byte.
+
+Everything is one JSON array per line, UTF-8, sorted by that text. The first line names the format, so that
+a later format cannot be taken for this one. Layout in docs/decisions/0002-ledger.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def content_key(values: Sequence[Any]) -> str:
+    """The identity of a dimension row. Raises UnicodeEncodeError for text that is not Unicode."""
+    return hashlib.sha256(_ENCODER.encode(values).encode()).hexdigest()
+
+
+def window_digest(
+    header: Sequence[Any],
+    lines: Iterable[Sequence[Any]],
+    progress: Iterable[Sequence[Any]],
+    problems: Iterable[Sequence[Any]],
+) -> str:
+    """Of (cluster, start, end, observed_ms) and everything the window holds, in any order.
+
+    A line is (unit key, holder key, rate key, bucket, *LINE_MEASURES).
+    """
+    digest = hashlib.sha256()
+    _update(digest, ["gpucost window 1", *header])
+    for kind, rows in (("line", lines), ("progress", progress), ("problem", problems)):
+        texts = sorted(_ENCODER.encode(tuple(row)) for row in rows)
+        _update(digest, [kind, len(texts)])
+        digest.update("".join(f"{text}\n" for text in texts).encode())
+    return digest.hexdigest()
+
+
+def month_digest(month: str, previous: str, windows: Iterable[Sequence[Any]]) -> str:
+    """Of the digests and sums of a month's windows, in the order given, and the month closed before it.
+
+    A window is (cluster, start, end, digest, *sums): integers that are added up into the last line.
+    """
+    digest = hashlib.sha256()
+    _update(digest, ["gpucost month 1", month, previous])
+    count, sums = 0, [0, 0, 0, 0, 0]
+    for window in windows:
+        _update(digest, window)
+        count += 1
+        sums = [total + part for total, part in zip(sums, window[4:], strict=True)]
+    _update(digest, ["sums", count, *sums])
+    return digest.hexdigest()
+
+
+def adjustment_digest(previous: str, values: Sequence[Any]) -> str:
+    return content_key(["gpucost adjustment 1", previous, *values])
+
+
+def _update(digest: hashlib._Hash, values: Sequence[Any]) -> None:
+    digest.update(f"{_ENCODER.encode(tuple(values))}\n".encode())

@@ -1,0 +1,35 @@
+"""Refusals of the ledger that carry what the caller needs to go on."""
+
+from __future__ import annotations
+
+from gpucost.domain.errors import LedgerError, MonthClosed
+from gpucost.domain.time import Month
+from gpucost.ledger.records import ProposedAdjustment
+
+
+class LateLines(MonthClosed):
+    """Other lines arrived for a closed month. Nothing was touched.
+
+    ``proposal`` is what adjustments would say: per team, by name, what the new lines have more (or less)
+    than the closed ones.
+    """
+
+    def __init__(self, month: Month, window: str, proposal: tuple[ProposedAdjustment, ...]) -> None:
+        self.month = month
+        self.proposal = proposal
+        changed = ", ".join(str(item) for item in proposal) or "no team's sum changes"
+        super().__init__(f"{month} is closed: {window} stays as it is; to correct it, adjust: {changed}")
+
+
+class CloseRefused(LedgerError):
+    """A month is not ready to be closed; ``blockers`` says why, one sentence each."""
+
+    def __init__(self, month: Month, blockers: tuple[str, ...]) -> None:
+        self.month = month
+        self.blockers = blockers
+        shown = "; ".join(blockers[:20]) + (f"; and {len(blockers) - 20} more" if len(blockers) > 20 else "")
+        super().__init__(f"{month} cannot be closed without a reason: {shown}")
+
+
+class LedgerTooNew(LedgerError):
+    """A newer gpucost has migrated this ledger; this one does not know its tables."""

@@ -1,0 +1,254 @@
+"""The one way in and out of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
+from types import TracebackType
+from typing import Self
+
+import pandas as pd
+
+from gpucost.domain.problems import Problem
+from gpucost.domain.rates import Rate
+from gpucost.domain.scope import Scope
+from gpucost.domain.time import Month, Window
+from gpucost.ledger import months, query, reader, verification, writer
+from gpucost.ledger.database import Database
+from gpucost.ledger.lines import prepare
+from gpucost.ledger.records import (
+    Adjustment,
+    AuditEntry,
+    IngestResult,
+    MonthInfo,
+    VerifyFinding,
+    WindowInfo,
+    WindowVersion,
+)
+
+
+class Ledger:
+    """Usage lines in a database, by window and month. One object may be shared by threads.
+
+    Every method raises LedgerUnavailable when the database cannot be used now (disk full, locked,
+    connection lost); nothing was half-written then, and the same call may simply be made again.
+    """
+
+    def __init__(self, database: Database, now: Callable[[], int]) -> None:
+        self._database = database
+        self._now = now
+
+    @classmethod
+    def open(cls, url: str, *, now: Callable[[], int], wait_ms: int = 10_000) -> Self:
+        """Open, and create or migrate, the ledger at ``url``.
+
+        ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``postgresql+psycopg://…``. ``now`` gives
+        the time in ms UTC for what is written; ``wait_ms`` is how long to wait for another writer. Raises
+        InputError for another URL, LedgerTooNew when a newer gpucost has migrated it.
+        """
+        return cls(Database.open(url, wait_ms), now)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- writing -------------------------------------------------------------------------------------
+
+    def ingest(
+        self,
+        cluster: str,
+        window: Window,
+        lines: pd.DataFrame,
+        *,
+        observed_ms: int,
+        rates: Mapping[str, Rate],
+        source: str,
+        code_version: str,
+        problems: Iterable[Problem] = (),
+        progress: pd.DataFrame | None = None,
+        settle: bool = False,
+        reason: str = "",
+        author: str = "gpucost",
+    ) -> IngestResult:
+        """Write a window: ``lines`` are USAGE_LINES of this cluster and window, all of them.
+
+        The same content again changes nothing. Other content for a window of an open month replaces it as
+        the next version, with ``reason`` and ``author`` in the audit trail. ``rates`` holds every rate the
+        lines name; ``progress`` is a PROGRESS frame; ``settle`` says no more is expected (a settled window
+        stays settled). The first rate fixes the ledger's currency.
+
+        Raises InputError for lines that cannot be right (named), LedgerConflict for a line given twice, a
+        window that overlaps another, or a rate_id with two values, LateLines for a closed month.
+        """
+        prepared = prepare(cluster, window, lines, observed_ms, rates, problems, progress)
+        origin = writer.Origin(source, code_version, reason, author, self._now())
+        with self._database.write(cluster) as connection:
+            return writer.ingest(connection, prepared, origin, settle=settle)
+
+    def settle(self, cluster: str, window: Window) -> None:
+        """open -> settled; nothing when it is settled or closed. Raises InputError for no such window."""
+        with self._database.write(cluster) as connection:
+            writer.settle(connection, cluster, window)
+
+    def close_month(
+        self, month: Month, *, author: str, min_coverage: Fraction, reason: str | None = None
+    ) -> MonthInfo:
+        """Close a month for good, with a digest over its lines and the month closed before it.
+
+        Raises CloseRefused, with the list, when a window is missing or open or a cluster's coverage is
+        below ``min_coverage``, unless there is a ``reason``: it goes into the audit trail with the list.
+        Closing a closed month again changes nothing.
+        """
+        with self._database.write() as connection:
+            return months.close(
+                connection,
+                month,
+                author=author,
+                min_coverage=min_coverage,
+                reason=reason,
+                now_ms=self._now(),
+            )
+
+    def adjust(
+        self,
+        month: Month,
+        team: str,
+        nano: int,
+        board_ms: int,
+        reason: str,
+        author: str,
+        reference: str,
+        job_uid: str = "",
+    ) -> Adjustment:
+        """Correct a closed month by a line of its own. The same again (by reference) changes nothing.
+
+        Raises InputError when the month is open or a text is empty, LedgerConflict when the reference was
+        used for that month, team and job with other values.
+        """
+        with self._database.write() as connection:
+            return months.adjust(
+                connection,
+                month,
+                team=team,
+                nano=nano,
+                board_ms=board_ms,
+                reason=reason,
+                author=author,
+                reference=reference,
+                job_uid=job_uid,
+                now_ms=self._now(),
+            )
+
+    # --- reading what was used -----------------------------------------------------------------------
+
+    def aggregate(
+        self,
+        scope: Scope,
+        window: Window,
+        dims: Sequence[str],
+        *,
+        filters: Mapping[str, Collection[str]] | None = None,
+        step_ms: int | None = None,
+    ) -> pd.DataFrame:
+        """Sums over the lines of ``window``, one row per value of ``dims`` (any of DIMENSIONS, or none).
+
+        Columns: the dims (str), ``step_start_ms`` when ``step_ms`` is given, then MEASURES. ``nano`` sums
+        what has a price and is null when nothing has one; ``unpriced_ms`` is the board time without one;
+        signals are null where none was observed; ``first_ms`` and ``last_ms`` are the extremes. Sorted by
+        dims in code-point order, then by step. A scope with teams sees their held and over-committed lines.
+
+        ``filters`` keep the lines whose dimension has one of the values. Raises InputError for an unknown
+        dimension, and when an edge of ``window`` or of a step cuts a window of the ledger (named).
+        """
+        with self._database.read() as connection:
+            return query.aggregate(connection, scope, window, dims, filters or {}, step_ms)
+
+    def job_window(self, scope: Scope, job_uid: str) -> Window | None:
+        """From the first to the last ledger window with a line of this job; None when the scope sees none."""
+        with self._database.read() as connection:
+            return query.job_window(connection, scope, job_uid)
+
+    def progress(self, scope: Scope, window: Window, job_uid: str) -> pd.DataFrame:
+        """How far a job came: columns ``name`` (str) and ``amount`` (float64), sorted by name."""
+        with self._database.read() as connection:
+            return query.progress(connection, scope, window, job_uid)
+
+    def problems(self, scope: Scope, window: Window) -> tuple[Problem, ...]:
+        """Problems recorded with the windows inside ``window``, each once, their board_ms added, sorted.
+
+        A scope with teams sees those about its own pods and jobs.
+        """
+        with self._database.read() as connection:
+            return query.problems(connection, scope, window)
+
+    def adjustments(self, scope: Scope, month: Month) -> tuple[Adjustment, ...]:
+        """Adjustments of a month, of the scope's teams, in the order they were made."""
+        with self._database.read() as connection:
+            return months.adjustments(connection, scope, month)
+
+    # --- reading how the ledger stands (nobody's usage) ----------------------------------------------
+
+    @property
+    def currency(self) -> str | None:
+        """ISO 4217 code of every amount in this ledger; None before the first priced window."""
+        with self._database.read() as connection:
+            return reader.currency(connection)
+
+    def clusters(self) -> tuple[str, ...]:
+        """Names of the clusters that have windows, sorted."""
+        with self._database.read() as connection:
+            return reader.clusters(connection)
+
+    def extent(self, cluster: str | None = None) -> Window | None:
+        """From the start of the first window to the end of the last, of one cluster or all; or None."""
+        with self._database.read() as connection:
+            return reader.extent(connection, cluster)
+
+    def frontier(self, cluster: str) -> int | None:
+        """End of the unbroken run of settled windows, in ms: where the service goes on. None without one.
+
+        The run starts at the cluster's first window. A closed month counts as unbroken.
+        """
+        with self._database.read() as connection:
+            return reader.frontier(connection, cluster)
+
+    def windows(self, window: Window, cluster: str | None = None) -> tuple[WindowInfo, ...]:
+        """The ledger's windows that meet ``window``, by cluster and start."""
+        with self._database.read() as connection:
+            return reader.windows(connection, window, cluster)
+
+    def rates(self, rate_ids: Collection[str]) -> dict[str, Rate]:
+        """The rates of these ids, as they were applied; ids that the ledger does not know are left out."""
+        with self._database.read() as connection:
+            return reader.rates(connection, rate_ids)
+
+    def month(self, month: Month) -> MonthInfo:
+        with self._database.read() as connection:
+            return months.info(connection, month)
+
+    def close_blockers(self, month: Month, min_coverage: Fraction) -> tuple[str, ...]:
+        """What ``close_month`` would refuse for, one sentence each; empty when the month is ready."""
+        with self._database.read() as connection:
+            return months.blockers(connection, month, min_coverage)
+
+    def verify(self, month: Month | None = None) -> tuple[VerifyFinding, ...]:
+        """Recompute every digest of a month, or of all, from the lines themselves; empty when all agree."""
+        with self._database.read() as connection:
+            return verification.verify(connection, month)
+
+    def history(self, scope: Scope, cluster: str, window: Window) -> tuple[WindowVersion, ...]:
+        """Every version of a window, oldest first. Raises LedgerError unless the scope sees all teams."""
+        with self._database.read() as connection:
+            return reader.history(connection, scope, cluster, window)
+
+    def audit(self, scope: Scope) -> tuple[AuditEntry, ...]:
+        """The audit trail, oldest first. Raises LedgerError unless the scope sees all teams."""
+        with self._database.read() as connection:
+            return reader.audit(connection, scope)

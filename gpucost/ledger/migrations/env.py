@@ -1,0 +1,13 @@
+"""Alembic's entry: runs the revisions on the connection that Database hands over, in its transaction."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from gpucost.ledger.tables import METADATA
+
+context.configure(
+    connection=context.config.attributes["connection"], target_metadata=METADATA, render_as_batch=True
+)
+with context.begin_transaction():
+    context.run_migrations()

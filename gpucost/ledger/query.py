@@ -1,0 +1,232 @@
+"""Reads of usage: every one takes a Scope, and every value from outside is a bound parameter."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+from sqlalchemy import BigInteger, ColumnElement, Connection, Table, case, cast, func, or_, select
+from sqlalchemy.sql.selectable import Subquery
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.holders import Bucket
+from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.scope import Scope
+from gpucost.domain.time import DAY_MS, Window
+from gpucost.ledger.lines import HOLDER_KEY_COLUMNS, UNIT_COLUMNS
+from gpucost.ledger.tables import (
+    HOLDER,
+    LEDGER_WINDOW,
+    PROGRESS_LINE,
+    RATE,
+    UNIT,
+    USAGE_LINE,
+    WINDOW_PROBLEM,
+)
+
+_UNIT_DIMS = tuple(name for name in UNIT_COLUMNS if not name.startswith("share_"))
+_HOLDER_DIMS = tuple(name for name in HOLDER_KEY_COLUMNS if name != "team_label")
+_TABLE_OF: dict[str, Table] = (
+    dict.fromkeys(_UNIT_DIMS, UNIT) | dict.fromkeys(_HOLDER_DIMS, HOLDER) | {"rate_id": RATE}
+)
+DIMENSIONS = (*_UNIT_DIMS, "bucket", *_HOLDER_DIMS, "rate_id")
+_SIGNALS = ("observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms", "tensor_active_ms")
+_SUMS = ("board_ms", "nano", "unpriced_ms", *_SIGNALS)
+MEASURES = (*_SUMS, "first_ms", "last_ms")
+_NULLABLE = frozenset(("nano", *_SIGNALS))
+
+# What a team is told of: its own time. Capacity that nobody held is not part of it.
+_OF_A_TEAM = (str(Bucket.HELD), str(Bucket.OVERCOMMITTED))
+
+# No window is longer: it lies inside one month.
+_LONGEST_WINDOW_MS = 31 * DAY_MS
+
+# Without keys to group by, SQL makes a row out of nothing.
+_SOME = func.count() > 0
+
+L, W, H = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c
+
+
+def aggregate(
+    connection: Connection,
+    scope: Scope,
+    window: Window,
+    dims: Sequence[str],
+    filters: Mapping[str, Collection[str]],
+    step_ms: int | None,
+) -> pd.DataFrame:
+    """See Ledger.aggregate. Sums by integer ids first, and names them after: the lines are read once."""
+    _check_dims(dims, filters)
+    clusters = filters.get("cluster")
+    _refuse_cut(connection, window, clusters, step_ms)
+    lines = _sums_by_id(scope, window, dims, filters, step_ms)
+    keys = [_label(lines, name) for name in dims]
+    if step_ms is not None:
+        keys.append(lines.c.step)
+    statement = select(
+        *keys,
+        *(cast(func.sum(lines.c[name]), BigInteger) for name in _SUMS),
+        func.min(lines.c.first_ms),
+        func.max(lines.c.last_ms),
+    ).group_by(*keys)
+    for table in dict.fromkeys(_TABLE_OF[name] for name in dims if name != "bucket"):
+        statement = statement.join(table, table.c.id == lines.c[f"{table.name}_id"])
+    rows = connection.execute(statement.having(_SOME)).all()
+    return _frame(rows, dims, window, step_ms)
+
+
+def job_window(connection: Connection, scope: Scope, job_uid: str) -> Window | None:
+    of_job = select(L.window_id).where(
+        L.holder_id.in_(select(H.id).where(H.job_uid == job_uid)), *_visible(scope)
+    )
+    statement = select(func.min(W.start_ms), func.max(W.end_ms)).where(W.id.in_(of_job))
+    start_ms, end_ms = connection.execute(statement).one()
+    return None if start_ms is None else Window(start_ms, end_ms)
+
+
+def progress(connection: Connection, scope: Scope, window: Window, job_uid: str) -> pd.DataFrame:
+    p = PROGRESS_LINE.c
+    pods = select(H.pod_uid).where(H.job_uid == job_uid, *_own_teams(scope))
+    statement = select(p.name, p.amount).where(
+        p.pod_uid.in_(pods), p.window_id.in_(_window_ids(window, None))
+    )
+    amounts: dict[str, list[float]] = defaultdict(list)
+    for name, amount in connection.execute(statement):
+        amounts[name].append(amount)
+    # fsum does not depend on the order in which a database hands out rows.
+    totals = [(name, math.fsum(values)) for name, values in sorted(amounts.items())]
+    names, sums = zip(*totals, strict=True) if totals else ((), ())
+    return pd.DataFrame({"name": pd.Series(names, dtype="str"), "amount": pd.Series(sums, dtype="float64")})
+
+
+def problems(connection: Connection, scope: Scope, window: Window) -> tuple[Problem, ...]:
+    p = WINDOW_PROBLEM.c
+    statement = select(p.code, p.cluster, p.subject, p.detail, p.board_ms).where(
+        p.window_id.in_(_window_ids(window, None))
+    )
+    if not scope.sees_all:
+        own = _own_teams(scope)
+        statement = statement.where(
+            or_(
+                p.subject.in_(select(H.pod_uid).where(H.pod_uid != "", *own)),
+                p.subject.in_(select(H.job_uid).where(H.job_uid != "", *own)),
+            )
+        )
+    touched: dict[Problem, int | None] = {}
+    for code, cluster, subject, detail, board_ms in connection.execute(statement):
+        problem = Problem(ProblemCode(code), cluster, subject, detail)
+        before = touched.get(problem)
+        touched[problem] = before if board_ms is None else (before or 0) + board_ms
+    return tuple(replace(problem, board_ms=touched[problem]) for problem in sorted(touched))
+
+
+def _check_dims(dims: Sequence[str], filters: Mapping[str, Collection[str]]) -> None:
+    for name in (*dims, *filters):
+        if name not in DIMENSIONS:
+            raise InputError("dimension", name, ", ".join(DIMENSIONS))
+    for name in dims:
+        if dims.count(name) > 1:
+            raise InputError("dimensions", name, "each dimension once")
+
+
+def _refuse_cut(
+    connection: Connection, window: Window, clusters: Collection[str] | None, step_ms: int | None
+) -> None:
+    """A window of the ledger is not divided: nobody knows how its sums fall on the two sides of a cut."""
+    if step_ms is not None and step_ms <= 0:
+        raise InputError("step", step_ms, "a positive duration")
+    cut = [
+        (W.start_ms < edge) & (W.end_ms > edge) & (W.start_ms > edge - _LONGEST_WINDOW_MS)
+        for edge in (window.start_ms, window.end_ms)
+    ]
+    if step_ms is not None:
+        steps_differ = W.start_ms // step_ms != (W.end_ms - 1) // step_ms
+        cut.append(steps_differ & (W.start_ms >= window.start_ms) & (W.end_ms <= window.end_ms))
+    statement = select(W.cluster, W.start_ms, W.end_ms).where(or_(*cut))
+    if clusters is not None:
+        statement = statement.where(W.cluster.in_(clusters))
+    found = connection.execute(statement.order_by(W.start_ms).limit(4)).all()
+    if found:
+        shown = ", ".join(f"{cluster} {Window(start, end)}" for cluster, start, end in found[:3])
+        asked = str(window) if step_ms is None else f"{window} in steps of {step_ms} ms"
+        more = " and more" if len(found) > 3 else ""
+        raise InputError("window", asked, f"edges between the ledger's windows; cut: {shown}{more}")
+
+
+def _window_ids(window: Window, clusters: Collection[str] | None) -> Any:
+    statement = select(W.id).where(W.start_ms >= window.start_ms, W.end_ms <= window.end_ms)
+    return statement if clusters is None else statement.where(W.cluster.in_(clusters))
+
+
+def _own_teams(scope: Scope) -> list[ColumnElement[bool]]:
+    return [] if scope.teams is None else [H.team.in_(sorted(scope.teams))]
+
+
+def _visible(scope: Scope) -> list[ColumnElement[bool]]:
+    """Conditions on usage lines: everything, or the held and over-committed lines of the scope's teams."""
+    if scope.teams is None:
+        return []
+    return [L.bucket.in_(_OF_A_TEAM), L.holder_id.in_(select(H.id).where(*_own_teams(scope)))]
+
+
+def _sums_by_id(
+    scope: Scope,
+    window: Window,
+    dims: Sequence[str],
+    filters: Mapping[str, Collection[str]],
+    step_ms: int | None,
+) -> Subquery:
+    keys: list[ColumnElement[Any]] = [
+        L[name]
+        for name in dict.fromkeys(
+            "bucket" if name == "bucket" else f"{_TABLE_OF[name].name}_id" for name in dims
+        )
+    ]
+    conditions = [L.window_id.in_(_window_ids(window, filters.get("cluster"))), *_visible(scope)]
+    for name, values in filters.items():
+        if name == "bucket":
+            conditions.append(L.bucket.in_(sorted(values)))
+        else:
+            table = _TABLE_OF[name]
+            matching = select(table.c.id).where(table.c[name].in_(sorted(values)))
+            conditions.append(L[f"{table.name}_id"].in_(matching))
+    if step_ms is not None:
+        keys.append((W.start_ms // step_ms * step_ms).label("step"))
+    unpriced = case((L.nano.is_(None), L.board_ms), else_=0)
+    summed = {name: L[name] for name in _SUMS if name != "unpriced_ms"} | {"unpriced_ms": unpriced}
+    statement = select(
+        *keys,
+        *(cast(func.sum(column), BigInteger).label(name) for name, column in summed.items()),
+        func.min(L.first_ms).label("first_ms"),
+        func.max(L.last_ms).label("last_ms"),
+    ).where(*conditions)
+    if step_ms is not None:
+        statement = statement.join(LEDGER_WINDOW, W.id == L.window_id)
+    return statement.group_by(*keys).having(_SOME).subquery()
+
+
+def _label(lines: Subquery, name: str) -> ColumnElement[Any]:
+    return lines.c.bucket if name == "bucket" else _TABLE_OF[name].c[name]
+
+
+def _frame(rows: Sequence[Any], dims: Sequence[str], window: Window, step_ms: int | None) -> pd.DataFrame:
+    """Typed and sorted here, not by the database: collations differ."""
+    names = [*dims, *(("step_start_ms",) if step_ms is not None else ()), *MEASURES]
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    frame = pd.DataFrame(
+        {name: pd.Series(values, dtype=_dtype(name, dims)) for name, values in columns.items()}
+    )
+    keys = names[: -len(MEASURES)]
+    if step_ms is not None:
+        frame["step_start_ms"] = frame["step_start_ms"].clip(lower=window.start_ms)
+    return frame.sort_values(keys, ignore_index=True) if keys else frame
+
+
+def _dtype(name: str, dims: Sequence[str]) -> str:
+    if name in dims:
+        return "str"
+    return "Int64" if name in _NULLABLE else "int64"

@@ -1,0 +1,133 @@
+"""The tamper check: every digest computed again from what is stored, one window in memory at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple
+from typing import Any
+
+from sqlalchemy import Connection, Table, select
+
+from gpucost.contract.frames import LINE_MEASURES
+from gpucost.domain.time import Month, Window
+from gpucost.ledger import reader
+from gpucost.ledger.digest import adjustment_digest, content_key, month_digest, window_digest
+from gpucost.ledger.lines import totals
+from gpucost.ledger.months import SUMS
+from gpucost.ledger.records import LedgerState, VerifyFinding
+from gpucost.ledger.tables import (
+    ADJUSTMENT,
+    HOLDER,
+    LEDGER_WINDOW,
+    MONTH,
+    PROGRESS_LINE,
+    RATE,
+    UNIT,
+    USAGE_LINE,
+    WINDOW_PROBLEM,
+    WINDOW_VERSION,
+)
+
+W, V, M = LEDGER_WINDOW.c, WINDOW_VERSION.c, MONTH.c
+
+
+def verify(connection: Connection, month: Month | None) -> tuple[VerifyFinding, ...]:
+    """See Ledger.verify. The dimensions are always checked: every month stands on them."""
+    findings = [finding for table in (UNIT, HOLDER, RATE) for finding in _dimension(connection, table)]
+    closed = {row.month: row for row in connection.execute(select(MONTH).order_by(M.seq))}
+    known = set(connection.execute(select(W.month).distinct()).scalars()) | closed.keys()
+    wanted = known if month is None else {str(month)}
+    for name in sorted(wanted):
+        findings += _month(connection, Month.parse(name), closed.get(name))
+    findings += _chain(list(closed.values()), wanted)
+    findings += _adjustments(connection, wanted)
+    return tuple(findings)
+
+
+def _dimension(connection: Connection, table: Table) -> Iterator[VerifyFinding]:
+    columns = list(table.columns)[2:]
+    for row_id, key, *values in connection.execute(select(table.c.id, table.c.content_key, *columns)):
+        # The row that stands for "no price" has no content and no key.
+        if content_key(values) != key and (row_id, key) != (0, ""):
+            yield VerifyFinding(None, f"{table.name} {row_id}", f"changed: now {values}")
+
+
+def _month(connection: Connection, month: Month, closed: Any) -> Iterator[VerifyFinding]:
+    statement = (
+        select(
+            *(W.id, W.cluster, W.start_ms, W.end_ms, W.state),
+            *(V.observed_ms, V.digest, *SUMS),
+        )
+        .join(WINDOW_VERSION, reader.CURRENT_VERSION)
+        .where(W.month == str(month))
+    )
+    rows = sorted(connection.execute(statement), key=lambda row: (row.cluster, row.start_ms))
+    recomputed = []
+    for window_id, cluster, start_ms, end_ms, state, observed_ms, recorded, *sums in rows:
+        subject = f"{cluster} {Window(start_ms, end_ms)}"
+        header = (cluster, start_ms, end_ms, observed_ms)
+        digest, found_sums = _window(connection, window_id, header)
+        recomputed.append((cluster, start_ms, end_ms, digest, *found_sums))
+        if digest != recorded:
+            yield VerifyFinding(month, subject, f"content changed: digest {digest}, recorded {recorded}")
+        elif list(found_sums) != sums:
+            yield VerifyFinding(month, subject, f"sums changed: {found_sums}, recorded {tuple(sums)}")
+        if (state == LedgerState.CLOSED) != (closed is not None):
+            yield VerifyFinding(month, subject, f"state {state} does not fit the month's")
+    if closed is not None:
+        digest = month_digest(str(month), closed.previous_digest, recomputed)
+        if digest != closed.digest:
+            yield VerifyFinding(
+                month,
+                str(month),
+                f"{len(rows)} windows give digest {digest}, closed with {closed.digest}",
+            )
+
+
+def _window(connection: Connection, window_id: int, header: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    line, progress, problem = USAGE_LINE.c, PROGRESS_LINE.c, WINDOW_PROBLEM.c
+    statement = (
+        select(UNIT.c.content_key, HOLDER.c.content_key, RATE.c.content_key, line.bucket)
+        .add_columns(*(line[name] for name in LINE_MEASURES))
+        .join(UNIT, UNIT.c.id == line.unit_id)
+        .join(HOLDER, HOLDER.c.id == line.holder_id)
+        .join(RATE, RATE.c.id == line.rate_id)
+        .where(line.window_id == window_id)
+    )
+    lines = [tuple(row) for row in connection.execute(statement)]
+    amounts = select(progress.pod_uid, progress.name, progress.amount).where(progress.window_id == window_id)
+    problems = select(problem.code, problem.cluster, problem.subject, problem.detail, problem.board_ms).where(
+        problem.window_id == window_id
+    )
+    digest = window_digest(
+        header,
+        lines,
+        (tuple(row) for row in connection.execute(amounts)),
+        (tuple(row) for row in connection.execute(problems)),
+    )
+    return digest, astuple(totals(lines))
+
+
+def _chain(closed: Sequence[Any], wanted: set[str]) -> Iterator[VerifyFinding]:
+    previous = ""
+    for row in closed:
+        if row.month in wanted and row.previous_digest != previous:
+            yield VerifyFinding(
+                Month.parse(row.month),
+                row.month,
+                f"chain broken: follows {row.previous_digest or 'nothing'}, the month closed before has "
+                f"{previous or 'none'}",
+            )
+        previous = row.digest
+
+
+def _adjustments(connection: Connection, wanted: set[str]) -> Iterator[VerifyFinding]:
+    columns = [column for column in ADJUSTMENT.columns if column.name not in ("id", "digest")]
+    previous = ""
+    for recorded, *values in connection.execute(
+        select(ADJUSTMENT.c.digest, *columns).order_by(ADJUSTMENT.c.id)
+    ):
+        if adjustment_digest(previous, values) != recorded and values[0] in wanted:
+            subject = f"adjustment of {values[1]}, {values[8]}"
+            yield VerifyFinding(Month.parse(values[0]), subject, "changed, or one before it is missing")
+        previous = recorded

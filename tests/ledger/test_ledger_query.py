@@ -1,0 +1,266 @@
+"""Reads: sums against pandas, what a scope sees, and the same bytes from both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import DAY_MS, HOUR_MS, Window
+from gpucost.ledger import DIMENSIONS, MEASURES, Ledger
+from tests.ledger.builders import (
+    CLUSTER,
+    MONTH,
+    NOW_MS,
+    RATES,
+    hour,
+    ingest,
+    line,
+    lines,
+    progress,
+    random_rows,
+)
+
+HOURS = 6
+WHOLE = Window(hour(0).start_ms, hour(HOURS - 1).end_ms)
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> Iterator[Ledger]:
+    with Ledger.open(ledger_url, now=lambda: NOW_MS) as opened:
+        yield opened
+
+
+def all_lines(seed: int = 1) -> pd.DataFrame:
+    rows = (row for number in range(HOURS) for row in random_rows(seed, hour(number)))
+    return lines(*rows)
+
+
+def fill(ledger: Ledger, seed: int = 1) -> None:
+    for number in range(HOURS):
+        ingest(ledger, hour(number), *random_rows(seed, hour(number)))
+
+
+def expected(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The aggregate in plain Python: every sum an exact integer, null where nothing was there."""
+    groups: dict[tuple[object, ...], list[dict[str, object]]] = {}
+    for row in frame.to_dict("records"):
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    rows = []
+    for key in sorted(groups):
+        row = dict(zip(keys, key, strict=True))
+        for name in MEASURES:
+            source = "board_ms" if name == "unpriced_ms" else name
+            found = [
+                line_[source]
+                for line_ in groups[key]
+                if not pd.isna(line_[source]) and (name != "unpriced_ms" or pd.isna(line_["nano"]))
+            ]
+            reduce = {"first_ms": min, "last_ms": max}.get(name, sum)
+            row[name] = reduce(found) if found else (0 if name == "unpriced_ms" else None)
+        rows.append(row)
+    nullable = set(MEASURES) - {"board_ms", "unpriced_ms", "first_ms", "last_ms"}
+    types = {name: "Int64" if name in nullable else "int64" for name in MEASURES}
+    types |= {key: "int64" if key == "step_start_ms" else "str" for key in keys}
+    return pd.DataFrame(rows, columns=[*keys, *MEASURES]).astype(types)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    path = tmp_path_factory.mktemp("filled") / "ledger.db"
+    with Ledger.open(f"sqlite:///{path}", now=lambda: NOW_MS) as opened:
+        fill(opened)
+        yield opened
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    dims=st.lists(st.sampled_from(DIMENSIONS), max_size=4, unique=True),
+    step_hours=st.sampled_from([None, 1, 2, 4, 24]),
+)
+def test_sums_are_exact_by_any_dimensions_and_step(
+    filled: Ledger, dims: list[str], step_hours: int | None
+) -> None:
+    step_ms = None if step_hours is None else step_hours * HOUR_MS
+    found = filled.aggregate(EVERYTHING, WHOLE, dims, step_ms=step_ms)
+    frame, keys = all_lines(), list(dims)
+    if step_ms is not None:
+        frame["step_start_ms"] = (frame.window_start_ms // step_ms * step_ms).astype("int64")
+        keys.append("step_start_ms")
+    pd.testing.assert_frame_equal(found, expected(frame, keys))
+
+
+def test_sums_on_both_databases(ledger: Ledger) -> None:
+    fill(ledger)
+    keys = ["team", "model", "bucket", "job_uid"]
+    pd.testing.assert_frame_equal(ledger.aggregate(EVERYTHING, WHOLE, keys), expected(all_lines(), keys))
+
+
+def test_both_databases_give_the_same_bytes(sqlite_url: str, postgres_url: str) -> None:
+    texts = []
+    for url in (sqlite_url, postgres_url):
+        with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+            fill(ledger)
+            texts.append(
+                [
+                    ledger.aggregate(scope, WHOLE, list(dims), step_ms=step_ms).to_csv()
+                    for scope in (EVERYTHING, Scope(frozenset({"éclair", "Red"})))
+                    for dims in (DIMENSIONS, ("team", "bucket"), ())
+                    for step_ms in (None, HOUR_MS)
+                ]
+            )
+    assert texts[0] == texts[1]
+    teams = pd.Series(["Red", "_ops", "blue", "red", "zebra", "éclair"])
+    assert sorted(teams) == teams.tolist(), "code-point order, which the test's PostgreSQL does not sort by"
+
+
+def test_a_team_sees_its_own_held_and_overcommitted_lines_only(ledger: Ledger) -> None:
+    fill(ledger)
+    seen = ledger.aggregate(Scope(frozenset({"red"})), WHOLE, ["team", "bucket"])
+    assert set(zip(seen.team, seen.bucket, strict=True)) == {("red", "held"), ("red", "overcommitted")}
+    everything = ledger.aggregate(EVERYTHING, WHOLE, ["team", "bucket"], filters={"team": ["red"]})
+    pd.testing.assert_frame_equal(seen, everything)
+    nobody = Scope(frozenset({"__unallocated__"}))
+    assert ledger.aggregate(nobody, WHOLE, ["team"]).empty, "no capacity of nobody, by any name"
+    assert ledger.aggregate(Scope(frozenset()), WHOLE, []).empty
+
+
+def test_a_filter_on_another_team_finds_nothing(ledger: Ledger) -> None:
+    fill(ledger)
+    scope = Scope(frozenset({"red"}))
+    job = ledger.aggregate(EVERYTHING, WHOLE, ["job_uid"], filters={"team": ["blue"]}).job_uid[0]
+    assert ledger.aggregate(scope, WHOLE, ["team"], filters={"team": ["blue"]}).empty
+    assert ledger.aggregate(scope, WHOLE, [], filters={"bucket": ["unallocated"]}).empty
+    assert ledger.job_window(EVERYTHING, job) is not None
+    assert ledger.job_window(scope, "no such job") is None
+
+
+def test_a_job_of_another_team_cannot_be_seen(ledger: Ledger) -> None:
+    window = hour(0)
+    steps = progress(("pod-1", window, "steps", 10.0))
+    problem = Problem(ProblemCode.END_UNKNOWN, CLUSTER, "pod-1", "end not seen")
+    ingest(ledger, window, line(window), progress=steps, problems=[problem])
+    for scope, sees in ((Scope(frozenset({"red"})), True), (Scope(frozenset({"blue"})), False)):
+        assert (ledger.job_window(scope, "job-1") == window) is sees
+        assert ledger.progress(scope, window, "job-1").name.tolist() == ["steps"] * sees
+        assert ledger.problems(scope, window) == (problem,) * sees
+
+
+def test_values_are_literal(ledger: Ledger) -> None:
+    window = hour(0)
+    names = ["' OR 1=1 --", "%", "_", 'x"; DROP TABLE usage_line; --', "a\\b", ":team", "$1", "%(x)s"]
+    ingest(
+        ledger, window, line(window), *(line(window, pod_uid=name, team=name, board_ms=5) for name in names)
+    )
+    for name in names:
+        found = ledger.aggregate(EVERYTHING, window, ["team"], filters={"team": [name]})
+        assert found[["team", "board_ms"]].to_dict("list") == {"team": [name], "board_ms": [5]}
+        assert ledger.aggregate(Scope(frozenset({name})), window, []).board_ms.tolist() == [5]
+    assert len(ledger.aggregate(EVERYTHING, window, ["team"])) == len(names) + 1
+
+
+def test_filters_on_every_dimension_and_on_several(ledger: Ledger) -> None:
+    fill(ledger)
+    frame = all_lines()
+    for name in DIMENSIONS:
+        value = sorted(set(frame[name]))[-1]
+        found = ledger.aggregate(EVERYTHING, WHOLE, ["node"], filters={name: [value]})
+        pd.testing.assert_frame_equal(found, expected(frame[frame[name] == value], ["node"]))
+    both = frame[frame.team.isin(["red", "zebra"]) & (frame.rate_id == "h100@1")]
+    filters = {"team": {"red", "zebra"}, "rate_id": ["h100@1"]}
+    pd.testing.assert_frame_equal(
+        ledger.aggregate(EVERYTHING, WHOLE, ["pod"], filters=filters), expected(both, ["pod"])
+    )
+    assert ledger.aggregate(EVERYTHING, WHOLE, ["pod"], filters={"team": []}).empty
+
+
+def test_an_empty_answer_has_the_same_columns_and_types(ledger: Ledger) -> None:
+    dims = ["team", "bucket"]
+    empty = ledger.aggregate(EVERYTHING, WHOLE, dims, step_ms=DAY_MS)
+    assert empty.empty
+    fill(ledger)
+    assert empty.dtypes.equals(ledger.aggregate(EVERYTHING, WHOLE, dims, step_ms=DAY_MS).dtypes)
+
+
+def test_steps_are_cut_at_the_edges_of_the_window(ledger: Ledger) -> None:
+    fill(ledger)
+    window = Window(hour(1).start_ms, hour(4).end_ms)
+    found = ledger.aggregate(EVERYTHING, window, [], step_ms=4 * HOUR_MS)
+    assert found.step_start_ms.tolist() == [part.start_ms for part in window.split(4 * HOUR_MS)]
+    assert found.board_ms.sum() == ledger.aggregate(EVERYTHING, window, []).board_ms[0]
+
+
+def test_unknown_dimensions_are_refused_by_name(ledger: Ledger) -> None:
+    with pytest.raises(InputError, match="'colour' is not allowed; allowed: cluster, node"):
+        ledger.aggregate(EVERYTHING, WHOLE, ["team", "colour"])
+    with pytest.raises(InputError, match="'team_label'"):
+        ledger.aggregate(EVERYTHING, WHOLE, [], filters={"team_label": ["x"]})
+    with pytest.raises(InputError, match="each dimension once"):
+        ledger.aggregate(EVERYTHING, WHOLE, ["team", "team"])
+
+
+def test_a_cut_through_a_window_of_the_ledger_is_refused(ledger: Ledger) -> None:
+    fill(ledger)
+    inside = Window(WHOLE.start_ms + 1, WHOLE.end_ms)
+    with pytest.raises(InputError, match=r"cut: alpha 2026-10-01T00:00:00Z/2026-10-01T01:00:00Z"):
+        ledger.aggregate(EVERYTHING, inside, ["team"])
+    with pytest.raises(InputError, match=r"cut: alpha 2026-10-01T05:00:00Z/2026-10-01T06:00:00Z"):
+        ledger.aggregate(EVERYTHING, Window(WHOLE.start_ms, WHOLE.end_ms - 1), ["team"])
+    with pytest.raises(InputError, match=r"in steps of 900000 ms.* and more"):
+        ledger.aggregate(EVERYTHING, WHOLE, ["team"], step_ms=HOUR_MS // 4)
+    with pytest.raises(InputError, match="positive duration"):
+        ledger.aggregate(EVERYTHING, WHOLE, ["team"], step_ms=0)
+    assert ledger.aggregate(EVERYTHING, inside, ["team"], filters={"cluster": ["beta"]}).empty
+
+
+def test_windows_of_two_clusters_with_two_lengths(ledger: Ledger) -> None:
+    day = Window(hour(0).start_ms, hour(23).end_ms)
+    ingest(ledger, day, line(day, cluster="beta", board_ms=9), cluster="beta")
+    for number in range(24):
+        ingest(ledger, hour(number), line(hour(number), board_ms=1))
+    found = ledger.aggregate(EVERYTHING, day, ["cluster"], step_ms=DAY_MS)
+    assert found.board_ms.tolist() == [24, 9]
+    only = ledger.aggregate(EVERYTHING, hour(3), [], filters={"cluster": [CLUSTER]})
+    assert only.board_ms.tolist() == [1]
+    with pytest.raises(InputError, match="cut: beta"):
+        ledger.aggregate(EVERYTHING, hour(3), [])
+
+
+def test_progress_adds_up_over_windows_and_pods(ledger: Ledger) -> None:
+    for number in range(3):
+        window = hour(number)
+        pods = [line(window, pod_uid=uid) for uid in ("pod-1", "pod-2")]
+        steps = progress(
+            *(
+                ("pod-1", window, "steps", 0.1),
+                ("pod-2", window, "steps", 0.2),
+                ("pod-1", window, "tokens", 5.0),
+            ),
+            *(("pod-1", window, "steps", 0.7), ("other", window, "steps", 99.0)),
+        )
+        ingest(ledger, window, *pods, progress=steps)
+    found = ledger.progress(EVERYTHING, MONTH.window, "job-1")
+    assert found.to_dict("list") == {"name": ["steps", "tokens"], "amount": [3.0, 15.0]}
+    assert ledger.progress(EVERYTHING, hour(1), "job-1").amount.tolist() == [1.0, 5.0]
+    assert ledger.progress(EVERYTHING, hour(9), "job-1").empty
+
+
+def test_problems_are_listed_once_with_their_time_added(ledger: Ledger) -> None:
+    price = Problem(ProblemCode.PRICE_MISSING, CLUSTER, "B300", "no price for B300", 5)
+    count = Problem(ProblemCode.COUNT_UNKNOWN, CLUSTER, "node-1", "nothing says how many boards")
+    for number in range(3):
+        ingest(ledger, hour(number), problems=[count, price, price])
+    found = ledger.problems(EVERYTHING, Window(hour(0).start_ms, hour(1).end_ms))
+    assert found == (count, Problem(price.code, CLUSTER, "B300", price.detail, 10))
+    assert ledger.problems(Scope(frozenset({"red"})), MONTH.window) == ()
+
+
+def test_rates_come_back_whole(ledger: Ledger) -> None:
+    fill(ledger)
+    assert ledger.rates(RATES) == RATES

@@ -1,0 +1,170 @@
+"""Opening a ledger: migrations from every release, no drift, refusals."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, MetaData, create_engine, event, inspect, text
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import DAY_MS, Window
+from gpucost.ledger import Ledger, LedgerState, LedgerTooNew
+from gpucost.ledger.database import alembic_config
+from gpucost.ledger.tables import METADATA
+from tests.ledger.builders import MONTH, NOW_MS, ingest, line
+
+# What the first release wrote, table by table, in an order that foreign keys and triggers accept. Frozen.
+FIRST_RELEASE = json.loads((Path(__file__).parent / "data" / "first_release.json").read_text())
+DAY = Window(MONTH.window.start_ms, MONTH.window.start_ms + DAY_MS)
+
+
+@pytest.fixture
+def connection(ledger_url: str) -> Iterator[Connection]:
+    engine = create_engine(ledger_url)
+    with engine.connect() as opened:
+        yield opened
+    engine.dispose()
+
+
+def open_ledger(url: str) -> Ledger:
+    return Ledger.open(url, now=lambda: NOW_MS)
+
+
+def revisions(connection: Connection) -> list[str]:
+    script = ScriptDirectory.from_config(alembic_config(connection))
+    return [revision.revision for revision in reversed(list(script.walk_revisions()))]
+
+
+def load(connection: Connection, tables: dict[str, list[dict[str, Any]]]) -> None:
+    metadata = MetaData()
+    metadata.reflect(connection)
+    for name, rows in tables.items():
+        table = metadata.tables[name]
+        if name == "month":
+            connection.execute(text("UPDATE ledger_window SET state = 'closed' WHERE month = '2026-10'"))
+        connection.execute(table.insert(), rows)
+        if connection.dialect.name == "postgresql" and table.primary_key.columns.keys() in (["id"], ["seq"]):
+            [key] = table.primary_key.columns.keys()
+            sequence = f"pg_get_serial_sequence('{name}', '{key}')"
+            connection.execute(
+                text(f"SELECT setval({sequence}, max({key})) FROM {name} WHERE {sequence} <> ''")
+            )
+
+
+@pytest.mark.fault(45)
+def test_a_ledger_of_the_first_release_goes_through_every_migration(
+    ledger_url: str, connection: Connection
+) -> None:
+    first, *later = revisions(connection)
+    with connection.begin():
+        command.upgrade(alembic_config(connection), first)
+        load(connection, FIRST_RELEASE)
+    for revision in later:
+        with connection.begin():
+            command.upgrade(alembic_config(connection), revision)
+    with open_ledger(ledger_url) as ledger:
+        assert ledger.verify() == ()
+        assert ledger.month(MONTH).state is LedgerState.CLOSED
+        assert ledger.month(MONTH).author == "ann"
+        assert [adjustment.nano for adjustment in ledger.adjustments(EVERYTHING, MONTH)] == [200]
+        found = ledger.aggregate(EVERYTHING, MONTH.window, ["team"])
+        assert found[["team", "nano"]].to_dict("list") == {
+            "team": ["__unallocated__", "red"],
+            "nano": [300, 5_000_000_000],
+        }
+        following = Window(MONTH.window.end_ms, MONTH.window.end_ms + DAY_MS)
+        ingest(ledger, following, line(following, team="blue", pod_uid="new"))
+        ledger.close_month(MONTH.next(), author="ann", min_coverage=Fraction(0), reason="one day")
+        assert ledger.verify() == (), "and it goes on"
+
+
+@pytest.mark.fault(45)
+def test_models_and_migrations_do_not_drift(ledger_url: str, connection: Connection) -> None:
+    open_ledger(ledger_url).close()
+    context = MigrationContext.configure(connection, opts={"compare_type": True})
+    assert compare_metadata(context, METADATA) == []
+    expected = {table.name: {check.name for check in table.constraints} for table in METADATA.sorted_tables}
+    for name, names in expected.items():
+        found = inspect(connection)
+        assert {check["name"] for check in found.get_check_constraints(name)} <= names
+        assert found.get_pk_constraint(name)["name"] in names
+
+
+@pytest.mark.fault(45)
+def test_there_is_one_line_of_revisions(connection: Connection) -> None:
+    script = ScriptDirectory.from_config(alembic_config(connection))
+    assert len(script.get_heads()) == 1
+    assert revisions(connection) == sorted(revisions(connection))
+
+
+@pytest.mark.fault(45)
+def test_a_newer_ledger_is_refused(ledger_url: str, connection: Connection) -> None:
+    open_ledger(ledger_url).close()
+    with connection.begin():
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(LedgerTooNew, match=r"revision 9999; this one knows up to \d+\): upgrade gpucost"):
+        open_ledger(ledger_url)
+
+
+@pytest.mark.fault(45)
+def test_a_crash_in_a_migration_leaves_nothing(ledger_url: str, connection: Connection) -> None:
+    class Crash(BaseException):
+        pass
+
+    for stop in (5, 30):
+        steps = itertools.count()
+
+        def crash(*_: object, steps: Iterator[int] = steps, stop: int = stop) -> None:
+            if next(steps) == stop:
+                raise Crash
+
+        event.listen(Engine, "before_cursor_execute", crash)
+        try:
+            with pytest.raises(Crash):
+                open_ledger(ledger_url)
+        finally:
+            event.remove(Engine, "before_cursor_execute", crash)
+        with connection.begin():
+            assert inspect(connection).get_table_names() == []
+    with open_ledger(ledger_url) as ledger:
+        assert ingest(ledger, DAY, line(DAY)).changed
+
+
+def test_many_may_open_a_new_ledger_at_once(ledger_url: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        ledgers = list(pool.map(lambda _: open_ledger(ledger_url), range(4)))
+    assert ingest(ledgers[0], DAY, line(DAY)).changed
+    assert [ledger.frontier("alpha") for ledger in ledgers] == [DAY.end_ms] * 4
+    for ledger in ledgers:
+        ledger.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite://",
+        "sqlite:///:memory:",
+        "postgresql://ann:hunter2@localhost/ledger",
+        "postgresql+psycopg2://ann:hunter2@localhost/ledger",
+        "mysql://ann:hunter2@localhost/ledger",
+        "ledger.db",
+        "",
+        "hunter2",
+    ],
+)
+def test_other_urls_are_refused_without_the_password(url: str) -> None:
+    with pytest.raises(InputError, match=r"ledger URL.*sqlite:///FILE") as refused:
+        open_ledger(url)
+    assert "hunter2" not in str(refused.value)

@@ -1,0 +1,126 @@
+"""A real PostgreSQL of our own: a cluster in a temporary directory, run by a user that is not root."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+_SUPERUSER = "gpucost"
+_START_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class PostgresServer:
+    """A running server that trusts every local user."""
+
+    port: int
+
+    def url(self, database: str) -> str:
+        return f"postgresql+psycopg://{_SUPERUSER}@127.0.0.1:{self.port}/{database}"
+
+    @contextmanager
+    def database(self, name: str) -> Iterator[str]:
+        """The URL of a new, empty database, which is dropped at the end."""
+        self.execute(f'CREATE DATABASE "{name}"')
+        try:
+            yield self.url(name)
+        finally:
+            self.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    def execute(self, statement: str, database: str = "postgres") -> None:
+        with self.connect(database) as connection:
+            connection.execute(statement.encode())
+
+    def connect(self, database: str = "postgres") -> psycopg.Connection:
+        return psycopg.connect(
+            host="127.0.0.1", port=self.port, user=_SUPERUSER, dbname=database, autocommit=True
+        )
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Start a server, and stop it at the end. Skips the test when no PostgreSQL is installed.
+
+    Its collation is American English on purpose: sorting in the database would differ from code points.
+    """
+    binaries = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3])
+    )
+    if not binaries:
+        pytest.skip("PostgreSQL is not installed: no /usr/lib/postgresql/*/bin/postgres")
+    bin_dir = binaries[-1].parent
+    home = Path(tempfile.mkdtemp(prefix="gpucost-pg-"))
+    try:
+        as_user = _unprivileged(home)
+        data = home / "data"
+        subprocess.run(
+            [
+                *(*as_user, bin_dir / "initdb", "-D", data, "-U", _SUPERUSER, "--auth=trust", "--no-sync"),
+                *("--encoding=UTF8", "--locale-provider=icu", "--icu-locale=en-US", "--locale=C.UTF-8"),
+            ],
+            check=True,
+            capture_output=True,
+            cwd=home,
+        )
+        server = PostgresServer(_free_port())
+        with (home / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [
+                    *(*as_user, bin_dir / "postgres", "-D", data, "-k", home, "-h", "127.0.0.1"),
+                    *("-p", str(server.port), "-c", "fsync=off", "-c", "synchronous_commit=off"),
+                    *("-c", "full_page_writes=off", "-c", "shared_buffers=64MB"),
+                ],
+                stdout=log,
+                stderr=log,
+                cwd=home,
+            )
+        try:
+            _await(server, process, home / "log")
+            yield server
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _unprivileged(home: Path) -> list[str]:
+    """The words to put before a command so that it does not run as root, which PostgreSQL refuses."""
+    if os.geteuid() != 0:
+        return []
+    names = {user.pw_name: user for user in pwd.getpwall()}
+    user = names.get("postgres") or names["nobody"]
+    os.chown(home, user.pw_uid, user.pw_gid)
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _await(server: PostgresServer, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            server.execute("SELECT 1")
+        except psycopg.OperationalError:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text()}") from None
+            time.sleep(0.05)
+        else:
+            return
