@@ -10,14 +10,22 @@ import pandas as pd
 
 from gpucost.attribution.deal import Ints
 from gpucost.attribution.frames import Frames
-from gpucost.attribution.held import Intervals, held_slots
+from gpucost.attribution.held import Intervals, plain_slots, queued_slots
 from gpucost.attribution.holders import HOLDER_NAMES, Holders, Teams
-from gpucost.attribution.lines import Cells, free_parts, held_parts, sum_parts
+from gpucost.attribution.lines import Cells, Dealer, Parts, sum_parts
 from gpucost.attribution.pieces import NodeKey, PieceBuilder, Pieces, RateLookup
 from gpucost.attribution.result import UNIT_NAMES, Attribution
 from gpucost.attribution.shortfalls import overcommitted, uncounted, unpriced
 from gpucost.attribution.signals import MEASURES, join_signals
-from gpucost.attribution.sweep import CODE_OF_BUCKET, KindPieces, kind_pieces, leftovers, sweep
+from gpucost.attribution.sweep import (
+    CODE_OF_BUCKET,
+    Buckets,
+    KindPieces,
+    kind_pieces,
+    leftovers,
+    plain_lines,
+    sweep,
+)
 from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.holders import Bucket
@@ -56,25 +64,43 @@ def attribute(
     units, unit_of = _units(pieces, kinds, basis)
     cells = Cells(pieces, kinds, unit_of)
     intervals = _intervals(allocations, pieces, kinds, scope)
-    stretches = sweep(kinds, intervals.line, intervals.start, intervals.end, intervals.count)
-    held = held_slots(intervals, kinds, stretches, allocations[_ORDER])
-    parts = held_parts(held, holders.of(held.row, held.start), pieces, kinds, cells)
-    elastic = kinds.elastic[held.kind_piece]
-    cell = parts.cell[elastic]
-    uncertain = {"window": cells.window[cell], "unit": cells.unit[cell], "board_ms": parts.board_ms[elastic]}
-    for free in leftovers(pieces, kinds, stretches):
-        parts += free_parts(free, holders.of_bucket(), pieces, kinds, cells)
+    dealer = Dealer(pieces, kinds, cells, holders.of_bucket())
+    parts, uncertain = _parts(intervals, dealer, holders, allocations[_ORDER])
     lines = sum_parts(parts, cells, len(holders))
     lines = _with_signals(lines, units, holders, frames.signals, builder.edges)
     problems = [
         *((0, problem) for problem in (*frames.problems, *refused)),
         *pieces.problems,
-        *uncounted(pd.DataFrame(uncertain), units),
+        *uncounted(uncertain, units),
         *overcommitted(lines, units, holders),
         *unpriced(lines, units, pieces),
     ]
     located = tuple(sorted(set(problems), key=repr))
     return Attribution(windows, lines, units, holders, pieces.rates, located)
+
+
+def _parts(
+    intervals: Intervals, dealer: Dealer, holders: Holders, order: pd.DataFrame
+) -> tuple[Parts, pd.DataFrame]:
+    """All parts of lines, and (window, unit, board_ms) of what was held where nobody counted the units."""
+    kinds, cells = dealer.kinds, dealer.cells
+    columns = (intervals.line, intervals.start, intervals.end, intervals.count)
+    plain = plain_lines(kinds, *columns)
+    stretches = sweep(kinds, *columns, plain)
+    buckets = Buckets.of(dealer.pieces, kinds)
+    simple = plain_slots(intervals.where(plain[intervals.line]), kinds)
+    queued = queued_slots(intervals.where(~plain[intervals.line]), kinds, stretches, order)
+    whole = dealer.held(simple, holders.of(simple.row, simple.start))
+    sliced = dealer.held(queued, holders.of(queued.row, queued.start))
+    parts = whole + dealer.rest(
+        np.flatnonzero(plain[kinds.line_of(kinds.key)]), whole, simple.kind_piece, buckets.free
+    )
+    for free in leftovers(kinds, stretches, buckets):
+        parts += dealer.left_over(free)
+    elastic = kinds.elastic[queued.kind_piece]
+    cell = sliced.cell[elastic]
+    uncertain = {"window": cells.window[cell], "unit": cells.unit[cell], "board_ms": sliced.board_ms[elastic]}
+    return parts + sliced, pd.DataFrame(uncertain)
 
 
 def _check_windows(windows: tuple[Window, ...]) -> None:

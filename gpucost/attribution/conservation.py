@@ -42,7 +42,7 @@ def difference(by_bucket: pd.DataFrame, frames: Frames, scope: Window, rates: Ra
     need nodes only. Node rows of one node must not overlap.
     """
     capacity_ms, capacity_nano, uncounted = capacity(frames, scope, rates)
-    is_capacity = by_bucket["bucket"].map(lambda bucket: Bucket(bucket).is_capacity)
+    is_capacity = by_bucket["bucket"].isin([bucket.value for bucket in Bucket if bucket.is_capacity])
     places = by_bucket["cluster"] + "/" + by_bucket["node"]
     lines = by_bucket[is_capacity & ~places.isin(uncounted)]
     ms = sum(int(value) for value in lines["board_ms"])

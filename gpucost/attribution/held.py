@@ -1,9 +1,8 @@
 """Which slots each holder had, and when.
 
-Whole boards that nobody over-commits need no slots: one board is like another, so an interval is cut at
-pieces only. Slices, replicas and over-committed boards go through stretches of constant occupation, where
-holders take slots in the order of their uids: arbitrary, but the same in every window and from every source,
-which clips intervals as it likes.
+On plain lines (sweep.py) an interval is cut at pieces only: one board is like another. Slices, replicas and
+over-committed boards go through stretches of constant occupation, where holders take slots in the order of
+their uids: arbitrary, but the same in every window and from every source, which may clip intervals.
 """
 
 from __future__ import annotations
@@ -50,14 +49,22 @@ class HeldSlots:
     over: Flags
 
 
-def held_slots(intervals: Intervals, kinds: KindPieces, stretches: Stretches, ids: pd.DataFrame) -> HeldSlots:
-    """Slots of every interval. ``ids`` are the allocations' columns that order holders, first one first."""
-    contended = _contended_lines(kinds, stretches)
-    simple = ~np.isin(intervals.line, contended)
-    whole = _whole_boards(intervals.where(simple), kinds)
-    if simple.all():
-        return whole
-    return _both(whole, _queued(intervals.where(~simple), kinds, stretches, ids))
+def plain_slots(intervals: Intervals, kinds: KindPieces) -> HeldSlots:
+    """Slots of intervals on plain lines."""
+    first = np.searchsorted(kinds.key, kinds.key_of(intervals.line, intervals.start), side="right") - 1
+    past = np.searchsorted(kinds.key, kinds.key_of(intervals.line, intervals.end), side="left")
+    per_interval = past - first
+    who = np.repeat(np.arange(len(intervals.row)), per_interval)
+    at = expand(first, per_interval)
+    return HeldSlots(
+        intervals.row[who],
+        at,
+        np.maximum(intervals.start[who], kinds.start_of(at)),
+        np.minimum(intervals.end[who], kinds.end[at]),
+        np.zeros(len(at), np.int64),
+        intervals.count[who],
+        np.zeros(len(at), bool),
+    )
 
 
 def _both(one: HeldSlots, other: HeldSlots) -> HeldSlots:
@@ -72,32 +79,10 @@ def _both(one: HeldSlots, other: HeldSlots) -> HeldSlots:
     )
 
 
-def _contended_lines(kinds: KindPieces, stretches: Stretches) -> Ints:
-    """(node, resource) lines on which it matters who has which slot."""
-    at = stretches.kind_piece
-    over = (stretches.held > kinds.units[at]) & ~kinds.elastic[at]
-    fractional = kinds.den[at] > 1
-    return np.unique(kinds.line_of(stretches.key[over | fractional]))
-
-
-def _whole_boards(intervals: Intervals, kinds: KindPieces) -> HeldSlots:
-    first = np.searchsorted(kinds.key, kinds.key_of(intervals.line, intervals.start), side="right") - 1
-    past = np.searchsorted(kinds.key, kinds.key_of(intervals.line, intervals.end), side="left")
-    per_interval = past - first
-    who = np.repeat(np.arange(len(intervals.row)), per_interval)
-    at = expand(first, per_interval)
-    return HeldSlots(
-        intervals.row[who],
-        at,
-        np.maximum(intervals.start[who], kinds.start_of(at)),
-        np.minimum(intervals.end[who], kinds.end[at]),
-        np.zeros(len(at), np.int64),
-        intervals.count[who] * kinds.width[at],
-        np.zeros(len(at), bool),
-    )
-
-
-def _queued(intervals: Intervals, kinds: KindPieces, stretches: Stretches, ids: pd.DataFrame) -> HeldSlots:
+def queued_slots(
+    intervals: Intervals, kinds: KindPieces, stretches: Stretches, ids: pd.DataFrame
+) -> HeldSlots:
+    """Slots of intervals on the other lines. ``ids`` are the allocations' columns that order holders."""
     first = np.searchsorted(stretches.key, kinds.key_of(intervals.line, intervals.start), side="left")
     past = np.searchsorted(stretches.key, kinds.key_of(intervals.line, intervals.end), side="left")
     who = np.repeat(np.arange(len(intervals.row)), past - first)

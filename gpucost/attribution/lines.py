@@ -50,40 +50,64 @@ class Cells:
         self.window, self.unit, self.rate = ordered[:, new]
 
 
-def held_parts(held: HeldSlots, holder: Ints, pieces: Pieces, kinds: KindPieces, cells: Cells) -> Parts:
-    """Parts of holders; what is over-committed costs nothing, since capacity is paid for once."""
-    board_ms, nano = _deal(held, pieces, kinds)
-    bucket = np.where(held.over, CODE_OF_BUCKET[Bucket.OVERCOMMITTED], CODE_OF_BUCKET[Bucket.HELD])
-    nano = np.where(held.over, 0, nano)
-    cell = cells.of_kind_piece[held.kind_piece]
-    return Parts(cell, holder, bucket, board_ms, nano, held.start, held.end)
+@dataclass(frozen=True)
+class Dealer:
+    """Turns slots into parts of lines, for one set of pieces.
 
+    ``nobody`` is the holder of each bucket that no pod is in.
+    """
 
-def free_parts(
-    free: Leftovers, holder_of_bucket: Ints, pieces: Pieces, kinds: KindPieces, cells: Cells
-) -> Parts:
-    """Parts of nobody, already summed per kind piece: leftovers are many and short."""
-    board_ms, nano = _deal(free, pieces, kinds)
-    at = free.kind_piece
-    runs = np.flatnonzero(np.append(True, at[1:] != at[:-1])) if len(at) else np.zeros(0, np.int64)
-    ends = np.append(runs[1:], len(at))[: len(runs)] - 1
-    bucket = free.bucket[runs]
-    return Parts(
-        cells.of_kind_piece[at[runs]],
-        holder_of_bucket[bucket],
-        bucket,
-        np.add.reduceat(board_ms, runs) if len(runs) else board_ms,
-        np.add.reduceat(nano, runs) if len(runs) else nano,
-        free.start[runs],
-        free.end[ends],
-    )
+    pieces: Pieces
+    kinds: KindPieces
+    cells: Cells
+    nobody: Ints
 
+    def held(self, held: HeldSlots, holder: Ints) -> Parts:
+        """Parts of pods; what is over-committed costs nothing, since capacity is paid for once."""
+        board_ms, nano = self._deal(held)
+        bucket = np.where(held.over, CODE_OF_BUCKET[Bucket.OVERCOMMITTED], CODE_OF_BUCKET[Bucket.HELD])
+        nano = np.where(held.over, 0, nano)
+        cell = self.cells.of_kind_piece[held.kind_piece]
+        return Parts(cell, holder, bucket, board_ms, nano, held.start, held.end)
 
-def _deal(slots: HeldSlots | Leftovers, pieces: Pieces, kinds: KindPieces) -> tuple[Ints, Ints]:
-    price_of = np.array([*(rate.nano_per_board_hour for rate in pieces.rates), 0], dtype=np.int64)
-    price = price_of[pieces.rate[kinds.piece]][slots.kind_piece]
-    where = (slots.start, slots.end, slots.slot_from, slots.slot_to, kinds.den[slots.kind_piece])
-    return deal_ms(*where), deal_nano(*where, price)
+    def left_over(self, free: Leftovers) -> Parts:
+        """Parts of nobody where there are stretches, summed per kind piece: they are many and short."""
+        board_ms, nano = self._deal(free)
+        at = free.kind_piece
+        if not len(at):
+            return self._of_nobody(at, free.bucket, board_ms, nano)
+        runs = np.flatnonzero(np.append(True, at[1:] != at[:-1]))
+        sums = np.add.reduceat(board_ms, runs), np.add.reduceat(nano, runs)
+        return self._of_nobody(at[runs], free.bucket[runs], *sums)
+
+    def rest(self, plain: Ints, held: Parts, at: Ints, bucket: Ints) -> Parts:
+        """Parts of nobody on plain lines: capacity of their kind pieces less what was ``held`` ``at`` them.
+
+        ``bucket`` is the bucket of every kind piece.
+        """
+        kinds, nothing = self.kinds, np.zeros(len(plain), np.int64)
+        times = kinds.start_of(plain), kinds.end[plain]
+        board_ms, nano = self._deal(
+            HeldSlots(nothing, plain, *times, nothing, kinds.units[plain], nothing > 0)
+        )
+        taken_ms, taken_nano = np.zeros((2, len(kinds.key)), np.int64)
+        np.add.at(taken_ms, at, held.board_ms)
+        np.add.at(taken_nano, at, held.nano)
+        board_ms, nano = board_ms - taken_ms[plain], nano - taken_nano[plain]
+        free = np.flatnonzero(board_ms)
+        return self._of_nobody(plain[free], bucket[plain[free]], board_ms[free], nano[free])
+
+    def _of_nobody(self, at: Ints, bucket: Ints, board_ms: Ints, nano: Ints) -> Parts:
+        """Nobody has no first and last instant: the times are those of the kind piece."""
+        cell, times = self.cells.of_kind_piece[at], (self.kinds.start_of(at), self.kinds.end[at])
+        return Parts(cell, self.nobody[bucket], bucket, board_ms, nano, *times)
+
+    def _deal(self, slots: HeldSlots | Leftovers) -> tuple[Ints, Ints]:
+        rates = [*(rate.nano_per_board_hour for rate in self.pieces.rates), 0]
+        price_of = np.array(rates, dtype=np.int64)[self.pieces.rate[self.kinds.piece]]
+        den, price = self.kinds.den[slots.kind_piece], price_of[slots.kind_piece]
+        where = (slots.start, slots.end, slots.slot_from, slots.slot_to, den)
+        return deal_ms(*where), deal_nano(*where, price)
 
 
 def sum_parts(parts: Parts, cells: Cells, holders: int) -> pd.DataFrame:

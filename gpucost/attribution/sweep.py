@@ -1,4 +1,9 @@
-"""The sweep over time: how many units of each kind were held at every moment, and what was left over."""
+"""The sweep over time: how many units of each kind were held at every moment, and what was left over.
+
+Most nodes hand out whole boards, never over-committed and all of them advertised. There, what is left over
+is capacity less what was held, and it does not matter who has which board. Such lines are *plain*; only the
+others need the stretches in which the number of held units is constant.
+"""
 
 from __future__ import annotations
 
@@ -123,19 +128,38 @@ def expand(first: Ints, count: Ints) -> Ints:
     return numbers
 
 
-def sweep(kinds: KindPieces, line: Ints, start: Ints, end: Ints, count: Ints) -> Stretches:
-    """Held units over time, from intervals ``[start, end)`` of ``count`` units on their ``line``."""
-    nothing = np.zeros(len(kinds.key), np.int64)
-    key = np.concatenate([kinds.key, kinds.key_of(line, start), kinds.key_of(line, end)])
-    change = np.concatenate([nothing, count, -count])
-    opens = np.zeros(len(key), np.int64)
-    opens[: len(kinds.key)] = 1
+def plain_lines(kinds: KindPieces, line: Ints, start: Ints, end: Ints, count: Ints) -> Flags:
+    """Which (node, resource) lines are plain; indexed by line."""
+    lines = int(max(kinds.line_of(kinds.key).max(initial=-1), line.max(initial=-1))) + 1
+    plain = np.ones(lines, bool)
+    odd = (kinds.den > 1) | kinds.elastic | (kinds.available < kinds.units)
+    plain[kinds.line_of(kinds.key[odd])] = False
+    fewest = np.full(lines, np.iinfo(np.int64).max)
+    np.minimum.at(fewest, kinds.line_of(kinds.key), kinds.units)
+    # Twice the key, so that what ends at an instant goes before what begins at it.
+    key = np.concatenate([2 * kinds.key_of(line, end), 2 * kinds.key_of(line, start) + 1])
+    order = np.argsort(key)
+    held = np.cumsum(np.concatenate([-count, count])[order])
+    at = np.concatenate([line, line])[order]
+    plain[at[held > fewest[at]]] = False
+    return plain
+
+
+def sweep(kinds: KindPieces, line: Ints, start: Ints, end: Ints, count: Ints, plain: Flags) -> Stretches:
+    """Held units over time on the lines that are not ``plain``.
+
+    ``start``, ``end`` and ``count`` are intervals ``[start, end)`` of ``count`` units on their ``line``.
+    """
+    mine, looked_at = ~plain[line], np.flatnonzero(~plain[kinds.line_of(kinds.key)])
+    line, start, end, count = line[mine], start[mine], end[mine], count[mine]
+    key = np.concatenate([kinds.key[looked_at], kinds.key_of(line, start), kinds.key_of(line, end)])
+    change = np.concatenate([np.zeros(len(looked_at), np.int64), count, -count])
     order = np.argsort(key)
     key = key[order]
     last_at_key = np.ones(len(key), bool)
     last_at_key[:-1] = key[1:] != key[:-1]
     held = np.cumsum(change[order])[last_at_key]
-    kind_piece = np.cumsum(opens[order])[last_at_key] - 1
+    kind_piece = looked_at[np.cumsum(order < len(looked_at))[last_at_key] - 1]
     key = key[last_at_key]
     begin = (key & _TIME_MASK) + kinds.origin
     until = kinds.end[kind_piece]
@@ -145,6 +169,30 @@ def sweep(kinds: KindPieces, line: Ints, start: Ints, end: Ints, count: Ints) ->
     until = np.where(same_line, np.minimum(until, following), until)
     real = begin < until
     return Stretches(key[real], kind_piece[real], begin[real], until[real], held[real])
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Per kind piece: the bucket of slots that could be handed out, and of those that are missing.
+
+    Unknown while nobody observed; else unavailable where slots are missing or the node cannot be scheduled
+    on, and unallocated otherwise.
+    """
+
+    free: Ints
+    missing: Ints
+
+    @classmethod
+    def of(cls, pieces: Pieces, kinds: KindPieces) -> Buckets:
+        observed, schedulable = pieces.observed[kinds.piece], pieces.schedulable[kinds.piece]
+        codes = [CODE_OF_BUCKET[layout.remainder_bucket] for layout in pieces.layouts]
+        of_layout = np.array(codes, dtype=np.int64)
+        remainders = np.array([kind.resource == REMAINDER for kind in kinds.unit_kinds], dtype=bool)
+        unallocated = np.full(len(kinds.piece), CODE_OF_BUCKET[Bucket.UNALLOCATED])
+        free = np.where(remainders[kinds.unit_kind], of_layout[pieces.layout[kinds.piece]], unallocated)
+        unavailable, unknown = CODE_OF_BUCKET[Bucket.UNAVAILABLE], CODE_OF_BUCKET[Bucket.UNKNOWN]
+        free = np.where(observed, np.where(schedulable, free, unavailable), unknown)
+        return cls(free, np.where(observed, unavailable, unknown))
 
 
 @dataclass(frozen=True)
@@ -159,13 +207,8 @@ class Leftovers:
     slot_to: Ints
 
 
-def leftovers(pieces: Pieces, kinds: KindPieces, stretches: Stretches) -> tuple[Leftovers, Leftovers]:
-    """Free slots: (those that could be handed out, those that are missing from what the node advertises).
-
-    Of the first, unknown while nobody observed, unavailable on a node that cannot be scheduled on, and
-    unallocated otherwise; of the second, unknown or unavailable.
-    """
-    rest, missing_bucket = _buckets(pieces, kinds)
+def leftovers(kinds: KindPieces, stretches: Stretches, buckets: Buckets) -> tuple[Leftovers, Leftovers]:
+    """Free slots: (those that could be handed out, those that are missing from what the node advertises)."""
     units, base, width = kinds.units, kinds.base, kinds.width
     held = np.minimum(stretches.held, units[stretches.kind_piece])
     free = np.flatnonzero(held < units[stretches.kind_piece])
@@ -179,23 +222,9 @@ def leftovers(pieces: Pieces, kinds: KindPieces, stretches: Stretches) -> tuple[
 
     low, middle, high = held[free], units[at] - missing, units[at]
     return (
-        part(np.flatnonzero(low < middle), low, middle, rest),
-        part(np.flatnonzero(missing), middle, high, missing_bucket),
+        part(np.flatnonzero(low < middle), low, middle, buckets.free),
+        part(np.flatnonzero(missing), middle, high, buckets.missing),
     )
-
-
-def _buckets(pieces: Pieces, kinds: KindPieces) -> tuple[Ints, Ints]:
-    """Per kind piece: the bucket of its free slots, and the bucket of its missing ones."""
-    observed, schedulable = pieces.observed[kinds.piece], pieces.schedulable[kinds.piece]
-    of_layout = np.array(
-        [CODE_OF_BUCKET[layout.remainder_bucket] for layout in pieces.layouts], dtype=np.int64
-    )
-    remainders = np.array([kind.resource == REMAINDER for kind in kinds.unit_kinds], dtype=bool)
-    unallocated = np.full(len(kinds.piece), CODE_OF_BUCKET[Bucket.UNALLOCATED])
-    free = np.where(remainders[kinds.unit_kind], of_layout[pieces.layout[kinds.piece]], unallocated)
-    unavailable, unknown = CODE_OF_BUCKET[Bucket.UNAVAILABLE], CODE_OF_BUCKET[Bucket.UNKNOWN]
-    free = np.where(observed, np.where(schedulable, free, unavailable), unknown)
-    return free, np.where(observed, unavailable, unknown)
 
 
 def _remainder(layout: Layout) -> tuple[KindLayout, ...]:
