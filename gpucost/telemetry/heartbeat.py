@@ -1,0 +1,130 @@
+"""Reading the heartbeats: which time is covered, and the evidence that a window needs."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+
+from gpucost.contract.metrics import POD_GPU_REQUEST, STATE_UP
+from gpucost.domain.errors import NotCovered
+from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.time import DAY_MS, HOUR_MS, Window, iso
+from gpucost.telemetry.answers import Series
+from gpucost.telemetry.evidence import Evidence, IntArray, evidence_for
+from gpucost.telemetry.promql import PromQL, above, by, over_time, without
+from gpucost.telemetry.reader import ClusterReader, points
+
+
+def covered(reader: ClusterReader, now_ms: int) -> Window | None:
+    """From the first heartbeat to as far as windows can be read already; None when there is no such time."""
+    start, end = now_ms - reader.settings.history_ms, now_ms + DAY_MS
+    first = _first_beat(reader, start, end, DAY_MS)
+    last = _last_beat(reader, start, end, DAY_MS)
+    if first is None or last is None or first >= last - reader.settings.lateness_ms:
+        return None
+    return Window(first, last - reader.settings.lateness_ms)
+
+
+def read_evidence(reader: ClusterReader, window: Window) -> tuple[Evidence, list[Problem]]:
+    """The heartbeats that ``window`` needs, and a problem where two collectors export the same pods.
+
+    Raises NotCovered when the source has no heartbeat at or before the window's start (it is older than
+    the source's memory) or none late enough after its end (it is not yet complete).
+    """
+    settings = reader.settings
+    early, late = window.start_ms - settings.lateness_ms, window.end_ms + settings.lateness_ms
+    start, end = early - settings.max_gap_ms, late + settings.max_gap_ms
+    series = _samples(reader, start, end)
+    beats = _beats(series)
+    if not len(beats) or beats[0] > window.start_ms or beats[-1] < late:
+        start, end = _wider(reader, window, beats, late)
+        series = _samples(reader, start, end)
+        beats = _beats(series)
+    scrapes = np.sort(np.array([at for one in series for at in points(one)[0]], dtype=np.int64))
+    evidence = evidence_for(window, beats, scrapes, settings.max_gap_ms, settings.lateness_ms)
+    return evidence, _duplicates(reader, series, evidence)
+
+
+def _wider(reader: ClusterReader, window: Window, beats: IntArray, late: int) -> tuple[int, int]:
+    """The stretch from the last heartbeat before the window to the first after it, across gaps."""
+    outage = reader.settings.max_outage_ms
+    has_start = len(beats) > 0 and beats[0] <= window.start_ms
+    start = (
+        int(beats[0]) if has_start else _last_beat(reader, window.start_ms - outage, window.start_ms, HOUR_MS)
+    )
+    if start is None:
+        raise NotCovered(
+            f"cluster {reader.cluster}: {window} is not covered: the source holds no heartbeat "
+            f"({STATE_UP.name} 1) at or before {iso(window.start_ms)}"
+        )
+    has_end = len(beats) > 0 and beats[-1] >= late
+    end = int(beats[-1]) if has_end else _first_beat(reader, late, late + outage, HOUR_MS)
+    if end is None:
+        raise NotCovered(
+            f"cluster {reader.cluster}: {window} is not yet complete: the source holds no heartbeat "
+            f"({STATE_UP.name} 1) at or after {iso(late)}"
+        )
+    return start, end
+
+
+def _first_beat(reader: ClusterReader, start_ms: int, end_ms: int, step_ms: int) -> int | None:
+    for at in _beating(reader, start_ms + step_ms, end_ms + step_ms, step_ms):
+        beats = _beats(_samples(reader, max(at - step_ms, start_ms), min(at, end_ms)))
+        if len(beats):
+            return int(beats[0])
+    return None
+
+
+def _last_beat(reader: ClusterReader, start_ms: int, end_ms: int, step_ms: int) -> int | None:
+    for at in reversed(_beating(reader, start_ms + step_ms, end_ms + step_ms, step_ms)):
+        beats = _beats(_samples(reader, max(at - step_ms, start_ms), min(at, end_ms)))
+        if len(beats):
+            return int(beats[-1])
+    return None
+
+
+def _beating(reader: ClusterReader, start_ms: int, end_ms: int, step_ms: int) -> list[int]:
+    """The instants at which a step with a heartbeat ends: a coarse look over long stretches."""
+    expression = by("max", (), over_time("max_over_time", _heartbeat(reader), step_ms))
+    found = reader.matrix(expression, start_ms, end_ms, step_ms)
+    return [at for one in found for at, up in zip(*points(one), strict=True) if up == 1]
+
+
+def _heartbeat(reader: ClusterReader) -> PromQL:
+    return reader.select(STATE_UP.name)
+
+
+def _samples(reader: ClusterReader, start_ms: int, end_ms: int) -> list[Series]:
+    return reader.raw(_heartbeat(reader), start_ms, end_ms)
+
+
+def _beats(series: list[Series]) -> IntArray:
+    times = [at for one in series for at, up in zip(*points(one), strict=True) if up == 1]
+    return np.unique(np.array(times, dtype=np.int64))
+
+
+def _duplicates(reader: ClusterReader, series: list[Series], evidence: Evidence) -> list[Problem]:
+    """A problem when collectors that no replica label tells apart run at once and export the same pods."""
+    replicas = set(reader.settings.replica_labels)
+    spans: dict[tuple[tuple[str, str], ...], tuple[int, int]] = {}
+    for one in series:
+        labels = tuple(sorted(item for item in one["metric"].items() if item[0] not in replicas))
+        times, _ = points(one)
+        low, high = spans.get(labels, (times[0], times[-1]))
+        spans[labels] = min(low, times[0]), max(high, times[-1])
+    together = (
+        min(one[1], other[1]) - max(one[0], other[0]) for one, other in combinations(spans.values(), 2)
+    )
+    if all(overlap <= evidence.max_gap_ms for overlap in together):
+        return []
+    requests = reader.select(POD_GPU_REQUEST.name)
+    each = without("group", (*replicas,), requests) if replicas else requests
+    doubled = reader.vector(above(by("count", ("pod_uid", "resource"), each), 1), evidence.end_ms)
+    if not doubled:
+        return []
+    detail = (
+        f"{len(spans)} collectors without a replica label export the same {len(doubled)} pods; each was "
+        "counted once. Name the label that tells them apart in replica_labels, or stop one."
+    )
+    return [Problem(ProblemCode.DUPLICATE_SOURCE, reader.cluster, STATE_UP.name, detail)]

@@ -1,0 +1,241 @@
+"""The wire to anything that speaks the Prometheus HTTP API: PrometheusConnect with its faults repaired.
+
+Repaired: queries travel in POST bodies, not in the URL; every request has a timeout and a cap on its body;
+warnings and infos are kept; every failure is a SourceError of its own kind; retries happen only where they
+can help; redirects are refused; long ranges are asked for in pieces. What warnings mean is the caller's
+to decide.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import requests
+from prometheus_api_client import PrometheusConnect
+from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.util.retry import Retry
+
+from gpucost.domain.errors import (
+    InputError,
+    QueryRejected,
+    SourceTimeout,
+    SourceUnreachable,
+)
+from gpucost.telemetry.answers import Answer, Series, joined, parse
+from gpucost.telemetry.promql import PromQL, samples
+
+_CHUNK_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Limits of one request. Prometheus refuses more than 11,000 points per series by itself."""
+
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 120.0
+    attempts: int = 4
+    backoff_s: float = 0.5
+    backoff_cap_s: float = 15.0
+    max_bytes: int = 1 << 29
+    max_points: int = 10_000
+    max_raw_span_ms: int = 86_400_000
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not getattr(self, name) > 0:
+                raise InputError(f"prometheus.{name}", getattr(self, name), "a positive number")
+
+
+@dataclass(slots=True)
+class QueryStats:
+    """What the server was asked and how long it took: ``query_seconds`` is time spent waiting for it."""
+
+    queries: int = 0
+    retries: int = 0
+    series: int = 0
+    bytes: int = 0
+    query_seconds: float = 0.0
+    infos: set[str] = field(default_factory=set)
+
+
+class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
+    """One server. ``headers`` may carry a bearer token; userinfo in ``url`` becomes basic auth.
+
+    ``sleep`` and ``jitter`` (uniform in [0, 1)) are passed in so that tests need not wait.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        settings: ClientSettings | None = None,
+        headers: Mapping[str, str] | None = None,
+        proxy: Mapping[str, str] | None = None,
+        verify: bool | str = True,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        bare, auth = _split_userinfo(url)
+        self.settings = settings or ClientSettings()
+        self.stats = QueryStats()
+        self._sleep, self._jitter = sleep, jitter
+        session = requests.Session()
+        # Proxies and credentials come from the settings, never from the environment or ~/.netrc.
+        session.trust_env = False
+        session.verify = verify
+        super().__init__(
+            bare,
+            headers=dict(headers or {}),
+            auth=auth,
+            proxy=dict(proxy or {}),
+            session=session,
+            retry=Retry(total=0, redirect=False),
+            timeout=(self.settings.connect_timeout_s, self.settings.read_timeout_s),
+            method="POST",
+        )
+
+    def query(self, expression: PromQL, at_ms: int) -> Answer:
+        """An instant query: one value per series, or the raw samples of a range selector."""
+        return self._ask("query", {"query": expression, "time": _seconds(at_ms), **self._server_limit()})
+
+    def query_range(self, expression: PromQL, start_ms: int, end_ms: int, step_ms: int) -> Answer:
+        """Values at ``start, start + step, … <= end``, asked for in pieces below the server's limit."""
+        if step_ms <= 0:
+            raise InputError("step", step_ms, "a positive number of milliseconds")
+        answers = []
+        span = (self.settings.max_points - 1) * step_ms
+        for start in range(start_ms, end_ms + 1, span + step_ms):
+            form = {
+                "query": expression,
+                "start": _seconds(start),
+                "end": _seconds(min(start + span, end_ms)),
+                "step": _seconds(step_ms),
+            }
+            answers.append(self._ask("query_range", {**form, **self._server_limit()}))
+        return joined(answers)
+
+    def raw(self, selector: PromQL, start_ms: int, end_ms: int) -> Answer:
+        """Every sample in ``[start, end]``, both ends included, asked for in pieces of a day."""
+        answers = []
+        for start, end in _spans(start_ms, end_ms, self.settings.max_raw_span_ms):
+            # A range is open on its left from Prometheus 3 on: one millisecond more includes the start.
+            answers.append(self.query(samples(selector, end - start + 1), end))
+        answer = joined(answers)
+        for series in answer.result:
+            series["values"] = [point for point in series["values"] if point[0] * 1000 > start_ms - 0.5]
+        return answer
+
+    def series(self, selector: PromQL) -> Answer:
+        """The label sets of all series that ``selector`` matches, at any time."""
+        return self._ask("series", {"match[]": selector})
+
+    def custom_query(self, query: PromQL, params: Any = None, timeout: Any = None) -> list[Series]:
+        """The inherited call, through the repaired path."""
+        form = {"query": query, **(params or {})}
+        return self._ask("query", form, timeout).result
+
+    def custom_query_range(
+        self,
+        query: PromQL,
+        start_time: Any,
+        end_time: Any,
+        step: str,
+        params: Any = None,
+        timeout: Any = None,
+    ) -> list[Series]:
+        """The inherited call, through the repaired path; times keep their milliseconds."""
+        form = {"query": query, "start": start_time.timestamp(), "end": end_time.timestamp(), "step": step}
+        return self._ask("query_range", {**form, **(params or {})}, timeout).result
+
+    def _server_limit(self) -> dict[str, str]:
+        return {"timeout": f"{self.settings.read_timeout_s:g}s"}
+
+    def _ask(self, path: str, form: Mapping[str, Any], timeout: float | None = None) -> Answer:
+        for attempt in range(self.settings.attempts):
+            try:
+                return self._once(path, form, timeout)
+            except (SourceUnreachable, SourceTimeout):
+                if attempt + 1 == self.settings.attempts:
+                    raise
+                self.stats.retries += 1
+                ceiling = min(self.settings.backoff_cap_s, self.settings.backoff_s * 2**attempt)
+                self._sleep(self._jitter() * ceiling)
+        raise AssertionError("at least one attempt is made")
+
+    def _once(self, path: str, form: Mapping[str, Any], timeout: float | None) -> Answer:
+        started = time.monotonic()
+        self.stats.queries += 1
+        try:
+            status, body = self._send(path, form, timeout)
+        finally:
+            self.stats.query_seconds += time.monotonic() - started
+        self.stats.bytes += len(body)
+        answer = parse(self.url, status, body)
+        self.stats.series += len(answer.result)
+        self.stats.infos.update(answer.infos)
+        return answer
+
+    def _send(self, path: str, form: Mapping[str, Any], timeout: float | None) -> tuple[int, bytes]:
+        read_timeout = timeout or self.settings.read_timeout_s
+        try:
+            with self._session.post(
+                f"{self.url}/api/v1/{path}",
+                data=form,
+                headers=self.headers,
+                auth=self.auth,
+                timeout=(self.settings.connect_timeout_s, read_timeout),
+                allow_redirects=False,
+                stream=True,
+            ) as response:
+                return response.status_code, self._body(response, time.monotonic() + read_timeout)
+        except requests.exceptions.Timeout:
+            raise SourceTimeout(f"{self.url} did not answer within {read_timeout:g} s") from None
+        except ReadTimeoutError:
+            raise SourceTimeout(f"{self.url} stopped sending for {read_timeout:g} s") from None
+        except (requests.exceptions.RequestException, HTTPError) as error:
+            raise SourceUnreachable(f"{self.url} cannot be reached: {type(error).__name__}") from error
+
+    def _body(self, response: requests.Response, deadline: float) -> bytes:
+        parts, size = [], 0
+        # read1 returns what has arrived, so that a server that drips bytes cannot outlast the deadline.
+        while part := response.raw.read1(_CHUNK_BYTES, decode_content=True):
+            parts.append(part)
+            size += len(part)
+            if size > self.settings.max_bytes:
+                raise QueryRejected(
+                    f"{self.url} answered with over {self.settings.max_bytes} bytes; ask for less at once"
+                )
+            if time.monotonic() > deadline:
+                raise SourceTimeout(f"{self.url} was still sending when the time was up")
+        return b"".join(parts)
+
+
+def _spans(start_ms: int, end_ms: int, span_ms: int) -> Iterator[tuple[int, int]]:
+    start = start_ms
+    while True:
+        end = min(start + span_ms, end_ms)
+        yield start, end
+        if end == end_ms:
+            return
+        start = end
+
+
+def _seconds(instant_ms: int) -> str:
+    return f"{instant_ms // 1000}.{instant_ms % 1000:03d}"
+
+
+def _split_userinfo(url: str) -> tuple[str, tuple[str, str] | None]:
+    """The URL without userinfo, so that no message can show it, and the userinfo as basic auth."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise InputError(
+            "prometheus.url", parts.hostname or "", "http:// or https:// with a host, and no query"
+        )
+    host = parts.netloc.rpartition("@")[2]
+    auth = (parts.username, parts.password or "") if parts.username else None
+    return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")), auth

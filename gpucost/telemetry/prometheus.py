@@ -1,0 +1,152 @@
+"""PrometheusSource: the frames of a window out of anything that speaks the Prometheus HTTP API.
+
+The work is pushed down to the server: per window a dozen aggregated queries with one value per pod or
+node; raw samples only of the heartbeat and of the subjects that something happened to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import pandas as pd
+
+from gpucost.attribution.frames import Frames, conform, empty_frame
+from gpucost.contract.frames import (
+    ALLOCATIONS,
+    CAPACITY,
+    NODES,
+    OBSERVED,
+    PROGRESS,
+    SIGNALS,
+    FrameSpec,
+)
+from gpucost.contract.metrics import STATE_UP
+from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.time import Window
+from gpucost.telemetry import heartbeat
+from gpucost.telemetry.nodes import read_nodes
+from gpucost.telemetry.pods import read_pods
+from gpucost.telemetry.promapi import PrometheusClient, QueryStats
+from gpucost.telemetry.promql import equals, select
+from gpucost.telemetry.reader import ClusterReader
+from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.signals import read_progress, read_signals
+
+Row = tuple[object, ...]
+_NAMESPACE, _POD, _UID = (ALLOCATIONS.column_names.index(name) for name in ("namespace", "pod", "pod_uid"))
+
+
+class PrometheusSource:
+    """One server and every cluster in it. ``now`` (milliseconds) is asked only for ``covered``.
+
+    ``stats`` tells how many queries were sent and how long the server took for them.
+    """
+
+    def __init__(
+        self, client: PrometheusClient, settings: PrometheusSettings, *, now: Callable[[], int]
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._now = now
+
+    @property
+    def name(self) -> str:
+        return f"prometheus {self._client.url}"
+
+    @property
+    def stats(self) -> QueryStats:
+        return self._client.stats
+
+    def clusters(self) -> tuple[str, ...]:
+        """Every cluster that ever sent a heartbeat, sorted. Raises SourceError."""
+        settings = self._settings
+        matchers = [equals(label, value) for label, value in settings.matchers.items()]
+        answer = self._client.series(select(STATE_UP.name, matchers))
+        named = (series.get(settings.cluster_label, "") for series in answer.result)
+        return tuple(sorted({name or settings.fallback_cluster for name in named}))
+
+    def covered(self, cluster: str) -> Window | None:
+        """From the first heartbeat to ``lateness`` before the last one. Raises SourceError."""
+        return heartbeat.covered(self._reader(cluster), self._now())
+
+    def read(self, cluster: str, window: Window) -> Frames:
+        """The frames of one cluster and window, intervals clipped to the window.
+
+        Raises NotCovered when the window is older than the source's memory or not yet complete,
+        PartialResponse when an answer came with warnings, and the other SourceErrors of the wire.
+        """
+        reader = self._reader(cluster)
+        rows: dict[str, list[Row]] = {spec.name: [] for spec in (ALLOCATIONS, NODES, CAPACITY, OBSERVED)}
+        rows |= {SIGNALS.name: [], PROGRESS.name: []}
+        problems: dict[Problem, None] = {}
+        for part in window.split(self._settings.max_span_ms):
+            for name, found in _read_part(reader, part, problems):
+                rows[name] += found
+        return Frames(
+            allocations=_frame(ALLOCATIONS, _joined(ALLOCATIONS, rows)),
+            nodes=_frame(NODES, _joined(NODES, rows)),
+            capacity=_frame(CAPACITY, _joined(CAPACITY, rows)),
+            observed=_frame(OBSERVED, _joined(OBSERVED, rows)),
+            signals=_frame(SIGNALS, rows[SIGNALS.name]),
+            progress=_frame(PROGRESS, rows[PROGRESS.name]),
+            problems=tuple(
+                sorted(problems, key=lambda problem: (problem.code, problem.subject, problem.detail))
+            ),
+        )
+
+    def _reader(self, cluster: str) -> ClusterReader:
+        return ClusterReader(self._client, self._settings, cluster)
+
+
+def _read_part(
+    reader: ClusterReader, window: Window, problems: dict[Problem, None]
+) -> Iterator[tuple[str, list[Row]]]:
+    evidence, found = heartbeat.read_evidence(reader, window)
+    is_doubled = any(problem.code is ProblemCode.DUPLICATE_SOURCE for problem in found)
+    allocations, pod_problems = read_pods(reader, evidence)
+    nodes, capacity, node_problems = read_nodes(reader, evidence)
+    problems.update(dict.fromkeys((*found, *pod_problems, *node_problems)))
+    yield ALLOCATIONS.name, allocations
+    yield NODES.name, nodes
+    yield CAPACITY.name, capacity
+    clipped = (
+        window.intersect(Window(*stretch)) for stretch in evidence.stretches if stretch[0] < stretch[1]
+    )
+    yield OBSERVED.name, [(reader.cluster, part.start_ms, part.end_ms) for part in clipped if part]
+    yield SIGNALS.name, read_signals(reader, window, is_doubled)
+    yield PROGRESS.name, read_progress(reader, window, _pod_names(allocations))
+
+
+def _pod_names(allocations: Sequence[Row]) -> dict[tuple[str, str], list[tuple[int, str]]]:
+    start = ALLOCATIONS.column_names.index("start_ms")
+    names: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    for row in allocations:
+        held = int(str(row[start])), str(row[_UID])
+        names.setdefault((str(row[_NAMESPACE]), str(row[_POD])), []).append(held)
+    for held_by in names.values():
+        held_by.sort()
+    return names
+
+
+def _joined(spec: FrameSpec, rows: dict[str, list[Row]]) -> list[Row]:
+    """Rows in order of their start, those that touch and are otherwise equal made one."""
+    start = spec.column_names.index("start_ms")
+    end = start + 1
+    joined: list[Row] = []
+    latest: dict[Row, int] = {}
+    for row in sorted(rows[spec.name], key=lambda row: row[start:end]):
+        key = row[:start] + row[end + 1 :]
+        at = latest.get(key)
+        if at is not None and joined[at][end] == row[start]:
+            joined[at] = (*joined[at][:end], row[end], *row[end + 1 :])
+        else:
+            latest[key] = len(joined)
+            joined.append(row)
+    return joined
+
+
+def _frame(spec: FrameSpec, rows: Sequence[Row]) -> pd.DataFrame:
+    if not rows:
+        return empty_frame(spec)
+    columns = zip(spec.column_names, zip(*rows, strict=True), strict=True)
+    return conform(pd.DataFrame({name: list(values) for name, values in columns}), spec)

@@ -1,0 +1,117 @@
+"""PromQL, built by functions only: names are checked, values escaped, and nothing is parsed back.
+
+Values come from pods and labels, so they may hold quotes, braces or regular expressions; here, and only
+here, they become literals. Ranges are in milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gpucost.domain.errors import InputError
+
+_METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
+_WORD = re.compile(r"[a-z][a-z_]*\Z")
+_REGEX_SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$])")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class PromQL(str):
+    """An expression or matcher made by this module; the client takes nothing else."""
+
+    __slots__ = ()
+
+
+def metric_name(name: str, field: str = "metric") -> str:
+    """``name`` if Prometheus allows it as a metric name, else InputError."""
+    if _METRIC.match(name) is None:
+        raise InputError(field, name, "a metric name: letters, digits, _ and :, not starting with a digit")
+    return name
+
+
+def label_name(name: str, field: str = "label") -> str:
+    """``name`` if Prometheus allows it as a label name, else InputError."""
+    if _LABEL.match(name) is None:
+        raise InputError(field, name, "a label name: letters, digits and _, not starting with a digit")
+    return name
+
+
+def equals(label: str, value: str) -> PromQL:
+    """The matcher ``label="value"``; an empty value matches series without the label."""
+    return PromQL(f"{label_name(label)}={_quote(value)}")
+
+
+def one_of(label: str, values: Sequence[str]) -> PromQL:
+    """A matcher for any of the literal ``values``."""
+    pattern = "|".join(_REGEX_SPECIAL.sub(r"\\\1", value) for value in values)
+    return PromQL(f"{label_name(label)}=~{_quote(pattern)}")
+
+
+def select(names: str | Sequence[str], matchers: Sequence[PromQL] = ()) -> PromQL:
+    """The series of one metric, or of several."""
+    if isinstance(names, str):
+        return PromQL(f"{metric_name(names)}{{{','.join(matchers)}}}")
+    by_name = one_of("__name__", [metric_name(name) for name in names])
+    return PromQL(f"{{{','.join((by_name, *matchers))}}}")
+
+
+def over_time(function: str, selector: PromQL, range_ms: int) -> PromQL:
+    """``function(selector[range])``, such as ``last_over_time`` or ``increase``."""
+    return PromQL(f"{_word(function)}({samples(selector, range_ms)})")
+
+
+def samples(selector: PromQL, range_ms: int) -> PromQL:
+    """The raw samples of the last ``range_ms``."""
+    if range_ms <= 0:
+        raise InputError("range", range_ms, "a positive number of milliseconds")
+    return PromQL(f"{selector}[{range_ms}ms]")
+
+
+def by(operator: str, labels: Sequence[str], expression: PromQL) -> PromQL:
+    return PromQL(f"{_word(operator)} by ({_names(labels)}) ({expression})")
+
+
+def without(operator: str, labels: Sequence[str], expression: PromQL) -> PromQL:
+    return PromQL(f"{_word(operator)} without ({_names(labels)}) ({expression})")
+
+
+def tagged(expression: PromQL, label: str, value: str) -> PromQL:
+    """The same series with ``label`` set, so that a union can tell its parts apart."""
+    replacement = value.replace("$", "$$")
+    return PromQL(f'label_replace({expression},"{label_name(label)}",{_quote(replacement)},"","")')
+
+
+def union(*expressions: PromQL) -> PromQL:
+    return PromQL(" or ".join(f"({expression})" for expression in expressions))
+
+
+def differing(left: PromQL, right: PromQL) -> PromQL:
+    """The series of ``left`` whose value is not that of the same series of ``right``."""
+    return PromQL(f"({left}) != ({right})")
+
+
+def differing_within(left: PromQL, right: PromQL, labels: Sequence[str]) -> PromQL:
+    """The series of ``left`` whose value is not that of the one series of ``right`` with equal ``labels``."""
+    return PromQL(f"({left}) != on ({_names(labels)}) group_left () ({right})")
+
+
+def above(expression: PromQL, threshold: int) -> PromQL:
+    return PromQL(f"({expression}) > {threshold}")
+
+
+def _names(labels: Sequence[str]) -> str:
+    return ",".join(name if name == "__name__" else label_name(name) for name in labels)
+
+
+def _word(word: str) -> str:
+    if _WORD.match(word) is None:
+        raise InputError("PromQL function", word, "lower-case letters and _")
+    return word
+
+
+def _quote(value: str) -> str:
+    escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    escaped = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", escaped)
+    return f'"{escaped}"'

@@ -1,0 +1,189 @@
+"""RecordedSource: the same frames out of Parquet files, the embedded default.
+
+A recording is a folder with one file per frame (``allocations.parquet``), or one folder per frame with any
+number of files in it (``allocations/2026-10-01.parquet``): every file has exactly the columns of its
+FrameSpec. Signals and progress may be absent.
+
+Each frame is read once, on its first use, and kept in memory as an Arrow table: a pod that runs for weeks
+would defeat any attempt to read only the part of a file that a window needs, while looking through ten
+million starts and ends takes milliseconds. Texts with few values are dictionaries there, and categories in
+the frames.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from gpucost.attribution.frames import Frames, conform
+from gpucost.contract.frames import (
+    ALLOCATIONS,
+    FRAMES,
+    OBSERVED,
+    PROGRESS,
+    SIGNALS,
+    Column,
+    ColumnType,
+    FrameSpec,
+)
+from gpucost.domain.errors import InputError, NotCovered, Remark
+from gpucost.domain.time import Window
+from gpucost.telemetry.evidence import IntArray
+
+_OPTIONAL = (SIGNALS, PROGRESS)
+# Amounts over a stretch of time: they cannot be cut at a window's edge.
+_AMOUNTS = (SIGNALS, PROGRESS)
+# Nearly every pod has values of its own: a dictionary of them would only cost.
+_MANY_VALUED = ("pod", "pod_uid", "job", "job_uid", "workload")
+_TYPES = {ColumnType.TEXT: pa.string(), ColumnType.INTEGER: pa.int64(), ColumnType.REAL: pa.float64()}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """One frame of the recording, in order of its starts."""
+
+    table: pa.Table
+    starts: IntArray
+    ends: IntArray
+
+    def overlapping(self, cluster: str, window: Window) -> pa.Table:
+        until = int(np.searchsorted(self.starts, window.end_ms, "left"))
+        found = self.table.take(pa.array(np.flatnonzero(self.ends[:until] > window.start_ms)))
+        return found.filter(pc.equal(found["cluster"], cluster))
+
+
+class RecordedSource:
+    """The recording in ``folder``, read when needed. Raises InputError for a folder that is none."""
+
+    def __init__(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise InputError("recording", str(folder), "a folder with Parquet files")
+        self._folder = folder
+        self._loaded: dict[str, _Rows] = {}
+
+    @property
+    def name(self) -> str:
+        return f"recorded {self._folder.name}"
+
+    def clusters(self) -> tuple[str, ...]:
+        """The clusters that were observed, sorted. Raises InputError for a file that is wrong."""
+        return tuple(sorted(self._covered))
+
+    def covered(self, cluster: str) -> Window | None:
+        """From the first observed instant to the last; None for a cluster that is not in the recording."""
+        return self._covered.get(cluster)
+
+    def read(self, cluster: str, window: Window) -> Frames:
+        """The rows that overlap ``window``: intervals clipped to it, amounts (signals, progress) whole.
+
+        Raises NotCovered when the window reaches beyond the recording, InputError for a file that is wrong.
+        """
+        covered = self.covered(cluster)
+        if covered is None or covered.intersect(window) != window:
+            raise NotCovered(f"cluster {cluster}: {window} is not covered: the recording holds {covered}")
+        parts = {}
+        for spec in FRAMES:
+            part: pd.DataFrame = self._rows(spec).overlapping(cluster, window).to_pandas()
+            if spec not in _AMOUNTS:
+                part["start_ms"] = part["start_ms"].clip(lower=window.start_ms)
+                part["end_ms"] = part["end_ms"].clip(upper=window.end_ms)
+            parts[spec.name] = part
+        return replace(Frames(), **parts)
+
+    @cached_property
+    def _covered(self) -> dict[str, Window]:
+        observed = self._rows(OBSERVED).table.to_pandas().groupby("cluster")
+        starts, ends = observed["start_ms"].min(), observed["end_ms"].max()
+        return {
+            str(cluster): Window(start, end)
+            for cluster, start, end in zip(starts.index, starts.tolist(), ends.tolist(), strict=True)
+        }
+
+    def _rows(self, spec: FrameSpec) -> _Rows:
+        if spec.name not in self._loaded:
+            self._loaded[spec.name] = _load(self._folder, spec)
+        return self._loaded[spec.name]
+
+
+def record(folder: Path, frames: Frames) -> None:
+    """Write ``frames`` as a recording into ``folder``, one file per frame, sorted by cluster and start.
+
+    Files of an earlier recording are replaced. Raises InputError when a frame has not the columns of its
+    FrameSpec; then nothing is written.
+    """
+    checked = {spec: conform(getattr(frames, spec.name), spec) for spec in FRAMES}
+    folder.mkdir(parents=True, exist_ok=True)
+    for spec, frame in checked.items():
+        ordered = frame.sort_values(["cluster", "start_ms", "end_ms"], kind="stable")
+        table = pa.Table.from_pandas(ordered, schema=_schema(spec), preserve_index=False)
+        pq.write_table(table, folder / f"{spec.name}.parquet", compression="zstd")
+
+
+def _load(folder: Path, spec: FrameSpec) -> _Rows:
+    files = _files(folder, spec)
+    tables = [_table(file, spec) for file in files] or [_schema(spec).empty_table()]
+    table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    starts = table["start_ms"].to_numpy()
+    if (starts[1:] < starts[:-1]).any():
+        table = table.take(pa.array(np.argsort(starts, kind="stable")))
+        starts = table["start_ms"].to_numpy()
+    return _Rows(table, starts, table["end_ms"].to_numpy())
+
+
+def _schema(spec: FrameSpec) -> pa.Schema:
+    return pa.schema([(column.name, _TYPES[column.type]) for column in spec.columns])
+
+
+def _files(folder: Path, spec: FrameSpec) -> list[Path]:
+    single, several = folder / f"{spec.name}.parquet", sorted((folder / spec.name).glob("**/*.parquet"))
+    if single.exists() and several:
+        raise InputError(
+            str(single), "a file beside a folder of files", f"{spec.name}.parquet or {spec.name}/"
+        )
+    files = [single] if single.exists() else several
+    if not files and spec not in _OPTIONAL:
+        raise InputError(
+            str(single), Remark("missing file"), f"a Parquet file of {spec.name}, or a folder of them"
+        )
+    return files
+
+
+def _table(file: Path, spec: FrameSpec) -> pa.Table:
+    """The columns of ``spec`` out of one file. Raises InputError that names the file and the column."""
+    repeated = [column.name for column in spec.columns if column.type is ColumnType.TEXT]
+    repeated = [name for name in repeated if name not in _MANY_VALUED] if spec is ALLOCATIONS else []
+    try:
+        with pq.ParquetFile(file, read_dictionary=repeated) as parquet:
+            table = parquet.read()
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(str(file), Remark("cannot be read"), "a Parquet file") from error
+    for name in table.column_names:
+        if name not in spec.column_names:
+            raise InputError(f"{file}: {name}", Remark("unknown column"), ", ".join(spec.column_names))
+    return pa.table({column.name: _column(file, table, column) for column in spec.columns})
+
+
+def _column(file: Path, table: pa.Table, column: Column) -> pa.ChunkedArray:
+    where, allowed = f"{file}: {column.name}", f"{column.type.value} ({column.help})"
+    if column.name not in table.column_names:
+        raise InputError(where, Remark("missing column"), allowed)
+    values = table.column(column.name)
+    if values.null_count and column.type is not ColumnType.REAL:
+        raise InputError(where, Remark(f"{values.null_count} values are missing"), allowed)
+    if column.type is ColumnType.TEXT:
+        is_text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+        if is_text or pa.types.is_dictionary(values.type):
+            return values
+    elif pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
+        try:
+            return values.cast(_TYPES[column.type])
+        except pa.ArrowInvalid as error:
+            raise InputError(where, Remark(str(error)), allowed) from error
+    raise InputError(where, str(values.type), allowed)

@@ -1,0 +1,72 @@
+"""What a PrometheusSource can be told; every value is checked when it is set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpucost.contract.metrics import node_label_name
+from gpucost.domain.errors import InputError
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from gpucost.telemetry.promql import label_name, metric_name
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressMetric:
+    """A series that says how far a job came. ``pod_label`` holds the pod's uid, or its name.
+
+    With a name, ``namespace_label`` holds the namespace; leave it empty where ``pod_label`` is a uid.
+    """
+
+    name: str
+    metric: str
+    pod_label: str = "pod"
+    namespace_label: str = "namespace"
+
+    def __post_init__(self) -> None:
+        field_name = f"progress.{self.name}"
+        metric_name(self.metric, f"{field_name}.metric")
+        label_name(self.pod_label, f"{field_name}.pod_label")
+        if self.namespace_label:
+            label_name(self.namespace_label, f"{field_name}.namespace_label")
+
+
+@dataclass(frozen=True, slots=True)
+class PrometheusSettings:
+    """Settings of one PrometheusSource. Durations are in milliseconds.
+
+    ``cluster_label`` is the label that names the cluster; series without it belong to
+    ``fallback_cluster``. ``replica_labels`` tell the members of an HA pair apart. ``matchers`` are labels
+    that every series must have. ``max_gap_ms`` is how far apart two heartbeats may lie without a gap
+    between them; ``lateness_ms`` is how late the collector may learn of a start or an end, and so how
+    long after its end a window is read; ``max_outage_ms`` is the longest gap that is looked across.
+    ``node_labels`` are the Kubernetes node labels that the collector exports as ``label_*``.
+    """
+
+    cluster_label: str = "cluster"
+    fallback_cluster: str = "default"
+    replica_labels: tuple[str, ...] = ()
+    matchers: Mapping[str, str] = field(default_factory=dict)
+    max_gap_ms: int = 5 * MINUTE_MS
+    lateness_ms: int = 5 * MINUTE_MS
+    max_outage_ms: int = 31 * DAY_MS
+    max_span_ms: int = DAY_MS
+    history_ms: int = 400 * DAY_MS
+    signal_step_ms: int = HOUR_MS
+    node_labels: tuple[str, ...] = ()
+    progress: tuple[ProgressMetric, ...] = ()
+
+    def __post_init__(self) -> None:
+        label_name(self.cluster_label, "cluster_label")
+        for label in (*self.replica_labels, *self.matchers):
+            label_name(label, "replica_labels and matchers")
+        for name in self.__slots__:
+            if name.endswith("_ms") and getattr(self, name) <= 0:
+                raise InputError(name, getattr(self, name), "a positive duration")
+        if self.lateness_ms < self.max_gap_ms:
+            raise InputError("lateness_ms", self.lateness_ms, f"at least max_gap_ms, {self.max_gap_ms}")
+        names = [metric.name for metric in self.progress]
+        if len(set(names)) < len(names):
+            raise InputError("progress", names, "names that differ from each other")
+        if len({node_label_name(label) for label in self.node_labels}) < len(self.node_labels):
+            raise InputError("node_labels", self.node_labels, "labels that differ in letters and digits")

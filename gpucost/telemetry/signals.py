@@ -1,0 +1,102 @@
+"""What was measured on the time that pods held, and how far their jobs came: increases of counters.
+
+Prometheus extrapolates an increase to the edges of its range, so these are measurements with an error of
+about one scrape interval; money never depends on them. What has no samples has no row, and no zero.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from math import isfinite
+
+from gpucost.contract.metrics import SIGNAL_METRICS
+from gpucost.domain.time import SECOND_MS, Window
+from gpucost.telemetry.answers import Series
+from gpucost.telemetry.promql import PromQL, by, over_time, tagged, union, without
+from gpucost.telemetry.reader import ClusterReader, own_label, points, with_renamed
+from gpucost.telemetry.settings import ProgressMetric
+
+_TAG = "signal"
+_PLACE = ("pod_uid", *with_renamed(("node",)))
+
+Row = tuple[object, ...]
+# (namespace, pod) -> uids with the start of what they held, newest last: names are reused, uids are not.
+PodNames = Mapping[tuple[str, str], list[tuple[int, str]]]
+
+
+def read_signals(reader: ClusterReader, window: Window, is_doubled: bool) -> list[Row]:
+    """Rows of frames.SIGNALS, one per pod and step of the window.
+
+    ``is_doubled`` says that unmarked duplicates of series exist; then the largest counts, not the sum.
+    """
+    measured: dict[tuple[str, str, Window], dict[str, float]] = defaultdict(dict)
+    for steps in _equal_steps(reader, window):
+        length = steps[0].length_ms
+        parts = [
+            tagged(
+                by("max" if is_doubled else "sum", _PLACE, _increase(reader, spec.name, length)), _TAG, column
+            )
+            for column, spec in SIGNAL_METRICS.items()
+        ]
+        for series, step, value in _increases(reader, union(*parts), steps):
+            labels = series["metric"]
+            place = labels.get("pod_uid", ""), own_label(series, "node"), step
+            known = measured[place].get(labels[_TAG], 0.0)
+            measured[place][labels[_TAG]] = known + value * SECOND_MS
+    return [
+        (reader.cluster, node, uid, step.start_ms, step.end_ms, *map(values.get, SIGNAL_METRICS))
+        for (uid, node, step), values in measured.items()
+    ]
+
+
+def read_progress(reader: ClusterReader, window: Window, pods: PodNames) -> list[Row]:
+    """Rows of frames.PROGRESS for the metrics in the settings; series of unknown pods are left out."""
+    rows: list[Row] = []
+    for progress in reader.settings.progress:
+        labels = [label for label in (progress.pod_label, progress.namespace_label) if label]
+        for steps in _equal_steps(reader, window):
+            increase = _increase(reader, progress.metric, steps[0].length_ms)
+            amounts: dict[tuple[str, Window], float] = defaultdict(float)
+            for series, step, value in _increases(reader, by("max", with_renamed(labels), increase), steps):
+                uid = _uid(progress, series, step, pods)
+                if uid:
+                    amounts[uid, step] += value
+            rows += [
+                (reader.cluster, uid, step.start_ms, step.end_ms, progress.name, amount)
+                for (uid, step), amount in amounts.items()
+            ]
+    return rows
+
+
+def _uid(progress: ProgressMetric, series: Series, step: Window, pods: PodNames) -> str:
+    pod = own_label(series, progress.pod_label)
+    if not progress.namespace_label:
+        return pod
+    held = pods.get((own_label(series, progress.namespace_label), pod), [])
+    return next((uid for start, uid in reversed(held) if start < step.end_ms), "")
+
+
+def _increase(reader: ClusterReader, metric: str, range_ms: int) -> PromQL:
+    increase = over_time("increase", reader.select(metric), range_ms)
+    replicas = reader.settings.replica_labels
+    return without("max", replicas, increase) if replicas else increase
+
+
+def _increases(
+    reader: ClusterReader, expression: PromQL, steps: list[Window]
+) -> Iterator[tuple[Series, Window, float]]:
+    """Series, step and value, for steps of equal length, one after the other."""
+    by_end = {step.end_ms: step for step in steps}
+    length = steps[0].length_ms
+    for series in reader.matrix(expression, steps[0].end_ms, steps[-1].end_ms, length):
+        for at, value in zip(*points(series), strict=True):
+            if isfinite(value):
+                yield series, by_end[at], value
+
+
+def _equal_steps(reader: ClusterReader, window: Window) -> list[list[Window]]:
+    """The window in steps, together while their lengths are equal: one query for each list."""
+    steps = window.split(reader.settings.signal_step_ms)
+    return [list(group) for _, group in groupby(steps, key=lambda step: step.length_ms)]

@@ -1,0 +1,149 @@
+"""The evidence rule on random histories: no window size changes an interval, and no shortcut does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
+from gpucost.telemetry.evidence import (
+    NONE,
+    Evidence,
+    Life,
+    as_expected,
+    evidence_for,
+    in_force,
+    lives,
+)
+from tests.support.history import T0
+
+GAP_MS = LATE_MS = 5 * MINUTE_MS
+MARGIN = 120
+LENGTH = 240
+WHOLE = Window(T0 + MARGIN * MINUTE_MS, T0 + (MARGIN + LENGTH) * MINUTE_MS)
+
+
+@dataclass
+class Subject:
+    """Scrapes that showed it, the timestamps they showed."""
+
+    seen: list[int]
+    start: int
+    ends: list[int]
+
+
+def minute(number: float) -> int:
+    return T0 + round(number * MINUTE_MS)
+
+
+@st.composite
+def scrapes(draw: st.DrawFn) -> list[int]:
+    """Scrapes a minute apart, a little late, with a few outages inside the day."""
+    times = [minute(at) + draw(st.integers(0, 20_000)) for at in range(2 * MARGIN + LENGTH)]
+    for _ in range(draw(st.integers(0, 3))):
+        low = draw(st.integers(MARGIN // 2, MARGIN + LENGTH))
+        high = low + draw(st.integers(1, 45))
+        times = [at for at in times if not minute(low) <= at < minute(high)]
+    return times
+
+
+@st.composite
+def subjects(draw: st.DrawFn, times: list[int]) -> Subject:
+    """Seen in any scrapes whatever, with timestamps that may contradict them."""
+    first = draw(st.integers(0, len(times) - 1))
+    last = draw(st.integers(first, len(times) - 1))
+    seen = times[first : last + 1]
+    for _ in range(draw(st.integers(0, 2))):
+        low = draw(st.integers(0, len(seen)))
+        seen = seen[:low] + seen[low + draw(st.integers(1, 20)) :] or seen[:1]
+    start = seen[0] - draw(st.sampled_from([0, 1, 59_999, 4 * MINUTE_MS, 30 * MINUTE_MS, -20 * MINUTE_MS]))
+    ended = draw(st.none() | st.integers(0, len(seen) - 1))
+    if ended is None:
+        return Subject(seen, start, [NONE] * len(seen))
+    shift = draw(st.sampled_from([0, 1, 59_999, 4 * MINUTE_MS, 30 * MINUTE_MS, -20 * MINUTE_MS]))
+    end = seen[ended] - shift
+    return Subject(seen, start, [end if at >= ended else NONE for at in range(len(seen))])
+
+
+def evidence_of(window: Window, times: list[int]) -> Evidence:
+    beats = np.array(times, dtype=np.int64)
+    return evidence_for(window, beats, beats, GAP_MS, LATE_MS)
+
+
+def lives_in(window: Window, times: list[int], subject: Subject) -> list[Life]:
+    evidence = evidence_of(window, times)
+    inside = [at for at, when in enumerate(subject.seen) if evidence.start_ms <= when <= evidence.end_ms]
+    if not inside:
+        return []
+    chosen = slice(inside[0], inside[-1] + 1)
+    seen = subject.seen[chosen]
+    return lives(seen, [subject.start] * len(seen), subject.ends[chosen], evidence)
+
+
+def held_ms(window: Window, times: list[int], subject: Subject) -> int:
+    return sum(window.overlap_ms(life.start_ms, life.end_ms) for life in lives_in(window, times, subject))
+
+
+@pytest.mark.fault(26, 29, 32)
+@given(st.data())
+def test_held_time_does_not_depend_on_the_window_size(data: st.DataObject) -> None:
+    times = data.draw(scrapes())
+    subject = data.draw(subjects(times))
+    whole = held_ms(WHOLE, times, subject)
+    assert whole >= 0
+    for size in (7, 15, 60):
+        parts = [held_ms(part, times, subject) for part in WHOLE.split(size * MINUTE_MS)]
+        assert sum(parts) == whole, (size, parts)
+
+
+@given(st.data())
+def test_the_shortcut_agrees_with_reading_every_sample(data: st.DataObject) -> None:
+    times = data.draw(scrapes())
+    subject = data.draw(subjects(times))
+    window = data.draw(st.sampled_from([WHOLE, *WHOLE.split(60 * MINUTE_MS)]))
+    evidence = evidence_of(window, times)
+    shown = [
+        end
+        for at, end in zip(subject.seen, subject.ends, strict=True)
+        if evidence.start_ms <= at <= evidence.end_ms
+    ]
+    ended = [end for end in shown if end != NONE]
+    claim = ended[-1] if ended else NONE
+    each = (np.array([value]) for value in (subject.start, claim, len(shown), len(ended)))
+    if shown and as_expected(*each, evidence)[0]:
+        end = claim if ended else window.end_ms
+        believed = window.overlap_ms(subject.start, end) if subject.start < end else 0
+        assert believed == pytest.approx(held_ms(window, times, subject), abs=GAP_MS)
+        if evidence.tolerated_scrapes == 0:
+            assert believed == held_ms(window, times, subject)
+
+
+@pytest.mark.fault(29)
+@given(start=st.integers(-(2**62), 2**62), end=st.integers(-(2**62), 2**62))
+def test_no_timestamp_makes_time_negative_or_longer_than_it_was_seen(start: int, end: int) -> None:
+    times = [minute(at) for at in range(600)]
+    subject = Subject(times[200:230], start, [NONE] * 20 + [end] * 10)
+    found = lives_in(WHOLE, times, subject)
+    assert all(life.start_ms <= life.end_ms for life in found)
+    assert held_ms(WHOLE, times, subject) <= 30 * MINUTE_MS + 2 * LATE_MS
+
+
+def test_values_reach_back_to_the_start_and_change_when_seen() -> None:
+    life = Life(T0 + 5, T0 + 100, first_seen_ms=T0 + 10)
+    times = [T0 - 50, T0 + 10, T0 + 20, T0 + 30, T0 + 200]
+    assert in_force(times, ["old", "a", "a", "b", "c"], life) == [
+        (T0 + 5, T0 + 30, "a"),
+        (T0 + 30, T0 + 100, "b"),
+    ]
+
+
+def test_stretches_are_cut_where_heartbeats_lie_too_far_apart() -> None:
+    times = [minute(at) for at in (0, 5, 10, 16, 17)]
+    evidence = evidence_for(Window(minute(6), minute(11)), np.array(times), np.array(times), GAP_MS, LATE_MS)
+    assert evidence.stretches == [(minute(0), minute(10)), (minute(16), minute(16))]
+    assert evidence.tolerated_scrapes == 0
+    assert DAY_MS > evidence.range_ms > 0

@@ -1,0 +1,203 @@
+"""RecordedSource: what was recorded comes back, whatever the window; a wrong file is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gpucost.attribution.frames import Frames, conform
+from gpucost.contract.frames import (
+    ALLOCATIONS,
+    CAPACITY,
+    FRAMES,
+    HOLDER_COLUMNS,
+    NODES,
+    OBSERVED,
+    PROGRESS,
+    SIGNALS,
+    FrameSpec,
+)
+from gpucost.domain.errors import InputError, NotCovered
+from gpucost.domain.time import DAY_MS, HOUR_MS, Window
+from gpucost.telemetry.recorded import RecordedSource, record
+from tests.support.history import GPU, T0, at
+
+DAY = Window(T0, T0 + DAY_MS)
+
+
+def frame(spec: FrameSpec, *rows: tuple[object, ...]) -> pd.DataFrame:
+    return conform(pd.DataFrame(list(rows), columns=list(spec.column_names)), spec)
+
+
+def held(uid: str, start: int, end: int, count: int = 1, cluster: str = "c") -> tuple[object, ...]:
+    holder = {**dict.fromkeys((column.name for column in HOLDER_COLUMNS), ""), "pod_uid": uid, "pod": uid}
+    return (cluster, "n1", *holder.values(), GPU, count, start, end)
+
+
+@pytest.fixture
+def frames() -> Frames:
+    node = ("n1", T0 - DAY_MS, T0 + 9 * DAY_MS, "NVIDIA-H100-80GB-HBM3", 8, "", "", "", "", "", "{}")
+    units = ("n1", GPU, T0 - DAY_MS, T0 + 9 * DAY_MS, 8, 8, 8, 1, 1)
+    return Frames(
+        allocations=frame(
+            ALLOCATIONS,
+            held("late", at(5), at(6), 2),
+            held("long", T0 - DAY_MS, at(20)),
+            held("edge", at(2), at(3)),
+            held("other", at(1), at(2), cluster="d"),
+        ),
+        nodes=frame(NODES, ("c", *node), ("d", *node)),
+        capacity=frame(CAPACITY, ("c", *units), ("d", *units)),
+        observed=frame(OBSERVED, ("c", T0, at(10)), ("c", at(11), DAY.end_ms), ("d", T0, at(3))),
+        signals=frame(SIGNALS, ("c", "n1", "long", at(1), at(2), 3.6e6, 1.0, None, None, None)),
+        progress=frame(PROGRESS, ("c", "long", at(1), at(2), "steps", 7.5)),
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path, frames: Frames) -> Path:
+    record(tmp_path / "recording", frames)
+    return tmp_path / "recording"
+
+
+def rows(table: pd.DataFrame, *columns: str) -> list[list[object]]:
+    return table[list(columns)].astype(object).to_numpy().tolist()
+
+
+def test_what_was_recorded_comes_back_clipped(folder: Path) -> None:
+    source = RecordedSource(folder)
+    assert source.clusters() == ("c", "d")
+    assert source.covered("c") == DAY
+    assert source.covered("x") is None
+    day = source.read("c", DAY)
+    assert rows(day.allocations, "pod_uid", "count", "start_ms", "end_ms") == [
+        ["long", 1, T0, at(20)],
+        ["edge", 1, at(2), at(3)],
+        ["late", 2, at(5), at(6)],
+    ]
+    assert (
+        rows(day.nodes, "start_ms", "end_ms")
+        == rows(day.capacity, "start_ms", "end_ms")
+        == [[T0, DAY.end_ms]]
+    )
+    assert rows(day.observed, "start_ms", "end_ms") == [[T0, at(10)], [at(11), DAY.end_ms]]
+    assert rows(day.progress, "name", "amount") == [["steps", 7.5]]
+    assert day.signals["observed_ms"].tolist() == [HOUR_MS]
+    assert day.signals["sm_observed_ms"].isna().all()
+    for spec in FRAMES:
+        conform(getattr(day, spec.name), spec)
+
+
+def test_windows_add_up_to_the_day(folder: Path) -> None:
+    source = RecordedSource(folder)
+
+    def time(window: Window) -> dict[str, int]:
+        found = source.read("c", window).allocations
+        held_ms = (found["end_ms"] - found["start_ms"]) * found["count"]
+        return held_ms.groupby(found["pod_uid"].astype("str")).sum().to_dict()
+
+    total: dict[str, int] = {}
+    for window in DAY.split(HOUR_MS):
+        for uid, held_ms in time(window).items():
+            total[uid] = total.get(uid, 0) + held_ms
+    assert total == time(DAY) == {"long": 20 * HOUR_MS, "edge": HOUR_MS, "late": 2 * HOUR_MS}
+
+
+def test_a_row_at_the_edge_is_in_one_window_only(folder: Path) -> None:
+    source = RecordedSource(folder)
+    before, after = source.read("c", Window(at(1), at(2))), source.read("c", Window(at(3), at(4)))
+    assert "edge" not in {*before.allocations["pod_uid"], *after.allocations["pod_uid"]}
+
+
+@pytest.mark.fault(28)
+@pytest.mark.parametrize(
+    ("cluster", "window"),
+    [
+        ("c", Window(T0 - 1, T0 + HOUR_MS)),
+        ("c", Window(at(23), DAY.end_ms + 1)),
+        ("d", Window(at(2), at(4))),
+        ("x", Window(T0, at(1))),
+    ],
+)
+def test_time_outside_the_recording_is_refused(folder: Path, cluster: str, window: Window) -> None:
+    with pytest.raises(NotCovered, match="not covered"):
+        RecordedSource(folder).read(cluster, window)
+
+
+def test_a_frame_may_be_many_files(folder: Path) -> None:
+    table = pq.read_table(folder / "allocations.parquet")
+    (folder / "allocations.parquet").unlink()
+    for number in range(table.num_rows):
+        part = folder / "allocations" / "cluster=ignored" / f"{number}.parquet"
+        part.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table.slice(number, 1), part)
+    found = RecordedSource(folder).read("c", DAY).allocations
+    assert found["pod_uid"].tolist() == ["long", "edge", "late"]
+
+
+def test_signals_and_progress_may_be_absent(folder: Path) -> None:
+    (folder / "signals.parquet").unlink()
+    (folder / "progress.parquet").unlink()
+    day = RecordedSource(folder).read("c", DAY)
+    assert day.signals.empty
+    assert day.progress.empty
+
+
+def write(folder: Path, name: str, **columns: object) -> None:
+    """Replace (or, with None, take away) columns of one file."""
+    table = pq.read_table(folder / f"{name}.parquet").to_pydict()
+    table = {key: value for key, value in {**table, **columns}.items() if value is not None}
+    pq.write_table(pa.table(table), folder / f"{name}.parquet")
+
+
+WRONG = {
+    "unknown column": ({"kind": ["a"] * 3}, "kind", "unknown column"),
+    "missing column": ({"end_ms": None}, "end_ms", "missing column"),
+    "text for a number": ({"end_ms": ["a"] * 3}, "end_ms", "string"),
+    "number for a text": ({"cluster": [1, 2, 3]}, "cluster", "int64"),
+    "fraction of a millisecond": ({"end_ms": [1.5] * 3}, "end_ms", "truncated"),
+    "null": ({"start_ms": [1, 2, None]}, "start_ms", "1 values are missing"),
+    "null text": ({"cluster": ["a", "b", None]}, "cluster", "1 values are missing"),
+    "time type": ({"start_ms": [pd.Timestamp(0)] * 3}, "start_ms", "timestamp"),
+}
+
+
+@pytest.mark.fault(67)
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_column_is_named_with_its_file(folder: Path, case: str) -> None:
+    columns, name, text = WRONG[case]
+    write(folder, "observed", **columns)
+    with pytest.raises(InputError, match=rf"observed\.parquet: {name}: .*{text}"):
+        RecordedSource(folder).clusters()
+
+
+def test_whole_floats_are_integers(folder: Path) -> None:
+    write(folder, "observed", cluster=["c"], start_ms=[float(T0)], end_ms=[float(at(1))])
+    assert RecordedSource(folder).covered("c") == Window(T0, at(1))
+
+
+@pytest.mark.fault(67)
+def test_a_folder_that_is_no_recording_is_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere"):
+        RecordedSource(tmp_path / "nowhere")
+    (folder / "nodes.parquet").write_text("not Parquet")
+    with pytest.raises(InputError, match=r"nodes\.parquet: cannot be read"):
+        RecordedSource(folder).read("c", DAY)
+    (folder / "nodes.parquet").unlink()
+    with pytest.raises(InputError, match=r"nodes\.parquet: missing file"):
+        RecordedSource(folder).read("c", DAY)
+    (folder / "observed").mkdir()
+    (folder / "observed" / "more.parquet").touch()
+    with pytest.raises(InputError, match="beside a folder"):
+        RecordedSource(folder).clusters()
+
+
+def test_a_wrong_frame_is_not_recorded(frames: Frames, tmp_path: Path) -> None:
+    broken = Frames(allocations=frames.allocations.drop(columns="count"))
+    with pytest.raises(InputError, match=r"allocations\.count"):
+        record(tmp_path / "recording", broken)
+    assert not (tmp_path / "recording").exists()
