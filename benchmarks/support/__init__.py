@@ -1,0 +1,1 @@
+"""What benchmarks and the tests beside them share."""
