@@ -1,0 +1,77 @@
+"""The app factory. Nothing is global: two apps in one process share nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from types import MappingProxyType
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+import gpucost
+from gpucost.api import (
+    errors,
+    metrics,
+    routes_allocations,
+    routes_jobs,
+    routes_reports,
+    routes_service,
+)
+from gpucost.api.outermost import Outermost
+from gpucost.api.services import Services
+from gpucost.domain.errors import ConfigError, Remark
+from gpucost.ledger import Ledger
+from gpucost.service.reporting import Reporting
+from gpucost.service.settings import ApiSettings
+from gpucost.service.status import LoopStatus
+
+_NO_QUOTAS: Mapping[str, Fraction] = MappingProxyType({})
+
+
+class GpuCostApi(FastAPI):
+    """FastAPI inside one more layer, which also sees what the framework answers by itself."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return Outermost(super().build_middleware_stack(), self.state.services.settings)
+
+
+def create_app(
+    ledger: Ledger,
+    settings: ApiSettings,
+    *,
+    now: Callable[[], int],
+    status: LoopStatus | None = None,
+    quotas: Mapping[str, Fraction] = _NO_QUOTAS,
+) -> FastAPI:
+    """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are boards per team.
+
+    Raises ConfigError when keys are asked for and none is configured: nobody could ever ask.
+    """
+    if settings.auth == "keys" and not settings.keys:
+        raise ConfigError(
+            "settings", "api.keys", Remark("none"), "at least one key, or api.auth: off on loopback"
+        )
+    app = GpuCostApi(
+        title="gpucost",
+        summary="Who held which GPU, what it cost, and proof that the numbers add up.",
+        version=gpucost.__version__,
+        # The framework's own pages would need no principal; /v1/openapi.json does.
+        openapi_url=None,
+        redirect_slashes=False,
+        max_body_size=settings.max_body_bytes,
+        telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
+    )
+    reporting = Reporting(ledger, gpucost.__version__, quotas)
+    app.state.services = Services(ledger, reporting, settings, now, status or LoopStatus())
+    app.state.registry = metrics.registry(app.state.services)
+    errors.install(app)
+    for router in (
+        routes_service.public,
+        routes_service.router,
+        routes_reports.router,
+        routes_allocations.router,
+        routes_jobs.router,
+    ):
+        app.include_router(router)
+    return app

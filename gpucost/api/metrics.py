@@ -1,0 +1,145 @@
+"""/metrics: built anew for each scrape; the costs of the month only when the ledger has changed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+import gpucost
+from gpucost.api.services import Services
+from gpucost.domain.errors import LedgerError
+from gpucost.domain.money import NANO
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import Month
+from gpucost.service import metrics as m
+from gpucost.service.metrics import ServiceMetric
+
+logger = logging.getLogger(__name__)
+
+_JOB_DIMS = ("cluster", "namespace", "job_kind", "job", "job_uid", "team")
+Sample = tuple[Sequence[str], float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Costs:
+    """Costs of a month, as of one version of it."""
+
+    key: tuple[Month, int, str]
+    teams: tuple[Sample, ...]
+    jobs: tuple[Sample, ...]
+
+
+class ServiceCollector(Collector):
+    """The families of one scrape. A ledger that cannot be read costs its own families, not the scrape."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._lock = threading.Lock()
+        self._costs: _Costs | None = None
+
+    def collect(self) -> Iterator[Metric]:
+        status = self._services.status
+        yield _family(m.BUILD, [((gpucost.__version__,), 1.0)])
+        clusters = status.clusters()
+        yield _family(m.PENDING, [((name,), c.pending) for name, c in clusters.items()])
+        yield _family(m.LOST, [((name,), c.lost) for name, c in clusters.items()])
+        yield _family(m.INGESTED, [((name,), n) for name, n in status.ingested().items()])
+        up = [((name,), float(c.up)) for name, c in clusters.items() if c.up is not None]
+        yield _family(m.SOURCE_UP, up)
+        successes = [
+            ((name,), c.last_success_ms / 1000)
+            for name, c in clusters.items()
+            if c.last_success_ms is not None
+        ]
+        yield _family(m.SOURCE_SUCCESS, successes)
+        yield _family(m.SOURCE_ERRORS, list(status.source_errors().items()))
+        yield _family(m.ERRORS, [((kind,), n) for kind, n in status.other_errors().items()])
+        yield from self._ledger_families()
+
+    def _ledger_families(self) -> Iterable[Metric]:
+        try:
+            lags, costs, currency = self._lags(), self._current_costs(), self._services.ledger.currency
+        except LedgerError as error:
+            logger.warning("ledger unavailable for a scrape: %s", error)
+            return [_family(m.LEDGER_UP, [((), 0.0)])]
+        return [
+            _family(m.LEDGER_UP, [((), 1.0)]),
+            _family(m.LEDGER_LAG, lags),
+            _money(m.TEAM_COST, costs.teams, currency),
+            _money(m.JOB_COST, costs.jobs, currency),
+        ]
+
+    def _lags(self) -> list[Sample]:
+        ledger, now = self._services.ledger, self._services.now()
+        frontiers = ((name, ledger.frontier(name)) for name in ledger.clusters())
+        return [((name,), (now - end) / 1000) for name, end in frontiers if end is not None]
+
+    def _current_costs(self) -> _Costs:
+        month = Month.of(self._services.now())
+        ledger = self._services.ledger
+        stand = self._services.reporting.stand(month.window)
+        key = (month, stand.windows, stand.digest)
+        with self._lock:
+            if self._costs is None or self._costs.key != key:
+                frame = ledger.aggregate(EVERYTHING, month.window, _JOB_DIMS)
+                rows = [
+                    (tuple(str(part) for part in labels), int(nano))
+                    for *labels, nano in frame[frame["nano"].notna()][[*_JOB_DIMS, "nano"]].itertuples(
+                        index=False
+                    )
+                ]
+                self._costs = _Costs(key, _teams(rows), _jobs(rows, self._services.settings.metrics_jobs))
+            return self._costs
+
+
+def registry(services: Services) -> CollectorRegistry:
+    """A registry of its own, so that nothing of the process leaks in and tests do not share one."""
+    found = CollectorRegistry(auto_describe=False)
+    found.register(ServiceCollector(services))
+    return found
+
+
+def _teams(rows: Sequence[tuple[tuple[str, ...], int]]) -> tuple[Sample, ...]:
+    sums: dict[tuple[str, str], int] = defaultdict(int)
+    for labels, nano in rows:
+        sums[labels[0], labels[-1]] += nano
+    return tuple((labels, nano / NANO) for labels, nano in sorted(sums.items()))
+
+
+def _jobs(rows: Sequence[tuple[tuple[str, ...], int]], most: int) -> tuple[Sample, ...]:
+    """The costliest jobs by themselves; the others as one job without a name per cluster and team."""
+    ranked = sorted((row for row in rows if row[0][4]), key=lambda row: (-row[1], row[0]))
+    sums: dict[tuple[str, ...], int] = defaultdict(int)
+    for position, (labels, nano) in enumerate(ranked):
+        named = labels if position < most else (labels[0], "", "", "", "", labels[-1])
+        sums[named] += nano
+    return tuple((labels, nano / NANO) for labels, nano in sorted(sums.items()))
+
+
+def _family(metric: ServiceMetric, samples: Iterable[Sample]) -> Metric:
+    if metric.type == m.COUNTER:
+        family: CounterMetricFamily | GaugeMetricFamily = CounterMetricFamily(
+            metric.name, metric.help, labels=metric.labels
+        )
+    else:
+        family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
+def _money(metric: ServiceMetric, samples: Sequence[Sample], currency: str | None) -> Metric:
+    """A name says its unit: ``_usd`` is for dollars only, another currency is a label."""
+    if currency in (None, "USD"):
+        return _family(metric, samples)
+    other = ServiceMetric(
+        metric.name.removesuffix("_usd"), metric.type, (*metric.labels, "currency"), metric.help
+    )
+    return _family(other, [((*labels, str(currency)), value) for labels, value in samples])

@@ -1,0 +1,37 @@
+"""GET /v1/jobs/{uid}: one job, its cost so far, and what a step, an epoch or a token of it costs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+
+from gpucost.api.errors import not_found, responses
+from gpucost.api.formats import answer, described
+from gpucost.api.principal import Reader, authenticate
+from gpucost.api.services import Known
+from gpucost.api.strict import refuse_unknown_parameters
+from gpucost.reports.job import JobReport
+from gpucost.service.rendering import Format, render_job
+
+router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
+
+
+@router.get(
+    "/v1/jobs/{uid}",
+    response_class=Response,
+    responses={200: described(JobReport, Format.JSON), **responses(400, 401, 403, 404, 422, 503)},
+)
+def get_job(
+    principal: Reader,
+    known: Known,
+    uid: Annotated[str, Path(max_length=253, description="uid of the job's Kubernetes object")],
+    progress: Annotated[
+        str | None, Query(max_length=253, description="name of a progress metric of the settings")
+    ] = None,
+) -> Response:
+    """One job. A job of a team that the caller may not see is not found."""
+    found = known.reporting.job(principal.scope, uid, progress)
+    if found is None:
+        raise not_found("job", uid)
+    return answer(render_job(found, Format.JSON), Format.JSON, found.stand, "job")

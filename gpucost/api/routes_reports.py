@@ -1,0 +1,42 @@
+"""GET /v1/reports/{month}: the month as people and spreadsheets read it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from gpucost.api.errors import not_found, responses
+from gpucost.api.formats import answer, chosen, described
+from gpucost.api.principal import Reader, authenticate
+from gpucost.api.services import Known
+from gpucost.api.strict import refuse_unknown_parameters
+from gpucost.domain.time import Month
+from gpucost.reports.model import MonthReport
+from gpucost.service.rendering import Format, render_month
+
+router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
+
+_FORMATS = (Format.JSON, Format.CSV, Format.PARQUET, Format.HTML)
+
+
+@router.get(
+    "/v1/reports/{month}",
+    response_class=Response,
+    responses={200: described(MonthReport, *_FORMATS), **responses(400, 401, 403, 404, 406, 422, 503)},
+)
+def get_report(
+    request: Request,
+    principal: Reader,
+    known: Known,
+    month: Annotated[str, Path(description="a month in UTC, such as 2026-10", examples=["2026-10"])],
+    format: Annotated[
+        Literal["json", "csv", "parquet", "html"] | None, Query(description="wins over the Accept header")
+    ] = None,
+) -> Response:
+    """The cost report of one month, of the teams the caller may see."""
+    wanted, format_ = Month.parse(month), chosen(request, format, _FORMATS)
+    found = known.reporting.month(principal.scope, wanted, every_job=format_.lists_every_job)
+    if found is None:
+        raise not_found("month", month)
+    return answer(render_month(found.report, format_), format_, found.stand, month)

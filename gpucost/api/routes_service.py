@@ -1,0 +1,101 @@
+"""What machines ask: is it alive, is it ready, its metrics, and what its API looks like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from pydantic import BaseModel, Field
+
+from gpucost.api.errors import responses
+from gpucost.api.principal import Operator, Reader, authenticate
+from gpucost.api.services import Known
+from gpucost.api.strict import refuse_unknown_parameters
+
+public = APIRouter(dependencies=[Depends(refuse_unknown_parameters)])
+router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
+
+
+class Health(BaseModel):
+    """The process answers."""
+
+    status: str
+
+
+class ClusterReadiness(BaseModel):
+    """How one cluster stands. Null is "not known yet", never 0."""
+
+    cluster: str
+    lag_seconds: float | None = Field(description="how far the settled windows are behind now")
+    source_up: bool | None = Field(description="whether the last read of the source succeeded")
+    pending_windows: int = Field(description="windows that have ended and are not in the ledger")
+    lost_windows: int = Field(description="windows that nobody holds any more")
+    open_because: list[str] = Field(description="windows that could not be read, and why")
+
+
+class Readiness(BaseModel):
+    """The ledger answers; how far it is."""
+
+    status: str
+    currency: str | None
+    clusters: list[ClusterReadiness]
+
+
+@public.get("/healthz", responses=responses(400))
+def healthz() -> Health:
+    """Whether the process answers; asks nobody else."""
+    return Health(status="ok")
+
+
+@router.get("/readyz", responses=responses(400, 401, 403, 503))
+def readyz(principal: Operator, known: Known) -> Readiness:
+    """Whether the ledger can be read, and how far it is behind. 503 when it cannot."""
+    del principal
+    ledger, status = known.ledger, known.status.clusters()
+    clusters = []
+    for name in sorted({*ledger.clusters(), *status} - {""}):
+        frontier, found = ledger.frontier(name), status.get(name)
+        clusters.append(
+            ClusterReadiness(
+                cluster=name,
+                lag_seconds=None if frontier is None else (known.now() - frontier) / 1000,
+                source_up=None if found is None else found.up,
+                pending_windows=0 if found is None else found.pending,
+                lost_windows=0 if found is None else found.lost,
+                open_because=[f"{f.window}: {f.kind}: {f.reason}" for f in found.failures] if found else [],
+            )
+        )
+    return Readiness(status="ready", currency=ledger.currency, clusters=clusters)
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Prometheus text or OpenMetrics",
+            "content": {
+                "text/plain": {"schema": {"type": "string"}},
+                "application/openmetrics-text": {"schema": {"type": "string"}},
+            },
+        },
+        **responses(400, 401, 403),
+    },
+)
+def metrics(request: Request, principal: Operator) -> Response:
+    """The service's own metrics, and the cost of the current month by team and job."""
+    del principal
+    found = request.app.state.registry
+    assert isinstance(found, CollectorRegistry)
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(found), media_type=content_type)
+
+
+@router.get("/v1/openapi.json", responses=responses(400, 401, 403))
+def openapi(request: Request, principal: Reader) -> dict[str, Any]:
+    """This description of the API, as OpenAPI 3.1."""
+    del principal
+    found: dict[str, Any] = request.app.openapi()
+    return found

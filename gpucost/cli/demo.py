@@ -1,0 +1,93 @@
+"""gpucost demo: a simulated month through the real pipeline, its report, and the proof that it adds up."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpucost.cli.exits import Exit, complain
+from gpucost.cli.output import progress, stdout, write_file
+from gpucost.cli.serve import answer, listen, url_of
+from gpucost.domain.errors import InputError
+
+if TYPE_CHECKING:
+    import socket
+
+    from gpucost.service.demo import Demo
+
+_PORT = 8080
+
+
+def demo(
+    once: Annotated[bool, typer.Option("--once", help="End after the report; serve nothing.")] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Another cluster of the same kind; the same seed, the same bytes.", min=0),
+    ] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--dir", metavar="DIR", help="Where the files go; else a new temporary folder."),
+    ] = None,
+) -> None:
+    """Thirty days of a simulated GPU cluster: recorded, attributed, reported, and served on loopback.
+
+    The last line of --once says how far the lines are from the capacity, computed apart from them: 0.
+    """
+    from gpucost.service.demo import DEMO_MONTH, Demo
+
+    place = folder or Path(tempfile.mkdtemp(prefix="gpucost-demo-"))
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError("--dir", str(place), f"a folder that can be made ({error.strerror})") from None
+    with Demo.record(place, seed) as run:
+        with progress(f"{DEMO_MONTH}", len(run.pending())) as advance:
+            run.ingest(advance)
+        _show(run, place)
+        difference = run.difference()
+        if difference.uncounted:
+            complain(f"nodes without a board count: {', '.join(difference.uncounted)}")
+        if not once and difference.is_zero:
+            _serve(run)
+        typer.echo(
+            f"conservation: difference {difference.board_ms} GPU-ms, {difference.nano} nano-{run.currency}"
+        )
+        if not difference.is_zero:
+            raise typer.Exit(Exit.VERIFICATION)
+
+
+def _show(run: Demo, place: Path) -> None:
+    from gpucost.reports.html import to_html
+    from gpucost.reports.terminal import print_month
+
+    report = run.report()
+    print_month(report, stdout())
+    page = place / "report.html"
+    write_file(page, to_html(report).encode("utf-8"))
+    typer.echo(f"report: {page}\nledger: {place / 'ledger.db'}")
+
+
+def _serve(run: Demo) -> None:
+    from gpucost.api.app import create_app
+    from gpucost.service.demo import DEMO_MONTH
+    from gpucost.service.settings import ApiSettings
+
+    app = create_app(run.ledger, ApiSettings(auth="off"), now=run.now, quotas=run.quotas)
+    with _free() as listener:
+        base = url_of(listener)
+        typer.echo(f"{base}/v1/reports/{DEMO_MONTH}?format=html")
+        typer.echo(f"{base}/v1/allocations?window={DEMO_MONTH}&group_by=team,model")
+        typer.echo(f"{base}/metrics")
+        typer.echo("Ctrl-C ends it.")
+        answer(app, listener)
+
+
+def _free() -> socket.socket:
+    """The usual port, or any that is free."""
+    try:
+        return listen("127.0.0.1", _PORT)
+    except InputError:
+        return listen("127.0.0.1", 0)

@@ -1,0 +1,71 @@
+"""The application: global options, and the commands under their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import gpucost
+from gpucost.cli import demo, ingest, key, month, prices, reports, serve
+from gpucost.cli.context import Context
+from gpucost.cli.exits import EPILOG, reported
+
+
+class Guarded(TyperGroup):
+    """Every command runs inside ``reported``."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with reported(bool(ctx.params.get("debug"))):
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    cls=Guarded,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog=EPILOG,
+    help="GPU cost allocation for Kubernetes, in numbers that add up.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gpucost {gpucost.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    ctx: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Settings file (YAML). Else GPUCOST_CONFIG names it.")
+    ] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and the log.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Global options; they stand before the command."""
+    del version
+    ctx.obj = Context(config, debug)
+
+
+app.command("ingest")(ingest.ingest)
+app.command("report")(reports.report)
+app.command("allocations")(reports.allocations)
+app.command("job")(reports.job)
+app.add_typer(prices.app, name="prices")
+app.add_typer(month.app, name="month")
+app.command("key")(key.key)
+app.command("serve")(serve.serve)
+app.command("demo")(demo.demo)
+
+
+def main() -> None:
+    """Entry point of the ``gpucost`` script."""
+    app(prog_name="gpucost")

@@ -1,0 +1,86 @@
+"""Where results go: a terminal, a pipe, or a file that is there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING
+
+from gpucost.domain.errors import InputError, Remark
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gpucost.domain.time import Window
+
+OnWindow = Callable[[str, "Window"], None]
+
+
+def write(content: str | bytes, output: Path | None) -> None:
+    """``content`` to ``output``, or to stdout. Raises InputError when the file cannot be written."""
+    data = content if isinstance(content, bytes) else content.encode("utf-8")
+    if output is not None:
+        write_file(output, data)
+    elif isinstance(content, bytes) and sys.stdout.isatty():
+        raise InputError("--output", Remark("missing"), "a file: this format is not for terminals")
+    else:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Written beside its place and renamed into it, so that nobody ever reads half a file."""
+    try:
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as temporary:
+            try:
+                temporary.write(data)
+                temporary.flush()
+                os.fsync(temporary.fileno())
+                Path(temporary.name).chmod(0o644 & ~_umask())
+                Path(temporary.name).replace(path)
+            except BaseException:
+                Path(temporary.name).unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise InputError("--output", str(path), f"a file that can be written ({error.strerror})") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def stdout() -> Console:
+    """For results. Not in a terminal, it is as wide as a printed page and has no colours."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+
+
+def stderr() -> Console:
+    """For progress and remarks."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[OnWindow]:
+    """A bar on stderr that counts windows; nothing at all unless stderr is a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = stderr()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(label, total=total)
+
+        def advance(cluster: str, window: Window) -> None:
+            del cluster, window
+            bar.advance(task)
+
+        yield advance

@@ -1,0 +1,128 @@
+"""gpucost serve: the loop and the API in one process, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal
+import threading
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpucost.cli.context import Context, context_of, now_ms
+from gpucost.domain.errors import InputError
+
+if TYPE_CHECKING:
+    import socket
+
+    from fastapi import FastAPI
+
+    from gpucost.service.settings import Settings
+
+_GRACE_S = 60
+
+
+def serve(
+    ctx: typer.Context,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; else the settings say.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="TCP port; else the settings say.", min=0, max=65535)
+    ] = None,
+) -> None:
+    """Bring the ledger up to date, keep it so, and answer the API."""
+    from gpucost.api.app import create_app
+    from gpucost.service import assemble
+    from gpucost.service.loop import Loop
+    from gpucost.service.status import LoopStatus
+
+    context = context_of(ctx)
+    settings = _listening(context.settings, host, port)
+    _log(context)
+    book = context.book(settings)
+    rules = assemble.build_rules(settings, book, context.teams)
+    status, stop = LoopStatus(), threading.Event()
+    with context.ledger() as ledger, listen(settings.api.host, settings.api.port) as listener:
+        app = create_app(ledger, settings.api, now=now_ms, status=status, quotas=context.teams.quotas)
+        source = assemble.open_source(settings, book, now_ms)
+        loop = Loop(
+            assemble.build_pipeline(settings, source, ledger, rules, now_ms),
+            settings.ingest,
+            status,
+            sleep=stop.wait,
+            stopped=stop.is_set,
+            rng=random.Random(),
+        )
+        thread = threading.Thread(target=loop.run, name="gpucost-loop")
+        thread.start()
+        typer.echo(f"gpucost: answering on {url_of(listener)}", err=True)
+        try:
+            answer(app, listener)
+        finally:
+            # The window that is being written is finished; nothing of the next is begun.
+            stop.set()
+            thread.join(_GRACE_S)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises InputError when the address cannot be used."""
+    import socket
+
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise InputError(
+            "api.host and api.port", f"{host}:{port}", f"an address that is free ({error.strerror})"
+        ) from None
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def answer(app: FastAPI, listener: socket.socket) -> None:
+    """Serve ``app`` on ``listener`` until SIGTERM or Ctrl-C."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        # A query may hold what somebody should not have put there, so no request is logged.
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=10,
+        limit_concurrency=256,
+    )
+    # uvicorn sends itself the signal again when it has ended; by then it has done its work.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _listening(settings: Settings, host: str | None, port: int | None) -> Settings:
+    """The settings with another address, checked like any other."""
+    from gpucost.service.settings import ApiSettings
+    from gpucost.service.settings_load import checked
+
+    values = {name: getattr(settings.api, name) for name in ApiSettings.model_fields}
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    return settings.model_copy(update={"api": checked(ApiSettings, values | given, "api.")})
+
+
+def _log(context: Context) -> None:
+    logging.basicConfig(
+        level=logging.DEBUG if context.debug else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    # Its debug log would hold URLs with queries; the API's own errors say enough.
+    logging.getLogger("uvicorn").setLevel(logging.INFO)
+    logging.getLogger("urllib3").setLevel(logging.INFO)
+    logging.getLogger("alembic").setLevel(logging.WARNING)

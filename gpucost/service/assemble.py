@@ -1,0 +1,122 @@
+"""Settings -> the parts they describe, wired together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import gpucost
+from gpucost.attribution.teams import TeamRules
+from gpucost.domain.errors import InputError
+from gpucost.ledger import Ledger
+from gpucost.pricing.book import PriceBook
+from gpucost.pricing.defaults import DEFAULT_BOOK_FILE, default_book_text
+from gpucost.service.pipeline import Pipeline, Rules
+from gpucost.service.reporting import Reporting
+from gpucost.service.settings import PrometheusSettings, Settings, SourceSettings, milliseconds
+from gpucost.service.settings_load import read_config
+from gpucost.telemetry.promapi import ClientSettings, PrometheusClient
+from gpucost.telemetry.prometheus import PrometheusSource
+from gpucost.telemetry.recorded import RecordedSource
+from gpucost.telemetry.settings import ProgressMetric
+from gpucost.telemetry.settings import PrometheusSettings as SourceOptions
+from gpucost.telemetry.source import Source
+
+Now = Callable[[], int]
+
+
+def open_ledger(settings: Settings, now: Now) -> Ledger:
+    """The ledger of the settings, created or migrated. Raises LedgerError and InputError."""
+    return Ledger.open(settings.ledger.database_url(), now=now)
+
+
+def load_book(file: Path | None) -> PriceBook:
+    """The price book in ``file``, or the one that ships with gpucost. Raises ConfigError."""
+    if file is None:
+        return PriceBook.parse(default_book_text(), DEFAULT_BOOK_FILE)
+    return PriceBook.parse(read_config(file), str(file))
+
+
+def load_teams(file: Path | None) -> TeamRules:
+    """The team rules in ``file``, or the default ones. Raises ConfigError."""
+    return TeamRules.default() if file is None else TeamRules.parse(read_config(file), str(file))
+
+
+def parse_source(text: str, settings: Settings) -> Settings:
+    """``settings`` with the source that ``recorded:DIR`` or ``prometheus:URL`` names. Raises InputError."""
+    kind, _, where = text.partition(":")
+    if kind == "recorded" and where:
+        return settings.model_copy(update={"source": SourceSettings(kind="recorded", path=Path(where))})
+    if kind == "prometheus" and urlsplit(where).scheme in ("http", "https"):
+        prometheus = settings.prometheus.model_copy(update={"url": where.rstrip("/")})
+        source = SourceSettings(kind="prometheus")
+        return settings.model_copy(update={"source": source, "prometheus": prometheus})
+    raise InputError(
+        "--source", text, "recorded:DIR or prometheus:URL, such as prometheus:http://localhost:9090"
+    )
+
+
+def open_source(settings: Settings, book: PriceBook, now: Now) -> Source:
+    """The source of the settings. Nothing is asked yet. Raises InputError for a folder that is none."""
+    if settings.source.path is not None:
+        return RecordedSource(settings.source.path)
+    found = settings.prometheus
+    token = found.token()
+    client = PrometheusClient(
+        _with_login(found),
+        settings=ClientSettings(read_timeout_s=found.timeout.total_seconds()),
+        headers={} if token is None else {"Authorization": f"Bearer {token}"},
+        verify=True if found.ca_file is None else str(found.ca_file),
+    )
+    return PrometheusSource(client, _options(found, book), now=now)
+
+
+def build_rules(settings: Settings, book: PriceBook, teams: TeamRules) -> Rules:
+    attribution = settings.attribution
+    return Rules(book.rates, teams, attribution.catalog(), attribution.basis)
+
+
+def build_pipeline(settings: Settings, source: Source, ledger: Ledger, rules: Rules, now: Now) -> Pipeline:
+    """The pipeline of ``gpucost ingest``, ``serve`` and ``demo``: there is only this one."""
+    ingest = settings.ingest
+    return Pipeline(
+        source=source,
+        ledger=ledger,
+        rules=rules,
+        window_ms=milliseconds(ingest.window),
+        batch_ms=milliseconds(ingest.batch),
+        lateness_ms=milliseconds(ingest.lateness),
+        now=now,
+        code_version=gpucost.__version__,
+    )
+
+
+def build_reporting(ledger: Ledger, teams: TeamRules) -> Reporting:
+    return Reporting(ledger, gpucost.__version__, teams.quotas)
+
+
+def _with_login(settings: PrometheusSettings) -> str:
+    """The URL with user info, which the client takes out again before it shows the URL to anybody."""
+    password = settings.basic_password()
+    if password is None:
+        return settings.url
+    parts = urlsplit(settings.url)
+    login = f"{quote(settings.username, safe='')}:{quote(password, safe='')}"
+    return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))
+
+
+def _options(settings: PrometheusSettings, book: PriceBook) -> SourceOptions:
+    return SourceOptions(
+        cluster_label=settings.cluster_label,
+        fallback_cluster=settings.cluster,
+        replica_labels=settings.replica_labels,
+        matchers=settings.matchers,
+        max_gap_ms=milliseconds(settings.max_gap),
+        lateness_ms=milliseconds(settings.lateness),
+        node_labels=tuple(sorted({*settings.node_labels, *book.label_names})),
+        progress=tuple(
+            ProgressMetric(item.name, item.metric, item.pod_label, item.namespace_label)
+            for item in settings.progress
+        ),
+    )

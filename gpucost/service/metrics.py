@@ -1,0 +1,79 @@
+"""The metrics of ``gpucost serve``, declared once; api/metrics.py fills them, docs/api.md lists them.
+
+Labels are named as in the metric contract, so that no scrape target's own label clashes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+GAUGE, COUNTER = "gauge", "counter"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceMetric:
+    name: str
+    type: str
+    labels: tuple[str, ...]
+    help: str
+
+
+BUILD = ServiceMetric("gpucost_build_info", GAUGE, ("version",), "Always 1; the version that runs.")
+LEDGER_UP = ServiceMetric("gpucost_ledger_up", GAUGE, (), "1 when the ledger could be read for this scrape.")
+LEDGER_LAG = ServiceMetric(
+    "gpucost_ledger_lag_seconds",
+    GAUGE,
+    ("gpu_cluster",),
+    "How far the unbroken run of settled windows is behind now.",
+)
+PENDING = ServiceMetric(
+    "gpucost_windows_pending",
+    GAUGE,
+    ("gpu_cluster",),
+    "Windows that have ended and are not yet in the ledger.",
+)
+LOST = ServiceMetric(
+    "gpucost_windows_lost",
+    GAUGE,
+    ("gpu_cluster",),
+    "Windows that are not in the ledger and that the source no longer holds.",
+)
+INGESTED = ServiceMetric(
+    "gpucost_windows_ingested_total", COUNTER, ("gpu_cluster",), "Windows written since the start."
+)
+SOURCE_UP = ServiceMetric(
+    "gpucost_source_up", GAUGE, ("gpu_cluster",), "1 when the last attempt to read the source succeeded."
+)
+SOURCE_SUCCESS = ServiceMetric(
+    "gpucost_source_last_success_timestamp_seconds",
+    GAUGE,
+    ("gpu_cluster",),
+    "When a window was last read and written.",
+)
+SOURCE_ERRORS = ServiceMetric(
+    "gpucost_source_errors_total",
+    COUNTER,
+    ("gpu_cluster", "kind"),
+    "Windows that stayed open because the source could not answer, by kind of error.",
+)
+ERRORS = ServiceMetric(
+    "gpucost_errors_total", COUNTER, ("kind",), "Errors of the ledger and of gpucost itself, by kind."
+)
+TEAM_COST = ServiceMetric(
+    "gpucost_team_cost_usd",
+    GAUGE,
+    ("gpu_cluster", "owner_team"),
+    "Cost of the current month so far; __unallocated__, __unavailable__ and __unknown__ are nobody's. "
+    "A ledger in another currency has gpucost_team_cost, labelled with it.",
+)
+JOB_COST = ServiceMetric(
+    "gpucost_job_cost_usd",
+    GAUGE,
+    ("gpu_cluster", "namespace", "job_kind", "job_name", "job_uid", "owner_team"),
+    "Cost of the current month so far, of the costliest jobs (api.metrics_jobs); all others of a team are "
+    "one series with an empty job. A ledger in another currency has gpucost_job_cost, labelled with it.",
+)
+SERVICE_METRICS = (
+    *(BUILD, LEDGER_UP, LEDGER_LAG, PENDING, LOST, INGESTED, SOURCE_UP, SOURCE_SUCCESS, SOURCE_ERRORS),
+    *(ERRORS, TEAM_COST, JOB_COST),
+)

@@ -1,0 +1,232 @@
+"""One window after another: read from the source, attribute, write to the ledger.
+
+A window is written whole or not at all, and writing it again changes nothing, so that a run may be killed
+at any moment and simply be started again. A window that the source cannot answer for stays open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from gpucost.attribution.attribute import attribute
+from gpucost.attribution.frames import Frames, empty_frame
+from gpucost.attribution.holders import Teams
+from gpucost.attribution.pieces import RateLookup
+from gpucost.attribution.result import Attribution
+from gpucost.contract.frames import USAGE_LINES
+from gpucost.domain.errors import SourceError, SourceTimeout, SourceUnreachable
+from gpucost.domain.gpu import ResourceCatalog, ShareBasis
+from gpucost.domain.problems import Problem
+from gpucost.domain.time import Month, Window
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.records import LedgerState
+from gpucost.service.status import Failure
+from gpucost.telemetry.source import Source
+
+OnWindow = Callable[[str, Window], None]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How frames become lines: prices, teams, resource names, and what a MIG slice is measured by."""
+
+    prices: RateLookup
+    teams: Teams
+    catalog: ResourceCatalog
+    basis: ShareBasis
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the windows. ``changed`` counts new or other content; ``failures`` stay open."""
+
+    ingested: int = 0
+    changed: int = 0
+    failures: tuple[Failure, ...] = ()
+
+
+def _nobody(cluster: str, window: Window) -> None:
+    del cluster, window
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A source, the rules and a ledger. Lengths are ms; ``now`` is the clock, in ms UTC."""
+
+    source: Source
+    ledger: Ledger
+    rules: Rules
+    window_ms: int
+    batch_ms: int
+    lateness_ms: int
+    now: Callable[[], int]
+    code_version: str
+
+    def pending(self, cluster: str, span: Window) -> tuple[Window, ...]:
+        """The windows of ``span`` that are due, oldest first.
+
+        Due is what has ended and is not in the ledger, and what is open there and past the lateness
+        allowance. Months that are closed are left alone.
+        """
+        now, due, reached = self.now(), list[Window](), span.start_ms
+        for info in self.ledger.windows(span, cluster):
+            due += self._ended(reached, info.window.start_ms, now)
+            if info.state is LedgerState.OPEN and info.window.end_ms + self.lateness_ms <= now:
+                due.append(info.window)
+            reached = info.window.end_ms
+        due += self._ended(reached, self._whole(span.end_ms), now)
+        closed = self._closed_months(due)
+        return tuple(window for window in due if Month.of(window.start_ms) not in closed)
+
+    def every(self, cluster: str, span: Window) -> tuple[Window, ...]:
+        """All windows of ``span`` that have ended, those the ledger has with the edges they have there."""
+        now, found, reached = self.now(), list[Window](), span.start_ms
+        for info in self.ledger.windows(span, cluster):
+            found += [*self._ended(reached, info.window.start_ms, now), info.window]
+            reached = info.window.end_ms
+        return (*found, *self._ended(reached, self._whole(span.end_ms), now))
+
+    def ingest(
+        self,
+        cluster: str,
+        windows: Sequence[Window],
+        *,
+        on_window: OnWindow = _nobody,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Outcome:
+        """Read and write ``windows``, a batch at a time; ``on_window`` is told of each that was written.
+
+        A batch that the source cannot answer is halved, so that only what really fails stays open. When
+        the source is gone, the rest is not tried. ``stop`` is asked between windows. Raises LedgerError.
+        """
+        run = _Run(self, cluster, on_window, stop)
+        for batch in self._batches(windows):
+            if stop() or not run.batch(batch):
+                break
+        return Outcome(run.ingested, run.changed, tuple(run.failures))
+
+    def _ended(self, start_ms: int, end_ms: int, now: int) -> list[Window]:
+        if start_ms >= end_ms:
+            return []
+        return [window for window in Window(start_ms, end_ms).split(self.window_ms) if window.end_ms <= now]
+
+    def _whole(self, end_ms: int) -> int:
+        """The last window is whole or left for later; only the first may be cut, where a source begins."""
+        return end_ms - end_ms % self.window_ms
+
+    def _closed_months(self, windows: Sequence[Window]) -> frozenset[Month]:
+        months = {Month.of(window.start_ms) for window in windows}
+        return frozenset(month for month in months if self.ledger.month(month).state is LedgerState.CLOSED)
+
+    def _batches(self, windows: Sequence[Window]) -> Iterator[list[Window]]:
+        """Runs of windows without a gap, no longer than a batch."""
+        batch: list[Window] = []
+        for window in windows:
+            fits = batch and batch[-1].end_ms == window.start_ms
+            if batch and not (fits and window.end_ms - batch[0].start_ms <= self.batch_ms):
+                yield batch
+                batch = []
+            batch.append(window)
+        if batch:
+            yield batch
+
+
+class _Run:
+    """One call of ``Pipeline.ingest``: what it has done so far."""
+
+    def __init__(
+        self, pipeline: Pipeline, cluster: str, on_window: OnWindow, stop: Callable[[], bool]
+    ) -> None:
+        self.pipeline, self.cluster, self.on_window, self.stop = pipeline, cluster, on_window, stop
+        self.ingested = 0
+        self.changed = 0
+        self.failures: list[Failure] = []
+
+    def batch(self, batch: list[Window]) -> bool:
+        """Whether to go on with the next batch."""
+        span = Window(batch[0].start_ms, batch[-1].end_ms)
+        try:
+            frames = self.pipeline.source.read(self.cluster, span)
+        except SourceUnreachable as error:
+            self.failures.append(Failure.of(self.cluster, span, error))
+            return False
+        except SourceError as error:
+            if len(batch) > 1:
+                half = len(batch) // 2
+                return self.batch(batch[:half]) and self.batch(batch[half:])
+            self.failures.append(Failure.of(self.cluster, span, error))
+            return not isinstance(error, SourceTimeout)
+        return self._write(batch, frames)
+
+    def _write(self, batch: list[Window], frames: Frames) -> bool:
+        pipeline, rules = self.pipeline, self.pipeline.rules
+        found = _attribute(frames, batch, rules)
+        lines, no_lines = dict(list(found.flat().groupby("window_start_ms"))), empty_frame(USAGE_LINES)
+        rates = {rate.rate_id: rate for rate in found.rates}
+        problems = _problems(found, frames, batch, rules)
+        for window in batch:
+            if self.stop():
+                return False
+            result = pipeline.ledger.ingest(
+                self.cluster,
+                window,
+                lines.get(window.start_ms, no_lines),
+                observed_ms=observed_ms(frames.observed, window),
+                rates=rates,
+                problems=problems[window],
+                progress=progress_in(frames.progress, window),
+                source=pipeline.source.name,
+                code_version=pipeline.code_version,
+                settle=window.end_ms + pipeline.lateness_ms <= pipeline.now(),
+            )
+            self.ingested += 1
+            self.changed += result.changed
+            self.on_window(self.cluster, window)
+        return True
+
+
+def _attribute(frames: Frames, windows: Sequence[Window], rules: Rules) -> Attribution:
+    return attribute(
+        frames, windows, rates=rules.prices, teams=rules.teams, catalog=rules.catalog, basis=rules.basis
+    )
+
+
+def _problems(
+    found: Attribution, frames: Frames, batch: Sequence[Window], rules: Rules
+) -> dict[Window, tuple[Problem, ...]]:
+    """The problems of each window by itself: what a window holds must not depend on its batch.
+
+    What the source could not make sense of has no time of its own, and is kept with the first window read.
+    """
+    if len(batch) == 1 or not found.problems:
+        return dict.fromkeys(batch, found.problems)
+    of_source = frozenset(frames.problems)
+    if of_source.issuperset(found.problems):
+        own: dict[Window, tuple[Problem, ...]] = dict.fromkeys(batch, ())
+    else:
+        bare = replace(frames, problems=())
+        own = {window: _attribute(bare, [window], rules).problems for window in batch}
+    return {**own, batch[0]: (*frames.problems, *own[batch[0]])}
+
+
+def progress_in(progress: pd.DataFrame, window: Window) -> pd.DataFrame:
+    """The part of the progress that falls into ``window``; it is taken to be even over its stretch."""
+    meets = (progress["start_ms"] < window.end_ms) & (progress["end_ms"] > window.start_ms)
+    found = progress[meets]
+    start, end = found["start_ms"].clip(lower=window.start_ms), found["end_ms"].clip(upper=window.end_ms)
+    part = (end - start) / (found["end_ms"] - found["start_ms"])
+    return found.assign(start_ms=start, end_ms=end, amount=found["amount"] * part)
+
+
+def observed_ms(observed: pd.DataFrame, window: Window) -> int:
+    """How much of ``window`` lies in at least one of the observed stretches."""
+    stretches = sorted(zip(observed["start_ms"].tolist(), observed["end_ms"].tolist(), strict=True))
+    total, reached = 0, window.start_ms
+    for start_ms, end_ms in stretches:
+        start, end = max(start_ms, reached), min(end_ms, window.end_ms)
+        total += max(0, end - start)
+        reached = max(reached, end)
+    return total

@@ -1,0 +1,67 @@
+"""Reports in the format somebody asked for: the one list of formats, for the API and the command line."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+
+from gpucost.reports.allocations import Allocations
+from gpucost.reports.document import document, to_json
+from gpucost.reports.files import to_csv, to_parquet
+from gpucost.reports.html import to_html
+from gpucost.reports.job import JobReport
+from gpucost.reports.model import MonthReport
+from gpucost.reports.tables import Table, allocations_table, job_table, month_table
+from gpucost.service.reporting import Answer, LedgerStand
+
+
+class Format(StrEnum):
+    JSON = "json"
+    CSV = "csv"
+    PARQUET = "parquet"
+    HTML = "html"
+
+    @property
+    def lists_every_job(self) -> bool:
+        """Tables are for machines and hold everything; pages and documents hold the costliest jobs."""
+        return self in (Format.CSV, Format.PARQUET)
+
+
+def render_month(report: MonthReport, format_: Format) -> str | bytes:
+    """A month's report as the content of a file."""
+    if format_ is Format.HTML:
+        return to_html(report)
+    return to_json(report) if format_ is Format.JSON else _table(month_table(report), format_)
+
+
+def render_allocations(
+    answer: Answer[Allocations], format_: Format, page: dict[str, int] | None = None
+) -> str | bytes:
+    """Allocations as the content of a file; ``page`` adds where the rows stand among all of them."""
+    if format_ is Format.JSON:
+        return _with_stand(answer.report, answer.stand, page or {})
+    return _table(allocations_table(answer.report), format_)
+
+
+def render_job(answer: Answer[JobReport], format_: Format) -> str | bytes:
+    """A job's report as the content of a file."""
+    if format_ is Format.JSON:
+        return _with_stand(answer.report, answer.stand, {})
+    return _table(job_table(answer.report), format_)
+
+
+def _table(table: Table, format_: Format) -> str | bytes:
+    return to_parquet(table) if format_ is Format.PARQUET else to_csv(table)
+
+
+def _with_stand(report: object, stand: LedgerStand, more: dict[str, int]) -> str:
+    ledger = {
+        "digest": stand.digest,
+        "windows": stand.windows,
+        "settled": stand.settled,
+        "covered_ms": stand.covered_ms,
+        "observed_ms": stand.observed_ms,
+        "clusters": list(stand.clusters),
+    }
+    found = {**document(report), **more, "ledger": ledger}
+    return json.dumps(found, ensure_ascii=False, sort_keys=True, indent=2) + "\n"

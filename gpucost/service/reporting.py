@@ -1,0 +1,244 @@
+"""Ledger -> reports: what to ask the ledger for, so that reports need not know that there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+import pandas as pd
+
+from gpucost.domain.errors import InputError, LedgerUnavailable
+from gpucost.domain.holders import HOLDER_OF_BUCKET
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import DAY_MS, Month, Window, parse_instant
+from gpucost.ledger import Adjustment, Ledger, LedgerState, MonthInfo, WindowInfo
+from gpucost.reports.allocations import AllocationQuery, Allocations, IdlePolicy, allocate
+from gpucost.reports.inputs import (
+    DAY_DIMS,
+    JOB_DIMS,
+    MONTH_DIMS,
+    PREVIOUS_DIMS,
+    AdjustmentFacts,
+    JobInputs,
+    MonthFacts,
+    MonthInputs,
+    ProgressFacts,
+    WindowFacts,
+)
+from gpucost.reports.job import JobReport, build_job
+from gpucost.reports.model import MonthReport
+from gpucost.reports.month import build_month
+from gpucost.reports.provenance import digest_of
+
+R = TypeVar("R")
+
+# Before the first priced window a ledger has no currency; ISO 4217 has a code for that.
+NO_CURRENCY = "XXX"
+_LOOKS = 5
+_NO_FILTERS: Mapping[str, frozenset[str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerStand:
+    """What the ledger holds of a window; ``digest`` changes whenever a number of it could."""
+
+    digest: str
+    windows: int
+    settled: bool
+    covered_ms: int
+    observed_ms: int
+    clusters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[R]):
+    """A report, and how the ledger stood while it was made."""
+
+    report: R
+    stand: LedgerStand
+
+
+@dataclass(frozen=True)
+class Reporting:
+    """Reports over one ledger. ``quotas`` are the weights of ``idle=by_quota``, boards per team."""
+
+    ledger: Ledger
+    code_version: str
+    quotas: Mapping[str, Fraction]
+
+    @property
+    def currency(self) -> str:
+        return self.ledger.currency or NO_CURRENCY
+
+    def month(self, scope: Scope, month: Month, *, every_job: bool = False) -> Answer[MonthReport] | None:
+        """The report of a month; None for a month that the ledger has nothing of.
+
+        ``every_job`` lists every job, for CSV and Parquet.
+        """
+        if not self.stand(month.window).windows:
+            return None
+        return self._steady(
+            month.window, lambda: build_month(self._month_inputs(scope, month), every_job=every_job)
+        )
+
+    def allocations(
+        self,
+        scope: Scope,
+        window: Window,
+        group_by: tuple[str, ...],
+        *,
+        step_ms: int | None = None,
+        idle: IdlePolicy = IdlePolicy.SEPARATE,
+        filters: Mapping[str, frozenset[str]] = _NO_FILTERS,
+    ) -> Answer[Allocations]:
+        """Who held what in ``window``. Raises InputError for a wrong dimension, or a window cut in two."""
+        if idle is IdlePolicy.BY_QUOTA and not self.quotas:
+            raise InputError("idle", idle.value, "separate or proportional: no team has a quota_gpus")
+        query = AllocationQuery(window, group_by, step_ms, idle, self.quotas, filters, scope)
+        return self._steady(window, lambda: allocate(query, self._allocation_lines(query), self.currency))
+
+    def job(self, scope: Scope, job_uid: str, progress: str | None = None) -> Answer[JobReport] | None:
+        """One job so far; None when the scope sees no such job. ``progress`` names one progress metric.
+
+        Raises InputError when the job has no progress of that name.
+        """
+        window = self.ledger.job_window(scope, job_uid)
+        if window is None:
+            return None
+        return self._steady(window, lambda: build_job(self._job_inputs(scope, job_uid, window, progress)))
+
+    def stand(self, window: Window) -> LedgerStand:
+        """How the ledger stands on ``window``: what every answer is made from."""
+        infos = self.ledger.windows(window)
+        return LedgerStand(
+            digest=digest_of(_window_facts(info) for info in infos),
+            windows=len(infos),
+            settled=all(info.state is not LedgerState.OPEN for info in infos),
+            covered_ms=sum(window.overlap_ms(info.window.start_ms, info.window.end_ms) for info in infos),
+            observed_ms=sum(info.observed_ms for info in infos),
+            clusters=tuple(sorted({info.cluster for info in infos})),
+        )
+
+    def _steady(self, window: Window, read: Callable[[], R]) -> Answer[R]:
+        """``read`` between two looks at the ledger that agree: a report is made of several reads, and the
+        loop writes all the time. Raises LedgerUnavailable when it never holds still.
+        """
+        before = self.stand(window)
+        for _ in range(_LOOKS):
+            report = read()
+            after = self.stand(window)
+            if after == before:
+                return Answer(report, after)
+            before = after
+        raise LedgerUnavailable(f"{window} was written to while it was being read; try again")
+
+    def _month_inputs(self, scope: Scope, month: Month) -> MonthInputs:
+        """One aggregate over the month's lines, and two coarse ones."""
+        ledger, window, before = self.ledger, month.window, month.previous().window
+        lines = ledger.aggregate(scope, window, MONTH_DIMS)
+        has_before = bool(ledger.windows(before))
+        return MonthInputs(
+            month=month,
+            currency=self.currency,
+            code_version=self.code_version,
+            lines=lines,
+            previous=ledger.aggregate(scope, before, PREVIOUS_DIMS) if has_before else None,
+            days=ledger.aggregate(scope, window, DAY_DIMS, step_ms=DAY_MS),
+            scope=scope,
+            facts=_month_facts(ledger.month(month)),
+            windows=tuple(_window_facts(info) for info in ledger.windows(window)),
+            rates=ledger.rates(frozenset(lines["rate_id"])),
+            problems=ledger.problems(scope, window),
+            adjustments=tuple(_adjustment_facts(item) for item in ledger.adjustments(scope, month)),
+        )
+
+    def _allocation_lines(self, query: AllocationQuery) -> pd.DataFrame:
+        scope, filters = query.scope, query.filters
+        if query.idle is not IdlePolicy.SEPARATE:
+            # What is idle is shared among everybody, so a team's share needs the others' lines; ``allocate``
+            # applies the scope and the filters afterwards.
+            scope, filters = EVERYTHING, {}
+        elif _names_nobody(filters):
+            # The ledger knows nobody by fewer columns than ``allocate``, which filters once more.
+            filters = {}
+        return self.ledger.aggregate(scope, query.window, query.dims, filters=filters, step_ms=query.step_ms)
+
+    def _job_inputs(self, scope: Scope, job_uid: str, window: Window, progress: str | None) -> JobInputs:
+        ledger = self.ledger
+        lines = ledger.aggregate(scope, window, JOB_DIMS, filters={"job_uid": [job_uid]})
+        own = {job_uid, *lines["pod_uid"]}
+        return JobInputs(
+            job_uid=job_uid,
+            currency=self.currency,
+            code_version=self.code_version,
+            window=window,
+            lines=lines,
+            rates=ledger.rates(frozenset(lines["rate_id"])),
+            progress=self._progress(scope, window, job_uid, progress),
+            problems=tuple(found for found in ledger.problems(scope, window) if found.subject in own),
+        )
+
+    def _progress(
+        self, scope: Scope, window: Window, job_uid: str, wanted: str | None
+    ) -> tuple[ProgressFacts, ...]:
+        frame = self.ledger.progress(scope, window, job_uid)
+        found = tuple(
+            ProgressFacts(str(name), float(amount))
+            for name, amount in frame[["name", "amount"]].itertuples(index=False)
+        )
+        if wanted is None:
+            return found
+        chosen = tuple(facts for facts in found if facts.name == wanted)
+        if not chosen:
+            names = ", ".join(facts.name for facts in found) or "nothing: this job has no progress metric"
+            raise InputError("progress", wanted, names)
+        return chosen
+
+
+def parse_window(text: str) -> Window:
+    """``2026-10`` or ``START/END`` in RFC 3339 -> Window. Raises InputError."""
+    start, slash, end = text.partition("/")
+    if not slash:
+        return Month.parse(text).window
+    return Window(parse_instant(start, "window"), parse_instant(end, "window"))
+
+
+def _names_nobody(filters: Mapping[str, frozenset[str]]) -> bool:
+    return any(value in HOLDER_OF_BUCKET.values() for values in filters.values() for value in values)
+
+
+def _window_facts(info: WindowInfo) -> WindowFacts:
+    return WindowFacts(
+        cluster=info.cluster,
+        start_ms=info.window.start_ms,
+        end_ms=info.window.end_ms,
+        version=info.version,
+        digest=info.digest,
+        observed_ms=info.observed_ms,
+        settled=info.state is not LedgerState.OPEN,
+        source=info.source,
+        code_version=info.code_version,
+    )
+
+
+def _month_facts(info: MonthInfo) -> MonthFacts:
+    if info.state is not LedgerState.CLOSED:
+        return MonthFacts(version=info.version)
+    return MonthFacts(
+        closed=True,
+        version=info.version,
+        digest=info.digest or "",
+        previous_digest=info.previous_digest or "",
+        closed_at_ms=info.closed_at_ms,
+        author=info.author or "",
+        reason=info.reason or "",
+    )
+
+
+def _adjustment_facts(item: Adjustment) -> AdjustmentFacts:
+    return AdjustmentFacts(
+        item.team, item.nano, item.board_ms, item.reason, item.author, item.reference, item.job_uid
+    )

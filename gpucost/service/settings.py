@@ -1,0 +1,448 @@
+"""Every setting of gpucost, grouped by topic; docs/settings.md is generated from these docstrings.
+
+A setting stands in a YAML file (``ingest: {window: 1h}``) or in the environment
+(``GPUCOST_INGEST__WINDOW=1h``), which wins. Durations are text with a unit. Unknown keys are refused.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from datetime import timedelta
+from decimal import Decimal
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from gpucost.domain.configfile import Instant, wrong
+from gpucost.domain.errors import InputError, Remark
+from gpucost.domain.gpu import DEFAULT_RESOURCES, ResourceCatalog, ShareBasis
+from gpucost.domain.time import DAY_MS, MINUTE_MS, parse_duration
+
+ENV_PREFIX = "GPUCOST_"
+ENV_DELIMITER = "__"
+
+
+def milliseconds(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value
+    try:
+        return timedelta(milliseconds=parse_duration(str(value)))
+    except InputError as error:
+        raise wrong(value, error.allowed) from None
+
+
+def _existing_file(path: Path) -> Path:
+    if not path.is_file():
+        raise wrong(str(path), "the path of a file that exists")
+    return path
+
+
+def _share(value: object) -> Fraction:
+    try:
+        share = Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(0)
+    if not 0 < share <= 1:
+        raise wrong(value, 'a share of a board above 0 and at most 1, such as "1" or "1/100"')
+    return share
+
+
+def _base_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise wrong(Remark("not one"), "http:// or https://, a host, and at most a path")
+    if "@" in parts.netloc:
+        raise wrong(
+            Remark("not one"), "a URL without user info; username and password are settings of their own"
+        )
+    return url.rstrip("/")
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+ExistingFile = Annotated[Path, AfterValidator(_existing_file)]
+Share = Annotated[Fraction, BeforeValidator(_share)]
+
+
+class Group(BaseModel):
+    """One topic. Frozen, so that nobody changes a setting behind another's back."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
+        arbitrary_types_allowed=True,
+    )
+
+
+def _secret(inline: SecretStr | None, file: Path | None, key: str) -> str | None:
+    """The secret itself, from the setting or from the first line of its file."""
+    if inline is not None and file is not None:
+        raise wrong(Remark("both are given"), f"{key} or {key}_file, not both", key)
+    if file is not None:
+        return file.read_text(encoding="utf-8").strip()
+    return None if inline is None else inline.get_secret_value()
+
+
+class LedgerSettings(Group):
+    """Where the numbers are kept."""
+
+    url: SecretStr = SecretStr("sqlite:///gpucost.db")
+    """Database URL: ``sqlite:///FILE`` or ``postgresql+psycopg://USER:PASSWORD@HOST/DATABASE``. SQLite by
+    default, since it needs no server; one file holds years of a cluster. A secret: it may hold a password.
+    """
+
+    url_file: ExistingFile | None = None
+    """File whose content is the URL, for mounted secrets. Leave ``url`` out then."""
+
+    close_coverage: Annotated[Decimal, Field(ge=0, le=1)] = Decimal("0.99")
+    """A number from 0 to 1: the part of a month that must have been observed before it can be closed. 0.99
+    lets seven hours be missing; below it, closing needs a reason.
+    """
+
+    @model_validator(mode="after")
+    def _one_url(self) -> Self:
+        if self.url_file is not None and "url" in self.model_fields_set:
+            raise wrong(Remark("both are given"), "url or url_file, not both", "url")
+        return self
+
+    def database_url(self) -> str:
+        if self.url_file is not None:
+            return self.url_file.read_text(encoding="utf-8").strip()
+        return self.url.get_secret_value()
+
+
+class SourceSettings(Group):
+    """Where intervals come from."""
+
+    kind: Literal["prometheus", "recorded"] = "prometheus"
+    """``prometheus`` (or anything that speaks its HTTP API), or ``recorded``: Parquet files in ``path``."""
+
+    path: Path | None = None
+    """Folder of the recorded source. Needed when ``kind`` is ``recorded``, refused otherwise."""
+
+    @model_validator(mode="after")
+    def _path_with_recorded(self) -> Self:
+        if (self.kind == "recorded") != (self.path is not None):
+            raise wrong(str(self.path), "a folder when kind is recorded, and nothing otherwise", "path")
+        return self
+
+
+class ProgressSettings(Group):
+    """One series that says how far jobs came, so that a step, an epoch or a token has a cost."""
+
+    name: str
+    """Name in reports and in ``?progress=``, such as ``steps``."""
+
+    metric: str
+    """Name of the series in Prometheus; a counter."""
+
+    pod_label: str = "pod"
+    """Label that holds the pod's name, or its uid when ``namespace_label`` is empty."""
+
+    namespace_label: str = "namespace"
+    """Label that holds the pod's namespace."""
+
+
+class PrometheusSettings(Group):
+    """How Prometheus (or Thanos, Mimir, VictoriaMetrics) is asked."""
+
+    url: Annotated[str, AfterValidator(_base_url)] = "http://localhost:9090"
+    """Base URL with http or https, a path prefix allowed, without user info, query or fragment. Prometheus'
+    own default address.
+    """
+
+    timeout: Duration = timedelta(minutes=2)
+    """Longest wait for one answer. As long as Prometheus' own limit for a query; after it, nobody answers."""
+
+    username: str = ""
+    """User name of HTTP basic authentication. Not used when empty."""
+
+    password: SecretStr | None = None
+    """Password of ``username``."""
+
+    password_file: ExistingFile | None = None
+    """File whose content is the password, for mounted secrets."""
+
+    bearer_token: SecretStr | None = None
+    """Token sent as ``Authorization: Bearer``. Nothing is sent when it is not set."""
+
+    bearer_token_file: ExistingFile | None = None
+    """File whose content is the token, for mounted secrets."""
+
+    ca_file: ExistingFile | None = None
+    """PEM file of the certificate authorities to trust instead of the system's."""
+
+    cluster_label: str = "cluster"
+    """Label that names the cluster of a series."""
+
+    cluster: str = "default"
+    """Name of the cluster of series without that label, as in a Prometheus of one cluster."""
+
+    replica_labels: tuple[str, ...] = ()
+    """Labels that tell the members of an HA pair apart, such as ``prometheus_replica``. They are collapsed
+    before anything is added up; leave it empty where the querier (Thanos, Mimir) does so.
+    """
+
+    matchers: dict[str, str] = Field(default_factory=dict)
+    """Labels and values that every series must have, for a server that also holds others' series."""
+
+    max_gap: Duration = timedelta(minutes=5)
+    """Longest time between two heartbeats that is no gap. Prometheus' own look-back; longer ones are unknown
+    time.
+    """
+
+    lateness: Duration = timedelta(minutes=5)
+    """How late the collector may learn of a start or an end, at least ``max_gap``. A window is read that
+    long after its end.
+    """
+
+    node_labels: tuple[str, ...] = ()
+    """Kubernetes node labels that the collector exports. Those the price book looks at are added."""
+
+    progress: tuple[ProgressSettings, ...] = ()
+    """Series that say how far jobs came."""
+
+    @model_validator(mode="after")
+    def _one_secret(self) -> Self:
+        self.token()
+        if bool(self.username) != (self.basic_password() is not None):
+            raise wrong(self.username, "username and password together", "username")
+        return self
+
+    def token(self) -> str | None:
+        return _secret(self.bearer_token, self.bearer_token_file, "bearer_token")
+
+    def basic_password(self) -> str | None:
+        return _secret(self.password, self.password_file, "password")
+
+
+class PricingSettings(Group):
+    """What a board-hour costs."""
+
+    book: ExistingFile | None = None
+    """Price book (YAML). The dated table that ships with gpucost is used when it is not set; its list prices
+    are public, so set your own before anybody is billed.
+    """
+
+
+class TeamSettings(Group):
+    """Whose a pod is."""
+
+    rules: ExistingFile | None = None
+    """Team rules (YAML). Without them, a pod belongs to the team its team label names, else to nobody."""
+
+
+class AttributionSettings(Group):
+    """How a unit becomes a part of a board."""
+
+    basis: ShareBasis = ShareBasis.COMPUTE
+    """``compute`` or ``memory``: what a MIG slice is measured by. Compute slices, of seven, are what NVIDIA
+    sells; memory slices are of eight. Reports name the basis.
+    """
+
+    resources: dict[str, Share] = Field(default_factory=dict)
+    """Further GPU resource names and the share of a board of one unit, such as ``{"vendor.example/gpu":
+    "1"}``. They are added to the known ones.
+    """
+
+    def catalog(self) -> ResourceCatalog:
+        return ResourceCatalog({**DEFAULT_RESOURCES, **self.resources})
+
+
+class IngestSettings(Group):
+    """How closed windows flow into the ledger."""
+
+    window: Duration = timedelta(hours=1)
+    """Length of a window; it divides a day. Totals do not depend on it; an hour keeps a month of 1,000 GPUs
+    small and a day's detail visible.
+    """
+
+    batch: Duration = timedelta(days=1)
+    """How much is read at once when there is a backlog. A day means a few queries per day of back-fill; a
+    batch that fails is halved.
+    """
+
+    lateness: Duration = timedelta(minutes=15)
+    """How long after its end a window still changes by late data. It is read once when it ends and once more
+    after this, then settled. Three scrapes of five minutes.
+    """
+
+    backfill: Duration = timedelta(days=15)
+    """How far back a new ledger begins, when ``start`` is not set: Prometheus' default retention. Never
+    longer than what the source holds.
+    """
+
+    start: Instant | None = None
+    """First instant that counts (RFC 3339), such as the day the price book begins. Nothing before it is read.
+    """
+
+    poll: Duration = timedelta(minutes=1)
+    """Pause between looks for a window that has ended."""
+
+    retry_min: Duration = timedelta(seconds=5)
+    """First pause after the source failed; it doubles with each failure, with full jitter."""
+
+    retry_max: Duration = timedelta(minutes=10)
+    """Longest pause after failures. Ten minutes are a sixth of a default window, so an outage's end is
+    noticed before the next window.
+    """
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        window = milliseconds(self.window)
+        if window < MINUTE_MS or DAY_MS % window:
+            raise wrong(str(self.window), "a part of a day: 1m, 5m, 15m, 1h, 6h, 1d", "window")
+        if milliseconds(self.batch) % window:
+            raise wrong(str(self.batch), f"a multiple of the window, {self.window}", "batch")
+        if self.retry_min > self.retry_max:
+            raise wrong(str(self.retry_min), f"no longer than retry_max, {self.retry_max}", "retry_min")
+        return self
+
+
+class Role(StrEnum):
+    """What a principal may see: its teams; every team; every team; /metrics and /readyz only."""
+
+    VIEWER = "viewer"
+    FINANCE = "finance"
+    ADMIN = "admin"
+    METRICS = "metrics"
+
+
+class ApiKey(Group):
+    """One API key, stored as the SHA-256 of its secret (a random secret of 256 bits needs no slow hash)."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
+    """1 to 32 of a-z, 0-9 and dashes, the public part of the key ``gpc_<id>_<secret>``. It appears in logs.
+    """
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", repr=False)]
+    """SHA-256 of the secret: 64 lower-case hex digits."""
+
+    role: Role = Role.VIEWER
+    """``viewer`` sees its ``teams``; ``finance`` sees every team; ``admin`` too, and may do more later;
+    ``metrics`` reads /metrics and /readyz only.
+    """
+
+    teams: frozenset[str] = frozenset()
+    """Teams a viewer may see. Refused for the other roles, which see all or none."""
+
+    expires: Instant | None = None
+    """First instant at which the key is no longer accepted (RFC 3339). Never, when it is not set."""
+
+    @model_validator(mode="after")
+    def _teams_for_viewers(self) -> Self:
+        if (self.role is Role.VIEWER) != bool(self.teams):
+            raise wrong(sorted(self.teams), "teams for the role viewer, and none for another role", "teams")
+        return self
+
+
+class ApiSettings(Group):
+    """The HTTP listener and its limits."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Loopback by default; give an address on purpose, and keys with it."""
+
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """TCP port, 0 to 65535; 0 takes a free one."""
+
+    auth: Literal["keys", "off"] = "keys"
+    """``keys`` or ``off``. With keys, every request but /healthz carries an API key; off asks nobody, which
+    is allowed on a loopback address only.
+    """
+
+    keys: tuple[ApiKey, ...] = ()
+    """List of API keys. Make one with ``gpucost key ID``; only its hash is written here."""
+
+    max_body_bytes: Annotated[int, Field(ge=0, le=100_000_000)] = 65_536
+    """Largest request body, 0 to 100,000,000 bytes. No route reads a body yet; a larger one is answered with
+    413.
+    """
+
+    max_span: Duration = timedelta(days=400)
+    """Longest window of one query: a year and its comparison month."""
+
+    max_steps: Annotated[int, Field(ge=1, le=100_000)] = 1_500
+    """Most steps of one query, 1 to 100,000. The default is two months by the hour."""
+
+    max_page_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    """Most rows on one page, 1 to 100,000. The default is about 4 MB of JSON."""
+
+    metrics_jobs: Annotated[int, Field(ge=0, le=100_000)] = 500
+    """Most jobs with a series of their own on /metrics, 0 to 100,000: the costliest of the month. What the
+    others cost is one more series per team, with an empty job.
+    """
+
+    @model_validator(mode="after")
+    def _safe(self) -> Self:
+        if self.auth == "off" and not is_loopback(self.host):
+            raise wrong(
+                "off", f"off with a loopback host such as 127.0.0.1; with {self.host} it must be keys", "auth"
+            )
+        ids = [key.id for key in self.keys]
+        if len(set(ids)) < len(ids):
+            raise wrong(ids, "ids that are all different", "keys")
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Settings(BaseSettings):
+    """All groups. Made by ``settings_load.load_settings``; tests may construct it directly."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter=ENV_DELIMITER,
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    ledger: LedgerSettings = LedgerSettings()
+    source: SourceSettings = SourceSettings()
+    prometheus: PrometheusSettings = PrometheusSettings()
+    pricing: PricingSettings = PricingSettings()
+    teams: TeamSettings = TeamSettings()
+    attribution: AttributionSettings = AttributionSettings()
+    ingest: IngestSettings = IngestSettings()
+    api: ApiSettings = ApiSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment wins over the file; nothing else is read."""
+        del settings_cls, dotenv_settings, file_secret_settings
+        return env_settings, init_settings
+
+    @classmethod
+    def groups(cls) -> dict[str, type[Group]]:
+        """Group name -> its model, in the order of the documentation."""
+        return {name: _group(info.annotation) for name, info in cls.model_fields.items()}
+
+
+def _group(annotation: Any) -> type[Group]:
+    assert isinstance(annotation, type)
+    assert issubclass(annotation, Group)
+    return annotation

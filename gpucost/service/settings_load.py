@@ -1,0 +1,111 @@
+"""Settings from a YAML file and the environment; what is wrong stops the start and says where it is."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import SecretStr, ValidationError
+from pydantic_settings import SettingsError
+
+from gpucost.domain.configfile import config_error, read_yaml
+from gpucost.domain.errors import ConfigError, InputError, Remark
+from gpucost.service.settings import ENV_DELIMITER, ENV_PREFIX, Group, Settings
+
+G = TypeVar("G", bound=Group)
+
+CONFIG_ENV = "GPUCOST_CONFIG"
+_ENVIRONMENT = "environment"
+# Kubernetes gives every pod the address of each service: GPUCOST_SERVICE_HOST, GPUCOST_PORT_80_TCP_ADDR.
+_OF_KUBERNETES = re.compile(r"[^_]_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)\Z")
+_HIDDEN = Remark("its value, not shown here, is wrong")
+
+
+def load_settings(file: Path | None = None) -> Settings:
+    """The settings of this process: ``file`` (else the one GPUCOST_CONFIG names), then the environment.
+
+    Raises ConfigError naming the file and line or the environment variable, the key, the value (never a
+    secret's) and what is allowed.
+    """
+    if file is None and os.environ.get(CONFIG_ENV):
+        file = Path(os.environ[CONFIG_ENV])
+    _refuse_unknown_variables(os.environ)
+    origin = _ENVIRONMENT if file is None else str(file)
+    values, lines = ({}, {}) if file is None else read_yaml(read_config(file), origin)
+    if not isinstance(values, Mapping):
+        raise ConfigError(origin, "(top level)", values, f"a mapping of {', '.join(Settings.groups())}")
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise _named(config_error(error, origin, Settings, lines)) from None
+    except SettingsError:
+        names = ", ".join(sorted(name for name in os.environ if name.upper() in environment_names()))
+        raise ConfigError(_ENVIRONMENT, names, _HIDDEN, "JSON for lists and maps") from None
+
+
+def read_config(file: Path) -> str:
+    """The text of a configuration file. Raises ConfigError when it is missing or not UTF-8 text."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = Remark((isinstance(error, OSError) and error.strerror) or "not UTF-8")
+        raise ConfigError(str(file), "file", reason, "a readable file of UTF-8 text") from None
+
+
+def environment_names() -> tuple[str, ...]:
+    """Every environment variable that is a setting."""
+    return tuple(
+        variable(group, key) for group, model in Settings.groups().items() for key in model.model_fields
+    )
+
+
+def variable(group: str, key: str) -> str:
+    """The environment variable of a setting."""
+    return f"{ENV_PREFIX}{group}{ENV_DELIMITER}{key}".upper()
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    known = (CONFIG_ENV, *environment_names())
+    for name in sorted(environ):
+        ours = name.upper().startswith(ENV_PREFIX) and not _OF_KUBERNETES.search(name)
+        if ours and name.upper() not in known:
+            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
+            allowed = f"{near[0]} (did you mean this?)" if near else "a name from docs/settings.md"
+            raise ConfigError(_ENVIRONMENT, name, Remark("unknown setting"), allowed)
+
+
+def checked(model: type[G], values: Mapping[str, object], prefix: str) -> G:
+    """A group of settings from the command line. Raises InputError; ``prefix`` leads its field."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        found = config_error(error, "", model)
+        raise InputError(f"{prefix}{found.field}", found.value, _brief(found.allowed)) from None
+
+
+def _brief(description: str) -> str:
+    """The first sentence of a setting's description says what it may be; the rest is documentation."""
+    return " ".join(description.split()).split(". ")[0].removesuffix(".")
+
+
+def _named(error: ConfigError) -> ConfigError:
+    """``error`` under the name the user wrote it by, short, and without a secret's value."""
+    group, _, rest = error.field.partition(".")
+    key = rest.split(".")[0].split("[")[0]
+    name = variable(group, key)
+    by_environment = next((found for found in os.environ if found.upper() == name), None)
+    value = _HIDDEN if _is_secret(group, key, rest) else error.value
+    allowed = _brief(error.allowed)
+    if by_environment is not None:
+        return ConfigError(_ENVIRONMENT, by_environment, value, allowed)
+    return ConfigError(error.file, error.field, value, allowed, error.line)
+
+
+def _is_secret(group: str, key: str, path: str) -> bool:
+    model = Settings.groups().get(group)
+    field = None if model is None else model.model_fields.get(key)
+    return path.endswith("sha256") or (field is not None and SecretStr.__name__ in str(field.annotation))

@@ -1,0 +1,39 @@
+"""docs/api.md and the code say the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from gpucost.service.metrics import SERVICE_METRICS
+from gpucost.service.settings import Role
+
+PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+def test_every_route_is_documented(app: FastAPI) -> None:
+    documented = set(re.findall(r"`GET (/[^`]*)`", PAGE))
+    assert documented == set(app.openapi()["paths"])
+
+
+def test_every_metric_is_documented_as_it_is() -> None:
+    for metric in SERVICE_METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels) or "–"
+        assert f"| `{metric.name}` | {metric.type} | {labels} | {metric.help} |" in PAGE
+    assert PAGE.count("| `gpucost_") == len(SERVICE_METRICS)
+
+
+def test_every_role_is_documented() -> None:
+    assert all(f"`{role}`" in PAGE for role in Role)
+
+
+def test_every_error_code_is_documented() -> None:
+    source = (Path(__file__).parents[2] / "gpucost" / "api" / "errors.py").read_text(encoding="utf-8")
+    codes = set(re.findall(r'^        "([a-z_]+)",$', source, re.MULTILINE)) | {
+        "missing_parameter",
+        "forbidden",
+    }
+    assert {"unknown_parameter", "internal", "unauthorized"} <= codes
+    assert all(f"`{code}`" in PAGE for code in codes)

@@ -1,0 +1,299 @@
+"""The command line: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gpucost.cli import app
+from gpucost.cli.docs import render
+from gpucost.cli.exits import EPILOG, Exit
+from gpucost.ledger import Ledger
+from gpucost.telemetry.recorded import record
+from tests.service.worlds import frames
+
+ROOT = Path(__file__).parents[2]
+Run = Callable[..., Result]
+
+TEAMS = """
+version: 1
+teams: [{name: research, quota_gpus: 8}, {name: vision, quota_gpus: 8}]
+rules:
+  - {team: research, namespace: research}
+  - {team: vision, namespace: vision}
+"""
+PRICES = """
+version: 1
+currency: USD
+prices:
+  - {model: H100, per_hour: "2.50", source: a test, retrieved: 2026-10-01}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A recording of one day, prices, teams, and settings that name them."""
+    record(tmp_path / "recording", frames())
+    (tmp_path / "teams.yaml").write_text(TEAMS, encoding="utf-8")
+    (tmp_path / "prices.yaml").write_text(PRICES, encoding="utf-8")
+    (tmp_path / "settings.yaml").write_text(
+        f"""
+ledger: {{url: "sqlite:///{tmp_path / "ledger.db"}"}}
+source: {{kind: recorded, path: {tmp_path / "recording"}}}
+pricing: {{book: {tmp_path / "prices.yaml"}}}
+teams: {{rules: {tmp_path / "teams.yaml"}}}
+""",
+        encoding="utf-8",
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path) -> Run:
+    def call(*words: str, config: bool = True) -> Result:
+        first = ("--config", str(folder / "settings.yaml")) if config else ()
+        return CliRunner().invoke(app, [*first, *words])
+
+    return call
+
+
+@pytest.fixture
+def filled(run: Run) -> Run:
+    result = run("ingest", "--from", "2026-10-01", "--to", "2026-10-02")
+    assert result.exit_code == Exit.OK, result.stderr
+    return run
+
+
+def test_ingest_reads_what_is_missing_and_says_so(run: Run) -> None:
+    first = run("ingest", "--from", "2026-10-01", "--to", "2026-10-02")
+    assert "24 of 24 windows read, 24 changed" in first.stdout
+    second = run("ingest", "--from", "2026-10-01", "--to", "2026-10-02")
+    assert "0 of 0 windows read" in second.stdout
+    again = run("ingest", "--from", "2026-10-01", "--to", "2026-10-02", "--again")
+    assert "24 of 24 windows read, 0 changed" in again.stdout
+    assert (first.exit_code, second.exit_code, again.exit_code) == (0, 0, 0)
+
+
+def test_again_rates_an_open_month_anew(filled: Run, folder: Path) -> None:
+    (folder / "prices.yaml").write_text(PRICES.replace("2.50", "5.00"), encoding="utf-8")
+    result = filled("ingest", "--from", "2026-10-01", "--to", "2026-10-02", "--again")
+    assert "24 changed" in result.stdout
+    report = json.loads(filled("report", "2026-10", "--format", "json").stdout)
+    assert report["totals"]["held"]["cost"] == "463.750000000"
+
+
+def test_the_report_in_every_format(filled: Run, folder: Path) -> None:
+    table = filled("report", "2026-10")
+    assert table.exit_code == 0
+    for text in ("research", "81.88", "vision", "150.00", "H100", "difference 0 GPU-ms"):
+        assert text in table.stdout
+    assert json.loads(filled("report", "2026-10", "-f", "json").stdout)["month"] == "2026-10"
+    rows = list(csv.DictReader(io.StringIO(filled("report", "2026-10", "-f", "csv").stdout)))
+    assert {row["section"] for row in rows} >= {"team", "job", "model"}
+    for format_ in ("html", "parquet"):
+        target = folder / f"r.{format_}"
+        result = filled("report", "2026-10", "-f", format_, "-o", str(target))
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert target.stat().st_size > 1000
+    assert not list(folder.glob(".r.*")), "no half-written file is left"
+
+
+def test_allocations_and_job(filled: Run) -> None:
+    window = "2026-10-01T00:00:00Z/2026-10-02T00:00:00Z"
+    table = filled("allocations", window, "--group-by", "team,model", "--idle", "by_quota")
+    assert table.exit_code == 0, table.stderr
+    assert "research" in table.stdout
+    found = json.loads(
+        filled("allocations", window, "--filter", "team=vision", "--step", "12h", "-f", "json").stdout
+    )
+    assert {row["group"]["team"] for row in found["rows"]} == {"vision"}
+    job = filled("job", "job-train", "--progress", "steps")
+    assert "train" in job.stdout
+    assert "0.16" in job.stdout
+    assert json.loads(filled("job", "job-train", "-f", "json").stdout)["held"]["cost"] == "80.000000000"
+
+
+def test_months_are_closed_adjusted_and_verified(filled: Run, folder: Path) -> None:
+    status = filled("month", "status")
+    assert "2026-10 open" in status.stdout
+    refused = filled("month", "close", "2026-10", "--author", "ada")
+    assert refused.exit_code == Exit.LEDGER
+    assert "2026-10 cannot be closed without a reason" in refused.stderr
+    closed = filled("month", "close", "2026-10", "--author", "ada", "--reason", "a test month")
+    assert closed.exit_code == Exit.OK, closed.stderr
+    words = (
+        "--team",
+        "research",
+        "--amount=-10.5",
+        "--reason",
+        "credit",
+        "--reference",
+        "T-1",
+        "--author",
+        "ada",
+    )
+    assert filled("month", "adjust", "2026-10", *words).exit_code == Exit.OK
+    report = json.loads(filled("report", "2026-10", "-f", "json").stdout)
+    assert report["provenance"]["state"] == "closed"
+    assert report["totals"]["adjustments"]["cost"] == "-10.500000000"
+    assert filled("month", "verify").exit_code == Exit.OK
+    late = filled("ingest", "--from", "2026-10-01", "--to", "2026-10-02", "--again")
+    assert late.exit_code == Exit.OK, "the same content is no change, even of a closed month"
+    assert filled("month", "verify", "2026-10").exit_code == Exit.OK
+    del folder
+
+
+@pytest.mark.fault(41)
+def test_verify_finds_what_was_changed_behind_the_ledgers_back(filled: Run, folder: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(folder / "ledger.db") as connection:
+        connection.execute("UPDATE usage_line SET nano = nano + 1 WHERE bucket = 'held'")
+    connection.close()
+    result = filled("month", "verify")
+    assert result.exit_code == Exit.VERIFICATION
+    assert "2026-10" in result.stderr
+
+
+def test_late_data_for_a_closed_month_is_refused_with_a_proposal(filled: Run, folder: Path) -> None:
+    filled("month", "close", "2026-10", "--author", "ada", "--reason", "a test month")
+    (folder / "prices.yaml").write_text(PRICES.replace("2.50", "5.00"), encoding="utf-8")
+    result = filled("ingest", "--from", "2026-10-01", "--to", "2026-10-02", "--again")
+    assert result.exit_code == Exit.LEDGER
+    assert "to correct it, adjust" in result.stderr
+
+
+WRONG = {
+    "month": (("report", "2026-13"), "month: '2026-13'"),
+    "empty month": (("report", "2031-01"), "MONTH: '2031-01'"),
+    "job": (("job", "nobody"), "UID: 'nobody'"),
+    "dimension": (("allocations", "2026-10", "--group-by", "tea"), "group_by: 'tea'"),
+    "filter": (("allocations", "2026-10", "--filter", "team"), "--filter: 'team'"),
+    "step": (("allocations", "2026-10", "--step", "1"), "--step: '1'"),
+    "source": (("ingest", "--source", "graphite:x"), "--source: 'graphite:x'"),
+    "time": (("ingest", "--from", "yesterday"), "--from: 'yesterday'"),
+    "cluster": (("ingest", "--cluster", "x"), "--cluster: 'x'"),
+    "amount": (
+        ("month", "adjust", "2026-10", "--team=a", "--amount=1e3", "--reason=r", "--reference=t"),
+        "--amount: '1e3'",
+    ),
+    "output": (("report", "2026-10", "-f", "json", "-o", "/nonexistent/x"), "--output: '/nonexistent/x'"),
+    "table to a file": (("report", "2026-10", "-o", "x"), "--output: 'x'"),
+    "key id": (("key", "A B"), "id: 'A B'"),
+    "serve without keys": (("serve", "--port", "0"), "api.keys: none"),
+    "serve elsewhere": (("serve", "--host", "999.1.1.1"), "api.host and api.port: '999.1.1.1:8080'"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_one_sentence_and_exit_code_2(case: str, filled: Run) -> None:
+    words, start = WRONG[case]
+    result = filled(*words)
+    assert result.exit_code == Exit.USAGE
+    assert result.stderr.startswith(f"gpucost: {start}") or f": {start}" in result.stderr
+    assert "allowed: " in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("report", "--nope", "2026-10"), ("nope",), ("report",), ("month", "close"), ("serve", "--port", "x")],
+)
+def test_unknown_and_missing_words_are_named(words: tuple[str, ...], run: Run) -> None:
+    result = run(*words)
+    assert result.exit_code == Exit.USAGE
+    assert any(word.lstrip("-") in result.stderr for word in (*words, "MONTH"))
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.fault(67)
+def test_wrong_settings_stop_every_command(run: Run, folder: Path) -> None:
+    (folder / "settings.yaml").write_text("ledger: {urll: x}", encoding="utf-8")
+    for words in (("report", "2026-10"), ("ingest",), ("serve",), ("month", "status"), ("prices", "check")):
+        result = run(*words)
+        assert result.exit_code == Exit.USAGE
+        assert f"{folder / 'settings.yaml'}:1: ledger.urll: unknown key" in result.stderr
+
+
+@pytest.mark.fault(67)
+def test_wrong_prices_and_teams_stop_the_start(run: Run, folder: Path) -> None:
+    (folder / "prices.yaml").write_text(PRICES.replace("per_hour", "per_our"), encoding="utf-8")
+    assert "prices.yaml:5: prices[0].per_our" in run("ingest").stderr
+    (folder / "prices.yaml").write_text(PRICES, encoding="utf-8")
+    (folder / "teams.yaml").write_text(TEAMS.replace("name: vision", "name: research"), encoding="utf-8")
+    result = run("ingest")
+    assert result.exit_code == Exit.USAGE
+    assert "teams.yaml" in result.stderr
+
+
+def test_a_source_that_does_not_answer_is_exit_code_3(run: Run) -> None:
+    result = run("ingest", "--source", "prometheus:http://127.0.0.1:9")
+    assert result.exit_code == Exit.SOURCE
+    assert "127.0.0.1:9" in result.stderr
+
+
+def test_an_unexpected_error_is_a_sentence_unless_debug(filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ledger, "month", lambda *_: 1 / 0)
+    result = filled("month", "status")
+    assert result.exit_code == Exit.UNEXPECTED
+    assert result.stderr.startswith("gpucost: unexpected ZeroDivisionError")
+    assert "Traceback" not in result.stderr
+
+
+def test_prices_are_checked_and_shown(run: Run, folder: Path) -> None:
+    checked = run("prices", "check")
+    assert "valid, 1 rows in USD" in checked.stdout
+    shown = run("prices", "show", "--model", "h100")
+    assert "2.5000" in shown.stdout
+    assert run("prices", "check", str(folder / "teams.yaml")).exit_code == Exit.USAGE
+
+
+def test_a_key_is_shown_once_and_its_settings_hold_the_hash(run: Run, folder: Path) -> None:
+    from gpucost.api.principal import hash_secret
+    from gpucost.service.settings_load import load_settings
+
+    result = run("key", "ada", "--team", "research")
+    key = result.stderr.strip().rpartition(" ")[2]
+    (folder / "keys.yaml").write_text(result.stdout, encoding="utf-8")
+    (stored,) = load_settings(folder / "keys.yaml").api.keys
+    assert (stored.id, stored.teams) == ("ada", frozenset({"research"}))
+    assert key.startswith("gpc_ada_")
+    assert stored.sha256 == hash_secret(key.removeprefix("gpc_ada_"))
+    assert key.removeprefix("gpc_ada_") not in result.stdout
+
+
+def test_the_documentation_is_up_to_date() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert page == render(), "run: python -m gpucost.cli.docs > docs/cli.md"
+
+
+def test_help_lists_the_exit_codes(run: Run) -> None:
+    text = " ".join(run("--help", config=False).stdout.split())
+    assert " ".join(EPILOG.split()) in text
+    assert all(f"{code.value} " in EPILOG for code in Exit)
+
+
+def test_the_version_needs_no_settings(run: Run, folder: Path) -> None:
+    (folder / "settings.yaml").write_text("nonsense: 1", encoding="utf-8")
+    assert run("--version").stdout.startswith("gpucost ")
+
+
+def test_help_does_not_load_pandas_or_sql() -> None:
+    program = (
+        "import sys; from gpucost.cli import app; from typer.testing import CliRunner;"
+        "assert CliRunner().invoke(app, ['ingest', '--help']).exit_code == 0;"
+        "print([name for name in ('pandas', 'sqlalchemy', 'fastapi', 'pyarrow') if name in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert found.stdout.strip() == "[]"

@@ -1,0 +1,152 @@
+"""gpucost demo as a user starts it: one process, nothing but Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from gpucost.attribution.conservation import Difference
+from gpucost.service.demo import DEMO_MONTH
+
+ROOT = Path(__file__).parents[2]
+LAST_LINE = "conservation: difference 0 GPU-ms, 0 nano-USD"
+
+
+def gpucost(*words: str) -> list[str]:
+    return [sys.executable, "-c", "from gpucost.cli import main; main()", *words]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder and the output of one run of ``demo --once``."""
+    folder = tmp_path_factory.mktemp("demo")
+    environ = {**os.environ, "PYTHONHASHSEED": "1", "TZ": "Asia/Kathmandu", "LC_ALL": "C"}
+    done = subprocess.run(
+        gpucost("demo", "--once", "--dir", str(folder)),
+        capture_output=True,
+        encoding="utf-8",
+        cwd=ROOT,
+        env=environ,
+        check=False,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return folder, done.stdout
+
+
+def test_the_last_line_proves_conservation(demo: tuple[Path, str]) -> None:
+    assert demo[1].splitlines()[-1] == LAST_LINE
+
+
+def test_the_report_is_printed_and_written(demo: tuple[Path, str]) -> None:
+    folder, output = demo
+    assert "GPU cost, October 2026" in output
+    for model in ("H100", "A100-80GB", "L4"):
+        assert model in output
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert "<svg" in page
+
+
+@pytest.mark.fault(71)
+def test_the_files_of_a_run_are_a_ledger_like_any_other(demo: tuple[Path, str]) -> None:
+    folder, _ = demo
+    environ = {**os.environ, "GPUCOST_LEDGER__URL": f"sqlite:///{folder / 'ledger.db'}"}
+    command = gpucost("report", str(DEMO_MONTH), "--format", "json")
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", cwd=ROOT, env=environ, check=True, timeout=120
+    )
+    report = json.loads(done.stdout)
+    assert report["provenance"]["state"] == "settled"
+    assert len(report["teams"]) >= 6
+    assert len(report["capacity"]["models"]) == 3
+
+
+def test_an_earlier_run_is_not_mixed_with_another(demo: tuple[Path, str]) -> None:
+    command = gpucost("demo", "--once", "--seed", "8", "--dir", str(demo[0]))
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, check=False, timeout=120)
+    assert done.returncode == 2
+    assert "ledger.db" in done.stderr
+
+
+def test_a_difference_is_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The line comes from the ledger: when a millisecond is missing, it says so and the exit code is 5."""
+    from typer.testing import CliRunner
+
+    from gpucost.cli import app
+    from gpucost.service.demo import Demo
+    from gpucost.service.pipeline import Outcome
+
+    monkeypatch.setattr(Demo, "ingest", lambda *_: Outcome())
+    monkeypatch.setattr("gpucost.cli.demo._show", lambda *_: None)
+    result = CliRunner().invoke(app, ["demo", "--once", "--dir", str(tmp_path)])
+    assert result.exit_code == 5
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("conservation: difference -")
+    assert last.endswith("nano-USD")
+    assert last != LAST_LINE
+    assert not Difference(-1, 0, ()).is_zero
+
+
+def wait_for_url(process: subprocess.Popen[str], part: str) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if part in line:
+            return line.strip()
+    raise AssertionError("the process ended without a URL")
+
+
+@pytest.mark.fault(69)
+def test_serve_fills_a_ledger_answers_and_ends_on_sigterm(demo: tuple[Path, str], tmp_path: Path) -> None:
+    folder, _ = demo
+    (tmp_path / "settings.yaml").write_text(
+        f"""
+ledger: {{url: "sqlite:///{tmp_path / "l.db"}"}}
+source: {{kind: recorded, path: {folder / "recording"}}}
+pricing: {{book: {folder / "prices.yaml"}}}
+teams: {{rules: {folder / "teams.yaml"}}}
+ingest: {{start: 2026-10-30, batch: 6h}}
+api: {{auth: "off", port: 0}}
+""",
+        encoding="utf-8",
+    )
+    process = subprocess.Popen(
+        gpucost("--config", str(tmp_path / "settings.yaml"), "serve"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        cwd=ROOT,
+    )
+    try:
+        line = wait_for_url(process, "http://127.0.0.1:")
+        base = line[line.index("http://") :].split()[0].rstrip("/")
+        report = eventually(f"{base}/v1/reports/2026-10")
+        assert report["capacity"]["difference_board_ms"] == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()
+    again = gpucost("--config", str(tmp_path / "settings.yaml"), "month", "verify")
+    assert subprocess.run(again, cwd=ROOT, check=False, timeout=120).returncode == 0
+
+
+def eventually(url: str) -> dict[str, dict[str, int]]:
+    """The JSON of ``url`` once it is there; the loop needs a moment for the first windows."""
+    for _ in range(240):
+        try:
+            with urllib.request.urlopen(url, timeout=30) as response:
+                found: dict[str, dict[str, int]] = json.load(response)
+                return found
+        except OSError:
+            time.sleep(0.5)
+    raise AssertionError(f"{url} never answered")

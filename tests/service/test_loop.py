@@ -1,0 +1,202 @@
+"""The loop: up to date by itself, after a crash, an outage, and a clock that only tests move."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from gpucost.domain.errors import LedgerUnavailable, PartialResponse, SourceUnreachable
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
+from gpucost.ledger import Ledger, LedgerState
+from gpucost.service.loop import Loop
+from gpucost.service.settings import IngestSettings
+from gpucost.service.status import LoopStatus
+from tests.service.worlds import DAY, Clock, MemorySource, frames, pipeline
+from tests.support.frames import START, hours
+
+
+class World:
+    """A loop over a clock that its sleep moves on."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, **settings: object) -> None:
+        self.ledger, self.clock, self.status = ledger, clock, LoopStatus()
+        self.source = MemorySource(frames(), extent=Window(START, START + 90 * DAY_MS))
+        self.pauses: list[float] = []
+        self.until = clock.now_ms
+        self.loop = Loop(
+            pipeline(ledger, self.source, clock),
+            IngestSettings(**settings),
+            self.status,
+            sleep=self.sleep,
+            stopped=lambda: clock.now_ms >= self.until,
+            rng=random.Random(7),
+        )
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.clock.now_ms += round(seconds * 1000)
+
+    def run_until(self, instant_ms: int) -> None:
+        self.until = instant_ms
+        self.loop.run()
+
+    def settled(self) -> list[Window]:
+        return [i.window for i in self.ledger.windows(DAY, "c") if i.state is LedgerState.SETTLED]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(START)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
+    with Ledger.open(f"sqlite:///{tmp_path / 'l.db'}", now=clock) as found:
+        yield found
+
+
+def test_every_closed_window_flows_in_by_itself(ledger: Ledger, clock: Clock) -> None:
+    world = World(ledger, clock)
+    world.run_until(START + 3 * HOUR_MS + 16 * MINUTE_MS)
+    assert world.settled() == list(hours(0, 3).split(HOUR_MS))
+    assert world.ledger.frontier("c") == hours(0, 3).end_ms
+    assert world.status.ingested() == {"c": 6}, "each once when it ended and once to settle it"
+    assert set(world.pauses) == {60.0}
+    assert world.status.clusters()["c"].pending == 0
+
+
+def test_a_window_is_in_the_ledger_within_a_poll_of_its_end(ledger: Ledger, clock: Clock) -> None:
+    world = World(ledger, clock)
+    world.run_until(START + HOUR_MS + 2 * MINUTE_MS)
+    assert [info.state for info in ledger.windows(DAY)] == [LedgerState.OPEN]
+
+
+def test_it_goes_on_after_a_crash_where_the_ledger_ends(
+    ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(ledger, clock)
+    world.run_until(START + 5 * HOUR_MS)
+    clock.now_ms = START + 20 * HOUR_MS
+
+    def crash(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    crashed = World(ledger, clock)
+    with monkeypatch.context() as patched:
+        patched.setattr(crashed.source, "read", crash)
+        with pytest.raises(KeyboardInterrupt):
+            crashed.run_until(START + 21 * HOUR_MS)
+    again = World(ledger, clock)
+    again.run_until(START + 20 * HOUR_MS + 20 * MINUTE_MS)
+    assert again.settled() == list(hours(0, 20).split(HOUR_MS))
+    assert again.source.reads[0].start_ms >= hours(4, 5).start_ms, "what was settled is not read again"
+
+
+@pytest.mark.fault(23)
+def test_an_outage_is_waited_out_and_filled_oldest_first(ledger: Ledger, clock: Clock) -> None:
+    world = World(ledger, clock)
+    world.run_until(START + 2 * HOUR_MS + 20 * MINUTE_MS)
+    world.source.fail = lambda _: SourceUnreachable("connection refused")
+    world.pauses.clear()
+    world.run_until(START + 10 * HOUR_MS)
+    failing = [pause for pause in world.pauses if pause != 60.0]
+    assert len(failing) < 200, "eight hours of outage: the pauses grow to ten minutes"
+    assert max(failing) <= 600
+    assert min(failing) >= 5
+    status = world.status.clusters()["c"]
+    assert status.up is False
+    assert status.pending >= 7
+    assert status.failures[0].reason == "connection refused"
+    assert world.status.source_errors()["c", "SourceUnreachable"] == len(failing)
+
+    world.source.fail = lambda _: None
+    world.source.reads.clear()
+    world.run_until(START + 11 * HOUR_MS)
+    assert world.settled() == list(hours(0, 10).split(HOUR_MS))
+    starts = [window.start_ms for window in world.source.reads]
+    assert starts[0] == hours(2, 3).start_ms, "oldest first"
+    assert world.status.clusters()["c"].up is True
+    assert world.status.clusters()["c"].failures == ()
+
+
+@pytest.mark.fault(24)
+def test_a_partial_response_keeps_the_window_open_and_the_rest_flows(ledger: Ledger, clock: Clock) -> None:
+    bad = hours(1, 2)
+    world = World(ledger, clock)
+    world.source.fail = lambda window: (
+        PartialResponse("one shard", ("one shard",)) if window.overlap_ms(bad.start_ms, bad.end_ms) else None
+    )
+    world.run_until(START + 5 * HOUR_MS + 30 * MINUTE_MS)
+    assert world.settled() == [hours(0, 1), *hours(2, 5).split(HOUR_MS)]
+    assert world.status.clusters()["c"].failures[0].window == bad
+    assert ledger.frontier("c") == bad.start_ms, "the frontier does not pass a hole"
+
+
+def test_a_new_ledger_begins_where_the_source_or_the_settings_say(ledger: Ledger, clock: Clock) -> None:
+    clock.now_ms = START + 10 * DAY_MS
+    world = World(ledger, clock, backfill=timedelta(hours=6))
+    world.run_until(clock.now_ms + 1)
+    assert ledger.extent("c") == Window(START + 10 * DAY_MS - 6 * HOUR_MS, START + 10 * DAY_MS)
+
+
+def test_an_earlier_start_is_filled_in_behind(ledger: Ledger, clock: Clock) -> None:
+    clock.now_ms = START + 24 * HOUR_MS
+    World(ledger, clock, backfill=timedelta(hours=6)).run_until(clock.now_ms + 1)
+    world = World(ledger, clock, start=START)
+    world.run_until(clock.now_ms + 1)
+    assert ledger.extent("c") == DAY
+
+
+def test_windows_that_nobody_holds_any_more_are_counted_not_tried(ledger: Ledger, clock: Clock) -> None:
+    clock.now_ms = START + 12 * HOUR_MS
+    world = World(ledger, clock, start=START)
+    world.source.extent = Window(hours(4, 5).start_ms, DAY.end_ms)
+    world.run_until(clock.now_ms + 1)
+    assert world.status.clusters()["c"].lost == 4
+    assert world.source.reads[0].start_ms == hours(4, 5).start_ms
+    assert world.pauses == [60.0], "what is lost is no reason to hurry or to wait"
+
+
+def test_a_ledger_that_is_down_is_tried_again(
+    ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.now_ms = START + 3 * HOUR_MS
+    world = World(ledger, clock)
+
+    def full(*_: object, **__: object) -> None:
+        raise LedgerUnavailable("disk full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "ingest", full)
+        world.run_until(clock.now_ms + 5 * MINUTE_MS)
+    assert world.status.other_errors()["LedgerUnavailable"] == len(world.pauses)
+    world.run_until(START + 4 * HOUR_MS)
+    assert world.settled()[:2] == list(hours(0, 2).split(HOUR_MS))
+
+
+def test_a_fault_of_ours_does_not_end_the_loop(
+    ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock.now_ms = START + HOUR_MS
+    world = World(ledger, clock)
+    monkeypatch.setattr(world.source, "read", lambda *_: 1 / 0)
+    world.run_until(clock.now_ms + 1)
+    assert world.status.other_errors() == {"ZeroDivisionError": 1}
+    assert "unexpected error" in caplog.text
+
+
+def test_the_pauses_after_failures_grow_and_are_spread(ledger: Ledger, clock: Clock) -> None:
+    world = World(ledger, clock)
+    clock.now_ms = START + 2 * HOUR_MS
+    world.until = START + DAY_MS
+    world.source.fail = lambda _: SourceUnreachable("refused")
+    pauses = [world.loop.turn() for _ in range(12)]
+    for turn, pause in enumerate(pauses, 1):
+        assert 5 <= pause <= min(600, 5 * 2**turn)
+    assert len(set(pauses)) == len(pauses), "jitter"
+    world.source.fail = lambda _: None
+    assert world.loop.turn() == 60.0

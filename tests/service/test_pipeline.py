@@ -1,0 +1,195 @@
+"""The pipeline: whole windows or nothing, only what is missing, and failures that stay open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from gpucost.domain.errors import NotCovered, PartialResponse, SourceError, SourceTimeout, SourceUnreachable
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
+from gpucost.ledger import Ledger, LedgerState
+from gpucost.service.pipeline import Pipeline, observed_ms
+from tests.service.worlds import DAY, Clock, MemorySource, frames, pipeline
+from tests.support.frames import OCTOBER, hours
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
+    with Ledger.open(f"sqlite:///{tmp_path / 'l.db'}", now=clock) as found:
+        yield found
+
+
+def totals(ledger: Ledger) -> dict[str, tuple[int, int]]:
+    frame = ledger.aggregate(EVERYTHING, OCTOBER, ("bucket",))
+    return {
+        str(bucket): (int(ms), int(nano))
+        for bucket, ms, nano in frame[["bucket", "board_ms", "nano"]].to_numpy()
+    }
+
+
+def with_windows(found: Pipeline, window_ms: int, batch_ms: int) -> Pipeline:
+    return Pipeline(
+        **{**found.__dict__, "window_ms": window_ms, "batch_ms": batch_ms},
+    )
+
+
+def test_a_day_is_ingested_and_adds_up(ledger: Ledger, clock: Clock) -> None:
+    lines = pipeline(ledger, MemorySource(frames()), clock)
+    outcome = lines.ingest("c", lines.pending("c", DAY))
+    assert (outcome.ingested, outcome.changed, outcome.failures) == (24, 24, ())
+    found = totals(ledger)
+    assert sum(ms for ms, _ in found.values()) == 16 * 24 * HOUR_MS
+    assert sum(nano for _, nano in found.values()) == 16 * 24 * 2_500_000_000
+    assert found["unknown"][0] == 13 * HOUR_MS, "16 boards in the unobserved hour, less the 3 held"
+
+
+@pytest.mark.parametrize(("window", "batch"), [(15, 15), (15, 90), (60, 60), (60, 1440), (1440, 1440)])
+def test_window_and_batch_do_not_change_totals(
+    tmp_path: Path, clock: Clock, ledger: Ledger, window: int, batch: int
+) -> None:
+    reference = pipeline(ledger, MemorySource(frames()), clock)
+    reference.ingest("c", reference.pending("c", DAY))
+    with Ledger.open(f"sqlite:///{tmp_path / 'other.db'}", now=clock) as other:
+        lines = with_windows(
+            pipeline(other, MemorySource(frames()), clock), window * MINUTE_MS, batch * MINUTE_MS
+        )
+        lines.ingest("c", lines.pending("c", DAY))
+        assert totals(other) == totals(ledger)
+
+
+def test_the_batch_does_not_change_what_a_window_holds(tmp_path: Path, clock: Clock, ledger: Ledger) -> None:
+    """Else the same window read alone, an hour later, would be another version of itself."""
+    lines = pipeline(ledger, MemorySource(frames()), clock)
+    lines.ingest("c", lines.pending("c", DAY))
+    with Ledger.open(f"sqlite:///{tmp_path / 'other.db'}", now=clock) as other:
+        single = with_windows(pipeline(other, MemorySource(frames()), clock), HOUR_MS, HOUR_MS)
+        single.ingest("c", single.pending("c", DAY))
+        digests = [[info.digest for info in found.windows(DAY)] for found in (ledger, other)]
+    assert digests[0] == digests[1]
+
+
+def test_ingesting_again_changes_nothing(ledger: Ledger, clock: Clock) -> None:
+    lines = pipeline(ledger, MemorySource(frames()), clock)
+    lines.ingest("c", lines.pending("c", DAY))
+    assert lines.pending("c", DAY) == ()
+    again = lines.ingest("c", lines.every("c", DAY))
+    assert (again.ingested, again.changed) == (24, 0)
+
+
+def test_windows_that_have_not_ended_are_left_alone(ledger: Ledger, clock: Clock) -> None:
+    clock.now_ms = DAY.start_ms + 5 * HOUR_MS - 1
+    lines = pipeline(ledger, MemorySource(frames()), clock)
+    assert lines.pending("c", Window(DAY.start_ms, clock.now_ms)) == tuple(hours(0, 4).split(HOUR_MS))
+
+
+def test_a_window_settles_after_the_lateness_allowance(ledger: Ledger, clock: Clock) -> None:
+    lines = pipeline(ledger, MemorySource(frames()), clock)
+    clock.now_ms = DAY.start_ms + HOUR_MS + 14 * MINUTE_MS
+    lines.ingest("c", lines.pending("c", DAY))
+    assert [info.state for info in ledger.windows(DAY)] == [LedgerState.OPEN]
+    assert lines.pending("c", DAY) == (), "nothing is due before the allowance is over"
+    clock.now_ms += MINUTE_MS
+    assert lines.pending("c", DAY) == (hours(0, 1),)
+    outcome = lines.ingest("c", lines.pending("c", DAY))
+    assert [info.state for info in ledger.windows(DAY)] == [LedgerState.SETTLED]
+    assert outcome.changed == 0, "settling the same content is not a new version"
+
+
+@pytest.mark.fault(24)
+def test_a_partial_response_leaves_its_window_open_and_only_that(ledger: Ledger, clock: Clock) -> None:
+    bad = hours(7, 8)
+
+    def fail(window: Window) -> SourceError | None:
+        meets = window.overlap_ms(bad.start_ms, bad.end_ms)
+        return PartialResponse("shard 3 is missing", ("shard 3",)) if meets else None
+
+    source = MemorySource(frames(), fail)
+    lines = pipeline(ledger, source, clock)
+    outcome = lines.ingest("c", lines.pending("c", DAY))
+    assert outcome.ingested == 23
+    assert [(f.window, f.kind, f.reason) for f in outcome.failures] == [
+        (bad, "PartialResponse", "shard 3 is missing")
+    ]
+    assert lines.pending("c", DAY) == (bad,)
+    source.fail = lambda _: None
+    assert lines.ingest("c", lines.pending("c", DAY)).failures == ()
+    assert lines.pending("c", DAY) == ()
+
+
+@pytest.mark.fault(23)
+@pytest.mark.parametrize("error", [SourceUnreachable("refused"), SourceTimeout("too slow")])
+def test_a_source_that_is_gone_is_not_asked_for_the_rest(
+    error: SourceError, ledger: Ledger, clock: Clock
+) -> None:
+    source = MemorySource(
+        frames(), lambda window: error if window.start_ms >= hours(12, 13).start_ms else None
+    )
+    lines = pipeline(ledger, source, clock)
+    outcome = lines.ingest("c", lines.pending("c", DAY))
+    assert outcome.ingested == 12
+    assert len(outcome.failures) == 1
+    asked_in_vain = [window for window in source.reads if window.start_ms >= hours(12, 13).start_ms]
+    assert len(asked_in_vain) <= 4, "one batch, halved for a time-out, and no further one"
+
+
+@pytest.mark.fault(28)
+def test_what_the_source_no_longer_holds_stays_missing(ledger: Ledger, clock: Clock) -> None:
+    source = MemorySource(
+        frames(), lambda window: NotCovered("retention") if window.start_ms < hours(3, 4).start_ms else None
+    )
+    lines = pipeline(ledger, source, clock)
+    outcome = lines.ingest("c", lines.pending("c", DAY))
+    assert [failure.window for failure in outcome.failures] == list(hours(0, 3).split(HOUR_MS))
+    assert outcome.ingested == 21
+
+
+def test_a_stop_ends_between_windows(ledger: Ledger, clock: Clock) -> None:
+    lines = pipeline(ledger, MemorySource(frames()), clock)
+    seen: list[Window] = []
+    outcome = lines.ingest(
+        "c",
+        lines.pending("c", DAY),
+        on_window=lambda _, window: seen.append(window),
+        stop=lambda: len(seen) == 3,
+    )
+    assert outcome.ingested == 3
+    assert len(ledger.windows(DAY)) == 3
+
+
+def test_a_change_of_window_length_fills_around_what_is_there(ledger: Ledger, clock: Clock) -> None:
+    quarter = with_windows(pipeline(ledger, MemorySource(frames()), clock), 15 * MINUTE_MS, HOUR_MS)
+    quarter.ingest("c", quarter.pending("c", hours(2, 2.5)))
+    hourly = pipeline(ledger, MemorySource(frames()), clock)
+    due = hourly.pending("c", DAY)
+    assert hours(2.5, 3) in due
+    assert hourly.ingest("c", due).failures == ()
+    assert sum(ms for ms, _ in totals(ledger).values()) == 16 * 24 * HOUR_MS
+
+
+def test_a_closed_month_is_left_alone(ledger: Ledger, clock: Clock) -> None:
+    lines = pipeline(ledger, MemorySource(frames()), clock)
+    lines.ingest("c", lines.pending("c", hours(0, 12)))
+    clock.now_ms = OCTOBER.end_ms + HOUR_MS
+    from fractions import Fraction
+
+    from gpucost.domain.time import Month
+
+    ledger.close_month(Month(2026, 10), author="test", min_coverage=Fraction(0), reason="half a day")
+    assert lines.pending("c", DAY) == ()
+
+
+def test_observed_time_is_a_union() -> None:
+    found = frames().observed
+    assert observed_ms(found, hours(9, 12)) == 2 * HOUR_MS
+    assert observed_ms(found, hours(10, 11)) == 0
+    doubled = pd.concat([found, found], ignore_index=True)
+    assert observed_ms(doubled, hours(9, 12)) == 2 * HOUR_MS
