@@ -4,7 +4,10 @@ Microsoft's Philly trace (149 nodes of 8 GPUs, 68,503 jobs) becomes the metric c
 as Prometheus does by default, and TSDB blocks of it; gpucost reads every window and writes it to SQLite.
 GPU-hours per virtual cluster stand beside the independent totals of the trace: the difference is 0 ms.
 
-    python benchmarks/replay_philly.py [--days 61] [--window 15m|1h|1d] [--kill 10] [--keep DIR]
+    python benchmarks/replay_philly.py [--days 61] [--window 15m|1h|1d] [--batch 1d] [--kill 10] [--keep DIR]
+
+Windows are read a day at a time, as the service does when it catches up; --batch 1h reads them one by one,
+as it does when it is up to date, and asks Prometheus for more.
 
 The baseline are the same requests, sent over one plain connection to the same server in the same run, their
 answers read and thrown away. gpucost's own time is its wall time less its waiting for Prometheus; its CPU
@@ -68,7 +71,7 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     # Without compaction in the background, which would be billed to whoever runs at that time.
     with running_prometheus(data, "--storage.tsdb.max-block-duration=1d") as url:
         print(f"{span}: windows of {args.window // 60_000} min …", flush=True)
-        child = replay.ingest(url, ledger, span, args.window, queries)
+        child = replay.ingest(url, ledger, span, args.window, batch_ms=args.batch, queries=queries)
         cpu_before = replay.server_cpu_s(url)
         bare_s = replay.bare_queries(url, queries)
         server_cpu_s = replay.server_cpu_s(url) - cpu_before
@@ -79,6 +82,8 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return {
         "days": args.days,
         "windows": child["windows"],
+        "window_min": args.window // 60_000,
+        "batch_min": args.batch // 60_000,
         "jobs": int((philly.jobs["start_s"] * 1000 < span.length_ms).sum()),
         "scrape_s": args.scrape / 1000,
         "difference_ms": difference,
@@ -162,6 +167,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--days", type=int, default=ALL_DAYS, choices=range(1, ALL_DAYS + 1), metavar="1-61")
     parser.add_argument("--window", type=_duration, default=HOUR_MS, help="15m, 1h (default) or 1d")
+    parser.add_argument(
+        "--batch", type=_duration, default=DAY_MS, help="read at once, 1d as the service does"
+    )
     parser.add_argument("--scrape", type=_duration, default=60_000, help="scrape interval, 1m by default")
     parser.add_argument("--traces", type=Path, default=DEFAULT_TRACES, help="the folder that has philly-vc")
     parser.add_argument("--kill", type=int, default=0, metavar="N", help="then once more, killed N times")
@@ -169,7 +177,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--keep", type=Path, help="a folder for blocks and ledgers; blocks there are used again"
     )
-    return parser.parse_args()
+    args = parser.parse_args()
+    if not (args.traces / "philly-vc").is_dir():
+        parser.error(f"--traces: {args.traces} has no folder philly-vc")
+    return args
 
 
 if __name__ == "__main__":

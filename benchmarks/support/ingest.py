@@ -1,9 +1,9 @@
 """The program that is measured, and killed: every window of a span from Prometheus into a SQLite ledger.
 
-    python -m benchmarks.support.ingest URL LEDGER START_MS END_MS WINDOW_MS [QUERIES]
+    python -m benchmarks.support.ingest URL LEDGER START_MS END_MS WINDOW_MS BATCH_MS [QUERIES]
 
 Prints one line per window that was written, then one JSON object with what it took. With QUERIES, every
-request is written there, one JSON array (path, form) per line.
+request is written there, one JSON array (path, form) per line. BATCH_MS is how much is read at once.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class RecordingClient(PrometheusClient):
         return super()._send(path, form, timeout)
 
 
-def main(url: str, ledger_file: str, span: Window, window_ms: int, queries: str | None) -> None:
+def main(
+    url: str, ledger_file: str, span: Window, window_ms: int, batch_ms: int, queries: str | None
+) -> None:
     began_s = time.monotonic()
     began_cpu_s = time.process_time()
     client = RecordingClient(url)
@@ -63,7 +65,7 @@ def main(url: str, ledger_file: str, span: Window, window_ms: int, queries: str 
         book.rates, TeamRules.parse(TEAMS, "teams of the replay"), ResourceCatalog(), ShareBasis.COMPUTE
     )
     with Ledger.open(f"sqlite:///{ledger_file}", now=now) as ledger:
-        pipeline = Pipeline(source, ledger, rules, window_ms, DAY_MS, 0, now, __version__)
+        pipeline = Pipeline(source, ledger, rules, window_ms, batch_ms, 0, now, __version__)
         windows = pipeline.pending(CLUSTER, span)
         outcome = pipeline.ingest(CLUSTER, windows, on_window=lambda _, window: print(window, flush=True))
     took_s = time.monotonic() - began_s
@@ -86,5 +88,5 @@ def main(url: str, ledger_file: str, span: Window, window_ms: int, queries: str 
 
 
 if __name__ == "__main__":
-    address, file_name, start, end, length, *rest = sys.argv[1:]
-    main(address, file_name, Window(int(start), int(end)), int(length), rest[0] if rest else None)
+    address, file_name, start, end, length, batch, *rest = sys.argv[1:]
+    main(address, file_name, Window(int(start), int(end)), int(length), int(batch), rest[0] if rest else None)

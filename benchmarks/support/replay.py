@@ -37,10 +37,19 @@ class Totals:
 
 
 def ingest(
-    url: str, ledger: Path, span: Window, window_ms: int, queries: Path | None = None
+    url: str,
+    ledger: Path,
+    span: Window,
+    window_ms: int,
+    *,
+    batch_ms: int = DAY_MS,
+    queries: Path | None = None,
 ) -> dict[str, Any]:
-    """Run the child to its end; return what it measured. Raises RuntimeError when a window failed."""
-    with _child(url, ledger, span, window_ms, queries) as child:
+    """Run the child to its end; return what it measured. Raises RuntimeError when a window failed.
+
+    ``batch_ms`` is how much the child reads at once; a day is the service's default.
+    """
+    with _child(url, ledger, span, (window_ms, batch_ms), queries) as child:
         output, _ = child.communicate()
     if child.returncode != 0:
         raise RuntimeError(f"the ingesting process ended with {child.returncode}")
@@ -62,7 +71,7 @@ def ingest_killed(url: str, ledger: Path, span: Window, window_ms: int, kills: i
     for _ in range(kills):
         wanted = rng.randint(0, max(1, 2 * windows // (kills + 2)))
         pause_s = rng.uniform(0, 0.1) if wanted else rng.uniform(1.0, 2.0)
-        with _child(url, ledger, span, window_ms, None) as child:
+        with _child(url, ledger, span, (window_ms, DAY_MS), None) as child:
             assert child.stdout is not None
             count = 0
             while count < wanted and child.stdout.readline():
@@ -77,9 +86,9 @@ def ingest_killed(url: str, ledger: Path, span: Window, window_ms: int, kills: i
 
 @contextmanager
 def _child(
-    url: str, ledger: Path, span: Window, window_ms: int, queries: Path | None
+    url: str, ledger: Path, span: Window, lengths_ms: tuple[int, int], queries: Path | None
 ) -> Iterator[subprocess.Popen[str]]:
-    arguments = [url, str(ledger), str(span.start_ms), str(span.end_ms), str(window_ms)]
+    arguments = [url, str(ledger), str(span.start_ms), str(span.end_ms), *map(str, lengths_ms)]
     arguments += [str(queries)] if queries else []
     command = [sys.executable, "-m", "benchmarks.support.ingest", *arguments]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:

@@ -23,7 +23,7 @@ from gpucost.api.services import Services
 from gpucost.domain.errors import ConfigError, Remark
 from gpucost.ledger import Ledger
 from gpucost.service.reporting import Reporting
-from gpucost.service.settings import ApiSettings
+from gpucost.service.settings_api import ApiSettings
 from gpucost.service.status import LoopStatus
 
 _NO_QUOTAS: Mapping[str, Fraction] = MappingProxyType({})

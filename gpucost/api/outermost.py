@@ -8,7 +8,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpucost.api.errors import ApiError, too_large, wrong_host
-from gpucost.service.settings import ApiSettings, is_loopback
+from gpucost.service.settings_api import ApiSettings, is_loopback
 
 # A report's page is self-contained: its own styles and inline SVG, nothing fetched, no script, no form.
 CSP = (

@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 from gpucost.api.errors import forbidden, unauthorized
 from gpucost.api.services import Known
 from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.service.settings import ApiKey, Role
+from gpucost.service.settings_api import ApiKey, Role
 
 _PREFIX = "gpc"
 _NO_HASH = "0" * 64

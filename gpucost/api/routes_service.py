@@ -55,7 +55,7 @@ def readyz(principal: Operator, known: Known) -> Readiness:
     del principal
     ledger, status = known.ledger, known.status.clusters()
     clusters = []
-    for name in sorted({*ledger.clusters(), *status} - {""}):
+    for name in sorted({*ledger.clusters(), *status}):
         frontier, found = ledger.frontier(name), status.get(name)
         clusters.append(
             ClusterReadiness(

@@ -10,7 +10,7 @@ from fastapi import Depends, Request
 
 from gpucost.ledger import Ledger
 from gpucost.service.reporting import Reporting
-from gpucost.service.settings import ApiSettings
+from gpucost.service.settings_api import ApiSettings
 from gpucost.service.status import LoopStatus
 
 

@@ -73,7 +73,7 @@ def _show(run: Demo, place: Path) -> None:
 def _serve(run: Demo) -> None:
     from gpucost.api.app import create_app
     from gpucost.service.demo import DEMO_MONTH
-    from gpucost.service.settings import ApiSettings
+    from gpucost.service.settings_api import ApiSettings
 
     app = create_app(run.ledger, ApiSettings(auth="off"), now=run.now, quotas=run.quotas)
     with _free() as listener:

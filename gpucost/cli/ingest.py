@@ -46,24 +46,26 @@ def ingest(
     context = context_of(ctx)
     settings = context.settings if source is None else assemble.parse_source(source, context.settings)
     book = context.book(settings)
-    rules = assemble.build_rules(settings, book, context.teams)
+    rules = assemble.build_rules(settings.attribution, book, context.teams)
     with context.ledger() as ledger:
         found = assemble.open_source(settings, book, now_ms)
-        pipeline = assemble.build_pipeline(settings, found, ledger, rules, now_ms)
+        pipeline = assemble.build_pipeline(settings.ingest, found, ledger, rules, now_ms)
         clusters = found.clusters()
         if cluster is not None and cluster not in clusters:
             raise InputError(
                 "--cluster", cluster, ", ".join(clusters) or "nothing: the source knows no cluster"
             )
-        failed = False
+        failed = found_any = False
         for name in clusters if cluster is None else (cluster,):
             covered = found.covered(name)
             span = None if covered is None else _span(covered, since, until)
             if span is None:
                 complain(f"{name}: the source holds nothing of that time")
-                continue
-            failed |= not _one(pipeline, name, span, again)
-    if failed:
+            found_any |= span is not None
+            failed |= span is not None and not _one(pipeline, name, span, again)
+    if not clusters:
+        complain("the source knows no cluster")
+    if failed or not found_any:
         raise typer.Exit(Exit.SOURCE)
 
 

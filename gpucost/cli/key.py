@@ -22,7 +22,7 @@ def key(
 ) -> None:
     """Make an API key. The key goes to stderr, once; the settings for it go to stdout, without the secret."""
     from gpucost.api.principal import format_key, hash_secret
-    from gpucost.service.settings import ApiKey
+    from gpucost.service.settings_api import ApiKey
     from gpucost.service.settings_load import checked
 
     secret = secrets.token_urlsafe(32)

@@ -40,13 +40,13 @@ def serve(
     settings = _listening(context.settings, host, port)
     _log(context)
     book = context.book(settings)
-    rules = assemble.build_rules(settings, book, context.teams)
+    rules = assemble.build_rules(settings.attribution, book, context.teams)
     status, stop = LoopStatus(), threading.Event()
     with context.ledger() as ledger, listen(settings.api.host, settings.api.port) as listener:
         app = create_app(ledger, settings.api, now=now_ms, status=status, quotas=context.teams.quotas)
         source = assemble.open_source(settings, book, now_ms)
         loop = Loop(
-            assemble.build_pipeline(settings, source, ledger, rules, now_ms),
+            assemble.build_pipeline(settings.ingest, source, ledger, rules, now_ms),
             settings.ingest,
             status,
             sleep=stop.wait,
@@ -109,7 +109,7 @@ def answer(app: FastAPI, listener: socket.socket) -> None:
 
 def _listening(settings: Settings, host: str | None, port: int | None) -> Settings:
     """The settings with another address, checked like any other."""
-    from gpucost.service.settings import ApiSettings
+    from gpucost.service.settings_api import ApiSettings
     from gpucost.service.settings_load import checked
 
     values = {name: getattr(settings.api, name) for name in ApiSettings.model_fields}

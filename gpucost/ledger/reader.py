@@ -73,7 +73,16 @@ def windows(connection: Connection, window: Window, cluster: str | None) -> tupl
     statement = (
         select(
             *(W.cluster, W.start_ms, W.end_ms, W.state, W.version),
-            *(V.digest, V.observed_ms, V.source, V.code_version, V.written_at_ms),
+            *(
+                V.digest,
+                V.observed_ms,
+                V.source,
+                V.code_version,
+                V.written_at_ms,
+                V.board_ms,
+                V.nano,
+                V.unpriced_ms,
+            ),
         )
         .join(WINDOW_VERSION, CURRENT_VERSION)
         .where(*conditions)

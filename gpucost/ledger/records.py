@@ -28,7 +28,11 @@ class IngestResult:
 
 @dataclass(frozen=True, slots=True)
 class WindowInfo:
-    """A window as it stands. ``observed_ms`` is how much of ``window.length_ms`` the source observed."""
+    """A window as it stands. ``observed_ms`` is how much of ``window.length_ms`` the source observed.
+
+    ``board_ms`` is its capacity, ``unpriced_ms`` the part of it without a price and ``nano`` the cost of the
+    rest, as they were written down beside the lines.
+    """
 
     cluster: str
     window: Window
@@ -39,6 +43,9 @@ class WindowInfo:
     source: str
     code_version: str
     written_at_ms: int
+    board_ms: int
+    nano: int
+    unpriced_ms: int
 
 
 @dataclass(frozen=True, slots=True)

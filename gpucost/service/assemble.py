@@ -14,8 +14,15 @@ from gpucost.pricing.book import PriceBook
 from gpucost.pricing.defaults import DEFAULT_BOOK_FILE, default_book_text
 from gpucost.service.pipeline import Pipeline, Rules
 from gpucost.service.reporting import Reporting
-from gpucost.service.settings import PrometheusSettings, Settings, SourceSettings, milliseconds
-from gpucost.service.settings_load import read_config
+from gpucost.service.settings import (
+    AttributionSettings,
+    IngestSettings,
+    PrometheusSettings,
+    Settings,
+    SourceSettings,
+)
+from gpucost.service.settings_load import checked, read_config
+from gpucost.service.settings_types import milliseconds
 from gpucost.telemetry.promapi import ClientSettings, PrometheusClient
 from gpucost.telemetry.prometheus import PrometheusSource
 from gpucost.telemetry.recorded import RecordedSource
@@ -48,10 +55,10 @@ def parse_source(text: str, settings: Settings) -> Settings:
     kind, _, where = text.partition(":")
     if kind == "recorded" and where:
         return settings.model_copy(update={"source": SourceSettings(kind="recorded", path=Path(where))})
-    if kind == "prometheus" and urlsplit(where).scheme in ("http", "https"):
-        prometheus = settings.prometheus.model_copy(update={"url": where.rstrip("/")})
-        source = SourceSettings(kind="prometheus")
-        return settings.model_copy(update={"source": source, "prometheus": prometheus})
+    if kind == "prometheus" and where:
+        values = {name: getattr(settings.prometheus, name) for name in PrometheusSettings.model_fields}
+        prometheus = checked(PrometheusSettings, {**values, "url": where}, "prometheus.")
+        return settings.model_copy(update={"source": SourceSettings(), "prometheus": prometheus})
     raise InputError(
         "--source", text, "recorded:DIR or prometheus:URL, such as prometheus:http://localhost:9090"
     )
@@ -72,21 +79,21 @@ def open_source(settings: Settings, book: PriceBook, now: Now) -> Source:
     return PrometheusSource(client, _options(found, book), now=now)
 
 
-def build_rules(settings: Settings, book: PriceBook, teams: TeamRules) -> Rules:
-    attribution = settings.attribution
-    return Rules(book.rates, teams, attribution.catalog(), attribution.basis)
+def build_rules(settings: AttributionSettings, book: PriceBook, teams: TeamRules) -> Rules:
+    return Rules(book.rates, teams, settings.catalog(), settings.basis)
 
 
-def build_pipeline(settings: Settings, source: Source, ledger: Ledger, rules: Rules, now: Now) -> Pipeline:
+def build_pipeline(
+    settings: IngestSettings, source: Source, ledger: Ledger, rules: Rules, now: Now
+) -> Pipeline:
     """The pipeline of ``gpucost ingest``, ``serve`` and ``demo``: there is only this one."""
-    ingest = settings.ingest
     return Pipeline(
         source=source,
         ledger=ledger,
         rules=rules,
-        window_ms=milliseconds(ingest.window),
-        batch_ms=milliseconds(ingest.batch),
-        lateness_ms=milliseconds(ingest.lateness),
+        window_ms=milliseconds(settings.window),
+        batch_ms=milliseconds(settings.batch),
+        lateness_ms=milliseconds(settings.lateness),
         now=now,
         code_version=gpucost.__version__,
     )

@@ -18,7 +18,7 @@ from gpucost.pricing.book import PriceBook
 from gpucost.reports.model import MonthReport
 from gpucost.service.assemble import build_pipeline, build_reporting, build_rules
 from gpucost.service.pipeline import OnWindow, Outcome, Pipeline
-from gpucost.service.settings import Settings, SourceSettings
+from gpucost.service.settings import AttributionSettings, IngestSettings
 from gpucost.simulator.cluster import DEMO_MONTH
 from gpucost.simulator.demo import (
     DEMO_SEED,
@@ -59,10 +59,10 @@ class Demo:
         book = PriceBook.parse(demo_prices_text(), PRICES_NAME)
         teams = TeamRules.parse(demo_teams_text(), TEAMS_NAME)
         record(folder / RECORDING, demo_frames(DEMO_SEED if seed is None else seed))
-        settings = Settings(source=SourceSettings(kind="recorded", path=folder / RECORDING))
+        rules = build_rules(AttributionSettings(), book, teams)
         with Ledger.open(f"sqlite:///{folder / LEDGER}", now=_after) as ledger:
             source = RecordedSource(folder / RECORDING)
-            pipeline = build_pipeline(settings, source, ledger, build_rules(settings, book, teams), _after)
+            pipeline = build_pipeline(IngestSettings(), source, ledger, rules, _after)
             (cluster,) = source.clusters()
             yield cls(ledger, pipeline, book, teams, cluster)
 

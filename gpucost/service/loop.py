@@ -13,7 +13,8 @@ from collections.abc import Callable
 from gpucost.domain.errors import GpuCostError, SourceError
 from gpucost.domain.time import Window, iso
 from gpucost.service.pipeline import Pipeline
-from gpucost.service.settings import IngestSettings, milliseconds
+from gpucost.service.settings import IngestSettings
+from gpucost.service.settings_types import milliseconds
 from gpucost.service.status import LoopStatus
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ at any moment and simply be started again. A window that the source cannot answe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -19,7 +19,6 @@ from gpucost.attribution.result import Attribution
 from gpucost.contract.frames import USAGE_LINES
 from gpucost.domain.errors import SourceError, SourceTimeout, SourceUnreachable
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
-from gpucost.domain.problems import Problem
 from gpucost.domain.time import Month, Window
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.records import LedgerState
@@ -155,18 +154,23 @@ class _Run:
             return False
         except SourceError as error:
             if len(batch) > 1:
-                half = len(batch) // 2
-                return self.batch(batch[:half]) and self.batch(batch[half:])
+                return self._halves(batch)
             self.failures.append(Failure.of(self.cluster, span, error))
             return not isinstance(error, SourceTimeout)
+        if frames.problems and len(batch) > 1:
+            # What a source complains of stands with the window it is about, whatever the batch.
+            return self._halves(batch)
         return self._write(batch, frames)
 
+    def _halves(self, batch: list[Window]) -> bool:
+        half = len(batch) // 2
+        return self.batch(batch[:half]) and self.batch(batch[half:])
+
     def _write(self, batch: list[Window], frames: Frames) -> bool:
-        pipeline, rules = self.pipeline, self.pipeline.rules
-        found = _attribute(frames, batch, rules)
+        pipeline = self.pipeline
+        found = _attribute(frames, batch, pipeline.rules)
         lines, no_lines = dict(list(found.flat().groupby("window_start_ms"))), empty_frame(USAGE_LINES)
         rates = {rate.rate_id: rate for rate in found.rates}
-        problems = _problems(found, frames, batch, rules)
         for window in batch:
             if self.stop():
                 return False
@@ -176,7 +180,7 @@ class _Run:
                 lines.get(window.start_ms, no_lines),
                 observed_ms=observed_ms(frames.observed, window),
                 rates=rates,
-                problems=problems[window],
+                problems=found.problems_of(window),
                 progress=progress_in(frames.progress, window),
                 source=pipeline.source.name,
                 code_version=pipeline.code_version,
@@ -192,24 +196,6 @@ def _attribute(frames: Frames, windows: Sequence[Window], rules: Rules) -> Attri
     return attribute(
         frames, windows, rates=rules.prices, teams=rules.teams, catalog=rules.catalog, basis=rules.basis
     )
-
-
-def _problems(
-    found: Attribution, frames: Frames, batch: Sequence[Window], rules: Rules
-) -> dict[Window, tuple[Problem, ...]]:
-    """The problems of each window by itself: what a window holds must not depend on its batch.
-
-    What the source could not make sense of has no time of its own, and is kept with the first window read.
-    """
-    if len(batch) == 1 or not found.problems:
-        return dict.fromkeys(batch, found.problems)
-    of_source = frozenset(frames.problems)
-    if of_source.issuperset(found.problems):
-        own: dict[Window, tuple[Problem, ...]] = dict.fromkeys(batch, ())
-    else:
-        bare = replace(frames, problems=())
-        own = {window: _attribute(bare, [window], rules).problems for window in batch}
-    return {**own, batch[0]: (*frames.problems, *own[batch[0]])}
 
 
 def progress_in(progress: pd.DataFrame, window: Window) -> pd.DataFrame:

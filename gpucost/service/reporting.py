@@ -17,7 +17,6 @@ from gpucost.domain.time import DAY_MS, Month, Window, parse_instant
 from gpucost.ledger import Adjustment, Ledger, LedgerState, MonthInfo, WindowInfo
 from gpucost.reports.allocations import AllocationQuery, Allocations, IdlePolicy, allocate
 from gpucost.reports.inputs import (
-    DAY_DIMS,
     JOB_DIMS,
     MONTH_DIMS,
     PREVIOUS_DIMS,
@@ -32,6 +31,7 @@ from gpucost.reports.job import JobReport, build_job
 from gpucost.reports.model import MonthReport
 from gpucost.reports.month import build_month
 from gpucost.reports.provenance import digest_of
+from gpucost.reports.values import Amount
 
 R = TypeVar("R")
 
@@ -136,23 +136,24 @@ class Reporting:
         raise LedgerUnavailable(f"{window} was written to while it was being read; try again")
 
     def _month_inputs(self, scope: Scope, month: Month) -> MonthInputs:
-        """One aggregate over the month's lines, and two coarse ones."""
+        """One aggregate over the month's lines, by day: they are many, and read once."""
         ledger, window, before = self.ledger, month.window, month.previous().window
-        lines = ledger.aggregate(scope, window, MONTH_DIMS)
-        has_before = bool(ledger.windows(before))
+        lines = ledger.aggregate(scope, window, MONTH_DIMS, step_ms=DAY_MS)
+        infos = ledger.windows(window)
         return MonthInputs(
             month=month,
             currency=self.currency,
             code_version=self.code_version,
             lines=lines,
-            previous=ledger.aggregate(scope, before, PREVIOUS_DIMS) if has_before else None,
-            days=ledger.aggregate(scope, window, DAY_DIMS, step_ms=DAY_MS),
+            previous=ledger.aggregate(scope, before, PREVIOUS_DIMS) if ledger.windows(before) else None,
+            days=lines,
             scope=scope,
             facts=_month_facts(ledger.month(month)),
-            windows=tuple(_window_facts(info) for info in ledger.windows(window)),
+            windows=tuple(_window_facts(info) for info in infos),
             rates=ledger.rates(frozenset(lines["rate_id"])),
             problems=ledger.problems(scope, window),
             adjustments=tuple(_adjustment_facts(item) for item in ledger.adjustments(scope, month)),
+            capacity=Amount(sum(info.board_ms for info in infos), sum(info.nano for info in infos)),
         )
 
     def _allocation_lines(self, query: AllocationQuery) -> pd.DataFrame:

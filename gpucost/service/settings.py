@@ -6,91 +6,31 @@ A setting stands in a YAML file (``ingest: {window: 1h}``) or in the environment
 
 from __future__ import annotations
 
-import ipaddress
 from datetime import timedelta
 from decimal import Decimal
-from enum import StrEnum
-from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from gpucost.domain.configfile import Instant, wrong
-from gpucost.domain.errors import InputError, Remark
+from gpucost.domain.errors import Remark
 from gpucost.domain.gpu import DEFAULT_RESOURCES, ResourceCatalog, ShareBasis
-from gpucost.domain.time import DAY_MS, MINUTE_MS, parse_duration
+from gpucost.domain.time import DAY_MS, MINUTE_MS
+from gpucost.service.settings_api import ApiSettings
+from gpucost.service.settings_types import (
+    Duration,
+    ExistingFile,
+    Group,
+    Share,
+    base_url,
+    milliseconds,
+    secret,
+)
 
 ENV_PREFIX = "GPUCOST_"
 ENV_DELIMITER = "__"
-
-
-def milliseconds(duration: timedelta) -> int:
-    return duration // timedelta(milliseconds=1)
-
-
-def _duration(value: object) -> object:
-    if isinstance(value, timedelta):
-        return value
-    try:
-        return timedelta(milliseconds=parse_duration(str(value)))
-    except InputError as error:
-        raise wrong(value, error.allowed) from None
-
-
-def _existing_file(path: Path) -> Path:
-    if not path.is_file():
-        raise wrong(str(path), "the path of a file that exists")
-    return path
-
-
-def _share(value: object) -> Fraction:
-    try:
-        share = Fraction(str(value))
-    except (ValueError, ZeroDivisionError):
-        share = Fraction(0)
-    if not 0 < share <= 1:
-        raise wrong(value, 'a share of a board above 0 and at most 1, such as "1" or "1/100"')
-    return share
-
-
-def _base_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise wrong(Remark("not one"), "http:// or https://, a host, and at most a path")
-    if "@" in parts.netloc:
-        raise wrong(
-            Remark("not one"), "a URL without user info; username and password are settings of their own"
-        )
-    return url.rstrip("/")
-
-
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
-ExistingFile = Annotated[Path, AfterValidator(_existing_file)]
-Share = Annotated[Fraction, BeforeValidator(_share)]
-
-
-class Group(BaseModel):
-    """One topic. Frozen, so that nobody changes a setting behind another's back."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-        hide_input_in_errors=True,
-        arbitrary_types_allowed=True,
-    )
-
-
-def _secret(inline: SecretStr | None, file: Path | None, key: str) -> str | None:
-    """The secret itself, from the setting or from the first line of its file."""
-    if inline is not None and file is not None:
-        raise wrong(Remark("both are given"), f"{key} or {key}_file, not both", key)
-    if file is not None:
-        return file.read_text(encoding="utf-8").strip()
-    return None if inline is None else inline.get_secret_value()
 
 
 class LedgerSettings(Group):
@@ -156,7 +96,7 @@ class ProgressSettings(Group):
 class PrometheusSettings(Group):
     """How Prometheus (or Thanos, Mimir, VictoriaMetrics) is asked."""
 
-    url: Annotated[str, AfterValidator(_base_url)] = "http://localhost:9090"
+    url: Annotated[str, AfterValidator(base_url)] = "http://localhost:9090"
     """Base URL with http or https, a path prefix allowed, without user info, query or fragment. Prometheus'
     own default address.
     """
@@ -213,17 +153,17 @@ class PrometheusSettings(Group):
     """Series that say how far jobs came."""
 
     @model_validator(mode="after")
-    def _one_secret(self) -> Self:
+    def _onesecret(self) -> Self:
         self.token()
         if bool(self.username) != (self.basic_password() is not None):
             raise wrong(self.username, "username and password together", "username")
         return self
 
     def token(self) -> str | None:
-        return _secret(self.bearer_token, self.bearer_token_file, "bearer_token")
+        return secret(self.bearer_token, self.bearer_token_file, "bearer_token")
 
     def basic_password(self) -> str | None:
-        return _secret(self.password, self.password_file, "password")
+        return secret(self.password, self.password_file, "password")
 
 
 class PricingSettings(Group):
@@ -307,100 +247,6 @@ class IngestSettings(Group):
         if self.retry_min > self.retry_max:
             raise wrong(str(self.retry_min), f"no longer than retry_max, {self.retry_max}", "retry_min")
         return self
-
-
-class Role(StrEnum):
-    """What a principal may see: its teams; every team; every team; /metrics and /readyz only."""
-
-    VIEWER = "viewer"
-    FINANCE = "finance"
-    ADMIN = "admin"
-    METRICS = "metrics"
-
-
-class ApiKey(Group):
-    """One API key, stored as the SHA-256 of its secret (a random secret of 256 bits needs no slow hash)."""
-
-    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
-    """1 to 32 of a-z, 0-9 and dashes, the public part of the key ``gpc_<id>_<secret>``. It appears in logs.
-    """
-
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", repr=False)]
-    """SHA-256 of the secret: 64 lower-case hex digits."""
-
-    role: Role = Role.VIEWER
-    """``viewer`` sees its ``teams``; ``finance`` sees every team; ``admin`` too, and may do more later;
-    ``metrics`` reads /metrics and /readyz only.
-    """
-
-    teams: frozenset[str] = frozenset()
-    """Teams a viewer may see. Refused for the other roles, which see all or none."""
-
-    expires: Instant | None = None
-    """First instant at which the key is no longer accepted (RFC 3339). Never, when it is not set."""
-
-    @model_validator(mode="after")
-    def _teams_for_viewers(self) -> Self:
-        if (self.role is Role.VIEWER) != bool(self.teams):
-            raise wrong(sorted(self.teams), "teams for the role viewer, and none for another role", "teams")
-        return self
-
-
-class ApiSettings(Group):
-    """The HTTP listener and its limits."""
-
-    host: str = "127.0.0.1"
-    """Address to listen on. Loopback by default; give an address on purpose, and keys with it."""
-
-    port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """TCP port, 0 to 65535; 0 takes a free one."""
-
-    auth: Literal["keys", "off"] = "keys"
-    """``keys`` or ``off``. With keys, every request but /healthz carries an API key; off asks nobody, which
-    is allowed on a loopback address only.
-    """
-
-    keys: tuple[ApiKey, ...] = ()
-    """List of API keys. Make one with ``gpucost key ID``; only its hash is written here."""
-
-    max_body_bytes: Annotated[int, Field(ge=0, le=100_000_000)] = 65_536
-    """Largest request body, 0 to 100,000,000 bytes. No route reads a body yet; a larger one is answered with
-    413.
-    """
-
-    max_span: Duration = timedelta(days=400)
-    """Longest window of one query: a year and its comparison month."""
-
-    max_steps: Annotated[int, Field(ge=1, le=100_000)] = 1_500
-    """Most steps of one query, 1 to 100,000. The default is two months by the hour."""
-
-    max_page_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
-    """Most rows on one page, 1 to 100,000. The default is about 4 MB of JSON."""
-
-    metrics_jobs: Annotated[int, Field(ge=0, le=100_000)] = 500
-    """Most jobs with a series of their own on /metrics, 0 to 100,000: the costliest of the month. What the
-    others cost is one more series per team, with an empty job.
-    """
-
-    @model_validator(mode="after")
-    def _safe(self) -> Self:
-        if self.auth == "off" and not is_loopback(self.host):
-            raise wrong(
-                "off", f"off with a loopback host such as 127.0.0.1; with {self.host} it must be keys", "auth"
-            )
-        ids = [key.id for key in self.keys]
-        if len(set(ids)) < len(ids):
-            raise wrong(ids, "ids that are all different", "keys")
-        return self
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Settings(BaseSettings):

@@ -8,8 +8,10 @@ from datetime import timedelta
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from gpucost.service.settings import ApiKey, Group, ProgressSettings, Settings
+from gpucost.service.settings import ProgressSettings, Settings
+from gpucost.service.settings_api import ApiKey
 from gpucost.service.settings_load import CONFIG_ENV, variable
+from gpucost.service.settings_types import Group
 
 _HEAD = f"""# Settings
 

@@ -14,7 +14,8 @@ from pydantic_settings import SettingsError
 
 from gpucost.domain.configfile import config_error, read_yaml
 from gpucost.domain.errors import ConfigError, InputError, Remark
-from gpucost.service.settings import ENV_DELIMITER, ENV_PREFIX, Group, Settings
+from gpucost.service.settings import ENV_DELIMITER, ENV_PREFIX, Settings
+from gpucost.service.settings_types import Group
 
 G = TypeVar("G", bound=Group)
 

@@ -59,15 +59,15 @@ class LoopStatus:
         with self._lock:
             for failure in failures:
                 self._source_errors[cluster, failure.kind] += 1
-            self._change(cluster, pending=pending, lost=lost, failures=failures[:_KEPT_FAILURES])
-            if failures:
-                self._change(cluster, up=False)
+            kept = failures[:_KEPT_FAILURES]
+            self._change(cluster, pending=pending, lost=lost, failures=kept, up=not failures)
 
     def source_failed(self, cluster: str, error: Exception) -> None:
-        """The source could not even say what it holds."""
+        """The source could not even say what it holds; without a cluster, of none of them."""
         with self._lock:
             self._source_errors[cluster, type(error).__name__] += 1
-            self._change(cluster, up=False)
+            for name in (cluster,) if cluster else tuple(self._clusters):
+                self._change(name, up=False)
 
     def failed(self, error: Exception) -> None:
         """Something other than the source: the ledger, or a fault of ours."""

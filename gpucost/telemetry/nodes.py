@@ -6,30 +6,23 @@ them; the others are read scrape by scrape.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from gpucost.contract.metrics import (
-    NODE_BOARDS,
     NODE_END,
-    NODE_GPU_ALLOCATABLE,
-    NODE_GPU_CAPACITY,
-    NODE_GPU_EXPECTED,
-    NODE_GPU_REPLICAS,
     NODE_INFO,
     NODE_INFO_LABELS,
     NODE_METRICS,
-    NODE_SCHEDULABLE,
     NODE_START,
     node_label_name,
 )
 from gpucost.domain.problems import Problem
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.evidence import NONE, Evidence, as_expected, in_force, lives
+from gpucost.telemetry.node_rows import Info, NodeSpan, Row, State, capacity_rows, properties
 from gpucost.telemetry.promql import PromQL, by, differing, differing_within, over_time, tagged, union
 from gpucost.telemetry.reader import (
     ClusterReader,
@@ -40,30 +33,13 @@ from gpucost.telemetry.reader import (
     points,
     with_renamed,
 )
-from gpucost.telemetry.samples import instants, timeline, to_millis, unit_count
+from gpucost.telemetry.samples import instants, timeline, to_millis
 
 _NODE = with_renamed(("node",))
 _INFO = NODE_INFO.name
 _NUMERIC = tuple(spec.name for spec in NODE_METRICS if spec is not NODE_INFO)
 _CONSTANT = tuple(name for name in _NUMERIC if name != NODE_END.name)
-_UNITS = (NODE_GPU_ALLOCATABLE.name, NODE_GPU_CAPACITY.name, NODE_GPU_EXPECTED.name)
 _TAG = "metric"
-
-Row = tuple[object, ...]
-Info = tuple[str, ...]
-# (metric, resource or empty) -> value: a node at one instant, or its numbers of samples.
-State = dict[tuple[str, str], float]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSpan:
-    """A node from ``start_ms`` to ``end_ms``, with the same labels and numbers throughout."""
-
-    node: str
-    start_ms: int
-    end_ms: int
-    info: Info
-    state: Mapping[tuple[str, str], float]
 
 
 def read_nodes(reader: ClusterReader, evidence: Evidence) -> tuple[list[Row], list[Row], list[Problem]]:
@@ -86,11 +62,11 @@ def read_nodes(reader: ClusterReader, evidence: Evidence) -> tuple[list[Row], li
     for span in spans:
         start, end = max(span.start_ms, window.start_ms), min(span.end_ms, window.end_ms)
         if start < end:
-            properties = _properties(reader, span)
-            nodes.append((reader.cluster, span.node, start, end, *properties))
+            facts = properties(span, reader.settings.node_labels)
+            nodes.append((reader.cluster, span.node, start, end, *facts))
             capacity += [
                 (reader.cluster, span.node, resource, start, end, *counts)
-                for resource, counts in _capacity(span)
+                for resource, counts in capacity_rows(span)
             ]
     return nodes, capacity, problems
 
@@ -224,40 +200,3 @@ def _by_scrape(
     for at in sorted(states):
         current = infos[at] = seen_infos.get(at, current)
     return infos, states
-
-
-def _properties(reader: ClusterReader, span: NodeSpan) -> Row:
-    """From ``product`` to ``labels`` of frames.NODES."""
-    fixed, extra = span.info[: len(NODE_INFO_LABELS)], span.info[len(NODE_INFO_LABELS) :]
-    values = dict(zip(NODE_INFO_LABELS.values(), fixed, strict=True))
-    labels = {name: value for name, value in zip(reader.settings.node_labels, extra, strict=True) if value}
-    return (
-        values["product"],
-        _number(span.state, NODE_BOARDS.name, "", NONE),
-        *(values[name] for name in ("instance_type", "capacity_type", "region", "zone", "pool")),
-        json.dumps(labels, sort_keys=True),
-    )
-
-
-def _capacity(span: NodeSpan) -> Iterable[tuple[str, Row]]:
-    """Resource, and from ``expected`` to ``schedulable`` of frames.CAPACITY.
-
-    A resource that is not advertised has 0 allocatable units: that is what was observed.
-    """
-    state = span.state
-    for resource in sorted({resource for name, resource in state if name in _UNITS}):
-        yield (
-            resource,
-            (
-                _number(state, NODE_GPU_EXPECTED.name, resource, NONE),
-                _number(state, NODE_GPU_CAPACITY.name, resource, NONE),
-                _number(state, NODE_GPU_ALLOCATABLE.name, resource, 0),
-                _number(state, NODE_GPU_REPLICAS.name, resource, 1),
-                min(_number(state, NODE_SCHEDULABLE.name, "", 1), 1),
-            ),
-        )
-
-
-def _number(state: Mapping[tuple[str, str], float], name: str, resource: str, missing: int) -> int:
-    value = unit_count(state.get((name, resource), float(missing)))
-    return missing if value is None else value

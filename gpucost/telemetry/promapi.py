@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import requests
 from prometheus_api_client import PrometheusConnect
@@ -237,5 +237,5 @@ def _split_userinfo(url: str) -> tuple[str, tuple[str, str] | None]:
             "prometheus.url", parts.hostname or "", "http:// or https:// with a host, and no query"
         )
     host = parts.netloc.rpartition("@")[2]
-    auth = (parts.username, parts.password or "") if parts.username else None
+    auth = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", "")), auth

@@ -28,7 +28,7 @@ from gpucost.telemetry.nodes import read_nodes
 from gpucost.telemetry.pods import read_pods
 from gpucost.telemetry.promapi import PrometheusClient, QueryStats
 from gpucost.telemetry.promql import equals, select
-from gpucost.telemetry.reader import ClusterReader
+from gpucost.telemetry.reader import ClusterReader, whole
 from gpucost.telemetry.settings import PrometheusSettings
 from gpucost.telemetry.signals import read_progress, read_signals
 
@@ -62,7 +62,8 @@ class PrometheusSource:
         settings = self._settings
         matchers = [equals(label, value) for label, value in settings.matchers.items()]
         answer = self._client.series(select(STATE_UP.name, matchers))
-        named = (series.get(settings.cluster_label, "") for series in answer.result)
+        found = whole(answer, "clusters")
+        named = (series.get(settings.cluster_label, "") for series in found)
         return tuple(sorted({name or settings.fallback_cluster for name in named}))
 
     def covered(self, cluster: str) -> Window | None:

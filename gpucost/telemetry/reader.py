@@ -62,12 +62,15 @@ class ClusterReader:
         return (own, *(equals(label, value) for label, value in settings.matchers.items()))
 
     def _whole(self, answer: Answer) -> list[Series]:
-        if answer.warnings:
-            raise PartialResponse(
-                f"cluster {self.cluster}: the answer is not the whole truth: {answer.warnings[0]}",
-                answer.warnings,
-            )
-        return answer.result
+        return whole(answer, f"cluster {self.cluster}")
+
+
+def whole(answer: Answer, subject: str) -> list[Series]:
+    """The result of ``answer``. Raises PartialResponse when the server had something to warn of."""
+    if answer.warnings:
+        text = f"{subject}: the answer is not the whole truth: {answer.warnings[0]}"
+        raise PartialResponse(text, answer.warnings)
+    return answer.result
 
 
 def column(result: Sequence[Series], label: str) -> list[str]:

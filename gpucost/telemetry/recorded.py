@@ -12,7 +12,7 @@ the frames.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -25,7 +25,9 @@ import pyarrow.parquet as pq
 from gpucost.attribution.frames import Frames, conform
 from gpucost.contract.frames import (
     ALLOCATIONS,
+    CAPACITY,
     FRAMES,
+    NODES,
     OBSERVED,
     PROGRESS,
     SIGNALS,
@@ -88,14 +90,21 @@ class RecordedSource:
         covered = self.covered(cluster)
         if covered is None or covered.intersect(window) != window:
             raise NotCovered(f"cluster {cluster}: {window} is not covered: the recording holds {covered}")
-        parts = {}
-        for spec in FRAMES:
-            part: pd.DataFrame = self._rows(spec).overlapping(cluster, window).to_pandas()
-            if spec not in _AMOUNTS:
-                part["start_ms"] = part["start_ms"].clip(lower=window.start_ms)
-                part["end_ms"] = part["end_ms"].clip(upper=window.end_ms)
-            parts[spec.name] = part
-        return replace(Frames(), **parts)
+        return Frames(
+            allocations=self._part(ALLOCATIONS, cluster, window),
+            nodes=self._part(NODES, cluster, window),
+            capacity=self._part(CAPACITY, cluster, window),
+            observed=self._part(OBSERVED, cluster, window),
+            signals=self._part(SIGNALS, cluster, window),
+            progress=self._part(PROGRESS, cluster, window),
+        )
+
+    def _part(self, spec: FrameSpec, cluster: str, window: Window) -> pd.DataFrame:
+        part: pd.DataFrame = self._rows(spec).overlapping(cluster, window).to_pandas()
+        if spec not in _AMOUNTS:
+            part["start_ms"] = part["start_ms"].clip(lower=window.start_ms)
+            part["end_ms"] = part["end_ms"].clip(upper=window.end_ms)
+        return part
 
     @cached_property
     def _covered(self) -> dict[str, Window]:
@@ -144,9 +153,8 @@ def _schema(spec: FrameSpec) -> pa.Schema:
 def _files(folder: Path, spec: FrameSpec) -> list[Path]:
     single, several = folder / f"{spec.name}.parquet", sorted((folder / spec.name).glob("**/*.parquet"))
     if single.exists() and several:
-        raise InputError(
-            str(single), "a file beside a folder of files", f"{spec.name}.parquet or {spec.name}/"
-        )
+        beside = Remark("stands beside a folder of files")
+        raise InputError(str(single), beside, f"{spec.name}.parquet or {spec.name}/")
     files = [single] if single.exists() else several
     if not files and spec not in _OPTIONAL:
         raise InputError(

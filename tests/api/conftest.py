@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from gpucost.api.app import create_app
 from gpucost.api.principal import format_key, hash_secret
 from gpucost.ledger import Ledger
-from gpucost.service.settings import ApiKey, ApiSettings, Role
+from gpucost.service.settings_api import ApiKey, ApiSettings, Role
 from tests.service.worlds import Clock, filled_ledger
 
 SECRETS = {"ada": "s3cret_of-ada", "vera": "other", "fin": "f", "root": "r", "prom": "p", "old": "o"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from gpucost.service.metrics import SERVICE_METRICS
-from gpucost.service.settings import Role
+from gpucost.service.settings_api import Role
 
 PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
 

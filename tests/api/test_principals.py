@@ -14,7 +14,7 @@ from gpucost.api.app import create_app
 from gpucost.api.principal import authenticate
 from gpucost.domain.errors import ConfigError
 from gpucost.ledger import Ledger
-from gpucost.service.settings import ApiSettings
+from gpucost.service.settings_api import ApiSettings
 from tests.api.conftest import SECRETS, Clients
 from tests.service.worlds import Clock
 

@@ -16,7 +16,7 @@ from gpucost.domain.time import HOUR_MS
 from gpucost.ledger import Ledger
 from gpucost.service.metrics import SERVICE_METRICS
 from gpucost.service.rendering import Format
-from gpucost.service.settings import ApiSettings
+from gpucost.service.settings_api import ApiSettings
 from gpucost.service.status import Failure, LoopStatus
 from tests.api.conftest import Clients
 from tests.service.worlds import DAY, Clock

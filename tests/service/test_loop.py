@@ -200,3 +200,22 @@ def test_the_pauses_after_failures_grow_and_are_spread(ledger: Ledger, clock: Cl
     assert len(set(pauses)) == len(pauses), "jitter"
     world.source.fail = lambda _: None
     assert world.loop.turn() == 60.0
+
+
+def test_a_source_that_is_back_is_up_again_before_there_is_anything_to_read(
+    ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(ledger, clock)
+    world.run_until(START + HOUR_MS + 30 * MINUTE_MS)
+
+    def gone(*_: object) -> None:
+        raise SourceUnreachable("refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.source, "clusters", gone)
+        world.run_until(clock.now_ms + 1)
+    assert world.status.clusters()["c"].up is False
+    assert world.status.source_errors() == {("", "SourceUnreachable"): 1}
+    world.run_until(clock.now_ms + MINUTE_MS)
+    assert world.status.clusters()["c"].up is True
+    assert set(world.status.clusters()) == {"c"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pandas as pd
@@ -10,9 +11,9 @@ import pytest
 
 from gpucost.domain.errors import NotCovered, PartialResponse, SourceError, SourceTimeout, SourceUnreachable
 from gpucost.domain.scope import EVERYTHING
-from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
 from gpucost.ledger import Ledger, LedgerState
-from gpucost.service.pipeline import Pipeline, observed_ms
+from gpucost.service.pipeline import Pipeline, observed_ms, progress_in
 from tests.service.worlds import DAY, Clock, MemorySource, frames, pipeline
 from tests.support.frames import OCTOBER, hours
 
@@ -179,10 +180,6 @@ def test_a_closed_month_is_left_alone(ledger: Ledger, clock: Clock) -> None:
     lines = pipeline(ledger, MemorySource(frames()), clock)
     lines.ingest("c", lines.pending("c", hours(0, 12)))
     clock.now_ms = OCTOBER.end_ms + HOUR_MS
-    from fractions import Fraction
-
-    from gpucost.domain.time import Month
-
     ledger.close_month(Month(2026, 10), author="test", min_coverage=Fraction(0), reason="half a day")
     assert lines.pending("c", DAY) == ()
 
@@ -193,3 +190,11 @@ def test_observed_time_is_a_union() -> None:
     assert observed_ms(found, hours(10, 11)) == 0
     doubled = pd.concat([found, found], ignore_index=True)
     assert observed_ms(doubled, hours(9, 12)) == 2 * HOUR_MS
+
+
+def test_progress_is_spread_over_the_windows_it_spans() -> None:
+    progress = frames().progress
+    quarters = [progress_in(progress, window) for window in hours(0, 3).split(15 * MINUTE_MS)]
+    assert [float(part["amount"].sum()) for part in quarters] == [0.0] * 4 + [125.0] * 4 + [0.0] * 4
+    inside = quarters[5].iloc[0]
+    assert (inside["start_ms"], inside["end_ms"]) == (hours(1.25, 2).start_ms, hours(0, 1.5).end_ms)

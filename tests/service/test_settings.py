@@ -9,7 +9,8 @@ import pytest
 
 from gpucost.domain.errors import ConfigError
 from gpucost.domain.gpu import ShareBasis
-from gpucost.service.settings import ApiSettings, Settings
+from gpucost.service.settings import Settings
+from gpucost.service.settings_api import ApiSettings
 from gpucost.service.settings_docs import render
 from gpucost.service.settings_load import environment_names, load_settings
 

@@ -89,6 +89,7 @@ class Node:
     gone: int | None = None
     units: int = 8
     changes: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     def samples(self, now: int) -> Iterator[tuple[MetricSpec, dict[str, str], float]]:
         vanishes = self.gone if self.gone is not None else (self.end + RETAINED_MS if self.end else 1 << 60)
@@ -104,6 +105,7 @@ class Node:
         node = {"node": self.name}
         units = {**node, "resource": str(state["resource"])}
         info = {**node, **dict.fromkeys(NODE_INFO_LABELS, ""), "product": str(state["product"])}
+        info |= self.labels
         yield NODE_INFO, info, 1.0
         yield NODE_BOARDS, node, float(self.units)
         yield NODE_GPU_EXPECTED, units, float(self.units)

@@ -168,7 +168,9 @@ def test_a_partial_answer_closes_no_window() -> None:
         source = PrometheusSource(client, PrometheusSettings(), now=lambda: T0)
         with pytest.raises(PartialResponse, match="store x is down") as caught:
             source.read("c", WINDOW)
-    assert caught.value.warnings == ("store x is down",)
+        assert caught.value.warnings == ("store x is down",)
+        with pytest.raises(PartialResponse, match="store x is down"):
+            source.clusters()
 
 
 @pytest.mark.fault(24)

@@ -73,7 +73,7 @@ def histories() -> list[History]:
     ha = plain_pods()
     relabelled = plain_pods()
     nodes = [
-        Node("n1"),
+        Node("n1", labels={"label_example_com_tier": "gold"}),
         Node("n2", start=at(2) + 500, end=at(9) + 700),
         Node("cordoned", changes={at(3): {"schedulable": 0}, at(4): {"schedulable": 1}}),
         Node("broken", changes={at(5): {"units": 7}, at(6) + 1: {"units": 8}}),
@@ -95,10 +95,12 @@ def histories() -> list[History]:
         History("stale", [Pod("kept", at(1), gone=at(6)), Pod("on", at(1))], stale=((at(3), at(8)),)),
         History("nonsense", NONSENSE),
         History("nodes", [], nodes, down=((at(20), at(21)),)),
-        History("ha", ha, target={"replica": "a"}, down=((at(2), at(4)),)),
-        History("ha", ha, target={"replica": "b"}, offset=20 * SECOND_MS, down=((at(6), at(7.5)),)),
-        History("twice", plain_pods(), target={"instance": "one"}),
-        History("twice", plain_pods(), target={"instance": "two"}, offset=20 * SECOND_MS),
+        History("ha", ha, extra=counters, target={"replica": "a"}, down=((at(2), at(4)),)),
+        History(
+            "ha", ha, extra=counters, target={"replica": "b"}, offset=20 * SECOND_MS, down=((at(6), at(7.5)),)
+        ),
+        History("twice", plain_pods(), extra=counters, target={"instance": "one"}),
+        History("twice", plain_pods(), extra=counters, target={"instance": "two"}, offset=20 * SECOND_MS),
         History("relabelled", relabelled, renamed={at(2) + 1: ("pod", "node", "namespace")}),
         History("moved-target", plain_pods(), target={"instance": "one"}, end=at(6.5)),
         History("moved-target", plain_pods(), target={"instance": "two"}, start=at(6.5) + MINUTE_MS),
@@ -308,6 +310,13 @@ def test_capacity_changes_at_the_first_scrape_that_shows_it(source: PrometheusSo
     assert set(frames.nodes["boards"]) == {8}
 
 
+def test_node_labels_come_back_under_their_own_names(url: str) -> None:
+    with PrometheusClient(url) as client:
+        nodes = make_source(client, node_labels=("example.com/tier", "zone")).read("nodes", DAY).nodes
+    labels = dict(zip(nodes["node"], nodes["labels"], strict=True))
+    assert (labels["n1"], labels["gone"]) == ('{"example.com/tier": "gold"}', "{}")
+
+
 @pytest.mark.parametrize("size_ms", WINDOW_SIZES)
 def test_capacity_is_the_same_in_windows_of_any_size(source: PrometheusSource, size_ms: int) -> None:
     def total(frames: Frames) -> int:
@@ -360,8 +369,12 @@ def test_a_window_longer_than_the_span_is_read_in_parts(url: str) -> None:
     assert in_parts.problems == whole.problems
 
 
-def test_signals_are_increases_per_step_and_missing_ones_are_null(source: PrometheusSource) -> None:
-    signals = source.read("plain", DAY).signals
+@pytest.mark.fault(27)
+@pytest.mark.parametrize("cluster", ["plain", "ha", "twice"])
+def test_signals_are_increases_per_step_and_missing_ones_are_null(
+    source: PrometheusSource, cluster: str
+) -> None:
+    signals = source.read(cluster, DAY).signals
     assert set(signals["pod_uid"]) == {"running"}
     hours = signals.set_index("start_ms").loc[[at(6), at(7)]]
     assert hours["observed_ms"].tolist() == pytest.approx([HOUR_MS, HOUR_MS], rel=0.02)

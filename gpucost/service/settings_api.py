@@ -1,0 +1,107 @@
+"""Settings of the HTTP listener: address, keys, limits."""
+
+from __future__ import annotations
+
+import ipaddress
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from gpucost.domain.configfile import Instant, wrong
+from gpucost.service.settings_types import Duration, Group
+
+
+class Role(StrEnum):
+    """What a principal may see: its teams; every team; every team; /metrics and /readyz only."""
+
+    VIEWER = "viewer"
+    FINANCE = "finance"
+    ADMIN = "admin"
+    METRICS = "metrics"
+
+
+class ApiKey(Group):
+    """One API key, stored as the SHA-256 of its secret (a random secret of 256 bits needs no slow hash)."""
+
+    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
+    """1 to 32 of a-z, 0-9 and dashes, the public part of the key ``gpc_<id>_<secret>``. It appears in logs.
+    """
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", repr=False)]
+    """SHA-256 of the secret: 64 lower-case hex digits."""
+
+    role: Role = Role.VIEWER
+    """``viewer`` sees its ``teams``; ``finance`` sees every team; ``admin`` too, and may do more later;
+    ``metrics`` reads /metrics and /readyz only.
+    """
+
+    teams: frozenset[str] = frozenset()
+    """Teams a viewer may see. Refused for the other roles, which see all or none."""
+
+    expires: Instant | None = None
+    """First instant at which the key is no longer accepted (RFC 3339). Never, when it is not set."""
+
+    @model_validator(mode="after")
+    def _teams_for_viewers(self) -> Self:
+        if (self.role is Role.VIEWER) != bool(self.teams):
+            raise wrong(sorted(self.teams), "teams for the role viewer, and none for another role", "teams")
+        return self
+
+
+class ApiSettings(Group):
+    """The HTTP listener and its limits."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Loopback by default; give an address on purpose, and keys with it."""
+
+    port: Annotated[int, Field(ge=0, le=65535)] = 8080
+    """TCP port, 0 to 65535; 0 takes a free one."""
+
+    auth: Literal["keys", "off"] = "keys"
+    """``keys`` or ``off``. With keys, every request but /healthz carries an API key; off asks nobody, which
+    is allowed on a loopback address only.
+    """
+
+    keys: tuple[ApiKey, ...] = ()
+    """List of API keys. Make one with ``gpucost key ID``; only its hash is written here."""
+
+    max_body_bytes: Annotated[int, Field(ge=0, le=100_000_000)] = 65_536
+    """Largest request body, 0 to 100,000,000 bytes. No route reads a body yet; a larger one is answered with
+    413.
+    """
+
+    max_span: Duration = timedelta(days=400)
+    """Longest window of one query: a year and its comparison month."""
+
+    max_steps: Annotated[int, Field(ge=1, le=100_000)] = 1_500
+    """Most steps of one query, 1 to 100,000. The default is two months by the hour."""
+
+    max_page_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    """Most rows on one page, 1 to 100,000. The default is about 4 MB of JSON."""
+
+    metrics_jobs: Annotated[int, Field(ge=0, le=100_000)] = 500
+    """Most jobs with a series of their own on /metrics, 0 to 100,000: the costliest of the month. What the
+    others cost is one more series per team, with an empty job.
+    """
+
+    @model_validator(mode="after")
+    def _safe(self) -> Self:
+        if self.auth == "off" and not is_loopback(self.host):
+            raise wrong(
+                "off", f"off with a loopback host such as 127.0.0.1; with {self.host} it must be keys", "auth"
+            )
+        ids = [key.id for key in self.keys]
+        if len(set(ids)) < len(ids):
+            raise wrong(ids, "ids that are all different", "keys")
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,81 @@
+"""What settings are made of: durations, secrets, files, and the base of every group."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr
+
+from gpucost.domain.configfile import wrong
+from gpucost.domain.errors import InputError, Remark
+from gpucost.domain.time import parse_duration
+
+
+def milliseconds(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, timedelta):
+        return value
+    try:
+        return timedelta(milliseconds=parse_duration(str(value)))
+    except InputError as error:
+        raise wrong(value, error.allowed) from None
+
+
+def _existing_file(path: Path) -> Path:
+    if not path.is_file():
+        raise wrong(str(path), "the path of a file that exists")
+    return path
+
+
+def _share(value: object) -> Fraction:
+    try:
+        share = Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        share = Fraction(0)
+    if not 0 < share <= 1:
+        raise wrong(value, 'a share of a board above 0 and at most 1, such as "1" or "1/100"')
+    return share
+
+
+def base_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise wrong(Remark("not one"), "http:// or https://, a host, and at most a path")
+    if "@" in parts.netloc:
+        raise wrong(
+            Remark("not one"), "a URL without user info; username and password are settings of their own"
+        )
+    return url.rstrip("/")
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+ExistingFile = Annotated[Path, AfterValidator(_existing_file)]
+Share = Annotated[Fraction, BeforeValidator(_share)]
+
+
+class Group(BaseModel):
+    """One topic. Frozen, so that nobody changes a setting behind another's back."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        hide_input_in_errors=True,
+        arbitrary_types_allowed=True,
+    )
+
+
+def secret(inline: SecretStr | None, file: Path | None, key: str) -> str | None:
+    """The secret itself, from the setting or from the first line of its file."""
+    if inline is not None and file is not None:
+        raise wrong(Remark("both are given"), f"{key} or {key}_file, not both", key)
+    if file is not None:
+        return file.read_text(encoding="utf-8").strip()
+    return None if inline is None else inline.get_secret_value()

@@ -1,0 +1,69 @@
+"""Settings -> parts: the source that was asked for, with its secrets where nobody sees them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpucost.domain.errors import ConfigError, InputError
+from gpucost.domain.holders import NO_TEAM
+from gpucost.service.assemble import load_book, load_teams, open_source, parse_source
+from gpucost.service.settings import PrometheusSettings, Settings
+from gpucost.telemetry.prometheus import PrometheusSource
+from gpucost.telemetry.recorded import RecordedSource, record
+from tests.service.worlds import Clock, frames
+
+
+def test_a_source_is_named_on_the_command_line(tmp_path: Path) -> None:
+    record(tmp_path, frames())
+    recorded = parse_source(f"recorded:{tmp_path}", Settings())
+    assert isinstance(open_source(recorded, load_book(None), Clock()), RecordedSource)
+    prometheus = parse_source("prometheus:https://p.example/prefix/", recorded)
+    source = open_source(prometheus, load_book(None), Clock())
+    assert isinstance(source, PrometheusSource)
+    assert source.name == "prometheus https://p.example/prefix"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "recorded", "recorded:", "prometheus:", "prometheus:localhost:9090", "file:/etc/passwd"]
+)
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_source(text, Settings())
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        open_source(parse_source(f"recorded:{tmp_path / 'nowhere'}", Settings()), load_book(None), Clock())
+
+
+def test_secrets_reach_the_wire_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("p@ss/word:1\n", encoding="utf-8")
+    settings = Settings(
+        prometheus=PrometheusSettings(
+            url="http://p.example",
+            username="u@x",
+            password_file=tmp_path / "password",
+            bearer_token="hunter2",
+        )
+    )
+    source = open_source(settings, load_book(None), Clock())
+    assert isinstance(source, PrometheusSource)
+    assert source.name == "prometheus http://p.example"
+    client = source._client
+    assert client.auth == ("u@x", "p@ss/word:1")
+    assert client.headers["Authorization"] == "Bearer hunter2"
+    assert "hunter2" not in repr(settings)
+
+
+def test_the_book_that_ships_is_the_default_and_a_wrong_one_is_named(tmp_path: Path) -> None:
+    assert load_book(None).currency == "USD"
+    (tmp_path / "b.yaml").write_text("version: 2", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"b\.yaml"):
+        load_book(tmp_path / "b.yaml")
+
+
+def test_without_rules_the_team_label_decides() -> None:
+    held = frames().allocations
+    assert set(load_teams(None).assign(held, 0)) == {NO_TEAM}
