@@ -62,7 +62,8 @@ def lines_of(window: Window, per_window: int, hour: int) -> pd.DataFrame:
     columns |= {column.name: "" for column in HOLDER_COLUMNS}
     columns |= {"window_start_ms": window.start_ms, "window_end_ms": window.end_ms, "cluster": "c"}
     columns |= {"node": [f"node-{g // 8:04}" for g in gpu], "resource": "nvidia.com/gpu", "model": "H100"}
-    columns |= {"share_num": 1, "share_den": 1, "basis": "compute", "bucket": "held", "rate_id": PRICE.rate_id}
+    columns |= {"share_num": 1, "share_den": 1, "basis": "compute", "bucket": "held"}
+    columns |= {"rate_id": PRICE.rate_id}
     columns |= {"namespace": team, "team": team, "queue": team, "project": "p", "job_kind": "Job"}
     columns |= {"pod": pod, "pod_uid": pod, "job": job, "job_uid": job}
     columns |= {"board_ms": HOUR_MS, "nano": PRICE.nano_per_board_hour}

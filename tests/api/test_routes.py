@@ -227,3 +227,14 @@ def test_the_metrics_are_those_that_are_declared(clients: Clients) -> None:
     text = clients.prom.get("/metrics").text
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert names == {metric.name for metric in SERVICE_METRICS}
+
+
+def test_dollars_are_in_the_name_and_other_currencies_in_a_label(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ledger, "currency", "EUR")
+    clients = Clients(create_app(ledger, ApiSettings(auth="off"), now=Clock()))
+    found = samples(clients.anybody.get("/metrics", headers={"Host": "localhost"}).text)
+    assert "gpucost_team_cost_usd" not in found
+    assert found["gpucost_team_cost"]["EUR", "c", "research"] == 81.875
+    assert len(found["gpucost_job_cost"]) == 3

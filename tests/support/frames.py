@@ -92,7 +92,7 @@ def hours(start: float, end: float) -> Window:
 
 
 class FlatRates:
-    """One price for everything, with changes: ``FlatRates(("2.00", 0), ("3.00", 12))`` (hours after start)."""
+    """One price for everything, with changes (hours after start): ``FlatRates(("2.00", 0), ("3.00", 12))``."""
 
     def __init__(self, *steps: tuple[str, float]) -> None:
         self.steps = [(parse_nano(price), START + round(hour * HOUR_MS)) for price, hour in steps]
@@ -111,8 +111,8 @@ class FlatRates:
 class NamespaceTeams:
     """The namespace is the team."""
 
-    def assign(self, holders: pd.DataFrame, at_ms: int) -> pd.Series[str]:
+    def assign(self, holders: pd.DataFrame, _: int) -> pd.Series[str]:
         return holders["team_label"].where(holders["team_label"] != "", holders["namespace"])
 
-    def changes(self, window: Window) -> tuple[int, ...]:
+    def changes(self, _: Window) -> tuple[int, ...]:
         return ()
