@@ -92,7 +92,7 @@ def hours(start: float, end: float) -> Window:
 
 
 class FlatRates:
-    """One price for everything, with changes (hours after start): ``FlatRates(("2.00", 0), ("3.00", 12))``."""
+    """One price for everything, with changes, in hours: ``FlatRates(("2.00", 0), ("3.00", 12))``."""
 
     def __init__(self, *steps: tuple[str, float]) -> None:
         self.steps = [(parse_nano(price), START + round(hour * HOUR_MS)) for price, hour in steps]

@@ -1,0 +1,47 @@
+"""The README is followed literally by new users: its commands and links must exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from gpucost.cli import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMANDS = re.findall(
+    r"(?:^|`)\s*(gpucost [a-z][^`#\n]*)", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_of_the_readme_parse(line: str) -> None:
+    command = typer.main.get_command(app)
+    words = shlex.split(line)[1:]
+    context = command.make_context("gpucost", [], resilient_parsing=True)
+    while words and hasattr(command, "get_command"):
+        command = command.get_command(context, words.pop(0))
+        assert command is not None, line
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known
+    arguments = [
+        parameter
+        for parameter in command.params
+        if parameter.param_type_name == "argument" and parameter.required
+    ]
+    assert not (arguments and not words), f"{line}: lacks its argument"
+
+
+def test_the_readme_has_commands() -> None:
+    assert len(COMMANDS) >= 8
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text("utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
