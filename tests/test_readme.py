@@ -13,9 +13,8 @@ from gpucost.cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-COMMANDS = re.findall(
-    r"(?:^|`)\s*(gpucost [a-z][^`#\n]*)", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE
-)
+BLOCKS = (ROOT / "README.md").read_text("utf-8").split("```")[1::2]
+COMMANDS = re.findall(r"^ *(gpucost [^#\n]*)", "\n".join(BLOCKS), re.MULTILINE)
 
 
 @pytest.mark.parametrize("line", COMMANDS)
