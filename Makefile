@@ -46,7 +46,7 @@ format: $(VENV)/.dev ## Mend what can be mended
 	@$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.dev system ## Every benchmark; each prints ratios and one line of JSON
-	@for program in benchmarks/*.py; do echo "== $$program"; $(BIN)/python $$program $(BENCH_ARGS) || exit 1; done
+	@for program in benchmarks/[!_]*.py; do echo "== $$program"; $(BIN)/python $$program $(BENCH_ARGS) || exit 1; done
 
 # Real components that tests run against, as Debian packages: binary:package.
 SYSTEM := prometheus:prometheus promtool:prometheus chromium:chromium pdftotext:poppler-utils \

@@ -1,10 +1,10 @@
 """Attribution of 10 million unit-hours against one bare pandas group-by over the same frame.
 
-The frame has one row per unit and hour: 10 million pods of one GPU for about an hour each, on 1,250 nodes
-of 8, with text columns as every source returns them. The baseline is the group-by that a naive tool
-would run to get usage lines from it: hours held per window, node, resource and pod, without any of the
-clipping, pricing, dealing or idle accounting. A second, coarser baseline (per node and team) is printed
-beside it.
+The recording has one row per unit and hour: 10 million pods of one GPU for about an hour each, on 1,250
+nodes of 8. The baseline is the group-by that a naive tool would run over the frame, as RecordedSource
+returns it, to get usage lines: time held per window, node, resource and pod, without any of the clipping,
+pricing, dealing or idle accounting. A second, coarser one (per node and team) is printed beside it. The
+time of attribution includes the reads from the source, some days at a time, as in a back-fill.
 
     python benchmarks/attribution.py [--unit-hours 10000000] [--days-per-call 7]
 """
@@ -14,7 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -24,6 +28,7 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.contract.frames import HOLDER_COLUMNS
 from gpucost.domain.rates import NodeFacts, Rate, RateSpan
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
+from gpucost.telemetry.recorded import RecordedSource, record
 
 LIMIT = 3.0
 START = Month(2026, 9).window.start_ms
@@ -84,17 +89,24 @@ def frames(unit_hours: int, nodes: int) -> tuple[Frames, Window]:
     return Frames(allocations, facts, capacity, observed), window
 
 
-def attribute_all(data: Frames, window: Window, days: int) -> tuple[int, int]:
-    """Attribute in calls of some days each, as back-fill does; returns total (board ms, lines)."""
-    order = data.allocations["start_ms"].to_numpy()  # RecordedSource keeps its frame sorted by start
+def attribute_all(source: RecordedSource, window: Window, days: int) -> tuple[int, int]:
+    """Attribute in calls of some days each; returns total (board ms, lines)."""
     total = lines = 0
     for part in window.split(days * DAY_MS):
-        low, high = np.searchsorted(order, [part.start_ms - HOUR_MS, part.end_ms])
-        chunk = Frames(data.allocations.iloc[low:high], data.nodes, data.capacity, data.observed)
-        result = attribute(chunk, list(part.split(HOUR_MS)), rates=prices, teams=TeamRules.default())
+        frames_of_part = source.read("c", part)
+        result = attribute(frames_of_part, list(part.split(HOUR_MS)), rates=prices, teams=TeamRules.default())
         total += int(result.lines["board_ms"].sum())
         lines += len(result.lines)
     return total, lines
+
+
+@contextmanager
+def recorded(unit_hours: int, nodes: int) -> Iterator[tuple[RecordedSource, Window]]:
+    with tempfile.TemporaryDirectory(prefix="gpucost-bench-") as folder:
+        data, window = frames(unit_hours, nodes)
+        record(Path(folder), data)
+        del data
+        yield RecordedSource(Path(folder)), window
 
 
 def main() -> None:
@@ -103,9 +115,13 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1250)
     parser.add_argument("--days-per-call", type=int, default=7)
     args = parser.parse_args()
-    data, window = frames(args.unit_hours, args.nodes)
-    table = data.allocations
-    print(f"{len(table):,} rows, {args.nodes:,} nodes, {window.length_ms // HOUR_MS} hours")
+    with recorded(args.unit_hours, args.nodes) as (source, window):
+        measure(source, window, args.nodes, args.days_per_call)
+
+
+def measure(source: RecordedSource, window: Window, nodes: int, days: int) -> None:
+    table = source.read("c", window).allocations
+    print(f"{len(table):,} rows, {nodes:,} nodes, {window.length_ms // HOUR_MS} hours")
 
     began = time.perf_counter()
     held = (table["end_ms"] - table["start_ms"]).rename("held_ms")
@@ -120,14 +136,16 @@ def main() -> None:
     coarse_s = time.perf_counter() - began
     print(f"coarse group-by into {len(coarse):,} rows: {coarse_s:.2f} s")
 
+    rows = len(table)
+    del table, keyed, held, hour, naive, coarse
     began = time.perf_counter()
-    total, lines = attribute_all(data, window, args.days_per_call)
+    total, lines = attribute_all(source, window, days)
     attribution_s = time.perf_counter() - began
-    exact = args.nodes * 8 * window.length_ms
+    exact = nodes * 8 * window.length_ms
     print(f"attribution into {lines:,} lines: {attribution_s:.2f} s, difference {total - exact} board ms")
     ratio = attribution_s / group_by_s
     figures = {
-        "unit_hours": len(table),
+        "unit_hours": rows,
         "attribution_s": round(attribution_s, 3),
         "group_by_s": round(group_by_s, 3),
         "coarse_group_by_s": round(coarse_s, 3),
