@@ -10,12 +10,12 @@ import pandas as pd
 
 from gpucost.attribution.deal import Ints
 from gpucost.attribution.frames import Frames
-from gpucost.attribution.held import Intervals, plain_slots, queued_slots
+from gpucost.attribution.held import HeldResources, Intervals, plain_slots, queued_slots
 from gpucost.attribution.holders import HOLDER_NAMES, Holders, Teams
 from gpucost.attribution.lines import Cells, Dealer, Parts, sum_parts
-from gpucost.attribution.pieces import NodeKey, PieceBuilder, Pieces, RateLookup
+from gpucost.attribution.pieces import PieceBuilder, Pieces, RateLookup
 from gpucost.attribution.result import UNIT_NAMES, Attribution
-from gpucost.attribution.shortfalls import overcommitted, uncounted, unpriced
+from gpucost.attribution.shortfalls import overcommitted, uncounted, unpriced, unshared
 from gpucost.attribution.signals import MEASURES, join_signals
 from gpucost.attribution.sweep import (
     CODE_OF_BUCKET,
@@ -59,7 +59,7 @@ def attribute(
     allocations, refused = _inside(frames.allocations, scope)
     holders = Holders(allocations, teams, (scope.start_ms, *changes))
     builder = PieceBuilder(windows, rates, catalog or ResourceCatalog(), basis, changes)
-    pieces = builder.build(frames, _held_resources(allocations))
+    pieces = builder.build(frames, HeldResources(allocations))
     kinds = kind_pieces(pieces, scope.start_ms)
     units, unit_of = _units(pieces, kinds, basis)
     cells = Cells(pieces, kinds, unit_of)
@@ -74,6 +74,7 @@ def attribute(
         *uncounted(uncertain, units),
         *overcommitted(lines, units, holders),
         *unpriced(lines, units, pieces),
+        *unshared(allocations, intervals.row, pieces, windows),
     ]
     located = tuple(sorted(set(problems), key=repr))
     return Attribution(windows, lines, units, holders, pieces.rates, located)
@@ -97,9 +98,9 @@ def _parts(
     )
     for free in leftovers(kinds, stretches, buckets):
         parts += dealer.left_over(free)
-    elastic = kinds.elastic[queued.kind_piece]
-    cell = sliced.cell[elastic]
-    uncertain = {"window": cells.window[cell], "unit": cells.unit[cell], "board_ms": sliced.board_ms[elastic]}
+    some = kinds.uncounted[queued.kind_piece]
+    cell = sliced.cell[some]
+    uncertain = {"window": cells.window[cell], "unit": cells.unit[cell], "board_ms": sliced.board_ms[some]}
     return parts + sliced, pd.DataFrame(uncertain)
 
 
@@ -128,14 +129,6 @@ def _inside(frame: pd.DataFrame, scope: Window) -> tuple[pd.DataFrame, list[Prob
     ]
     inside = ~nonsense & (start < scope.end_ms) & (end > scope.start_ms) & (start < end)
     return frame[inside].reset_index(drop=True), problems
-
-
-def _held_resources(allocations: pd.DataFrame) -> dict[NodeKey, frozenset[str]]:
-    pairs = allocations[["cluster", "node", "resource"]].drop_duplicates()
-    held: dict[NodeKey, set[str]] = {}
-    for cluster, node, resource in pairs.itertuples(index=False):
-        held.setdefault((cluster, node), set()).add(resource)
-    return {key: frozenset(resources) for key, resources in held.items()}
 
 
 def _intervals(allocations: pd.DataFrame, pieces: Pieces, kinds: KindPieces, scope: Window) -> Intervals:

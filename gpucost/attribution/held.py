@@ -8,11 +8,13 @@ their uids: arbitrary, but the same in every window and from every source, which
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from gpucost.attribution.deal import Flags, Ints
+from gpucost.attribution.pieces import union
 from gpucost.attribution.sweep import KindPieces, Stretches, expand
 
 
@@ -37,6 +39,36 @@ class Intervals:
 
 
 @dataclass(frozen=True)
+class HeldResources:
+    """Which resources pods hold on each node, and when (pieces.Held)."""
+
+    allocations: pd.DataFrame
+
+    @cached_property
+    def resources(self) -> dict[tuple[str, str], frozenset[str]]:
+        pairs = self.allocations[["cluster", "node", "resource"]].drop_duplicates()
+        held: dict[tuple[str, str], set[str]] = {}
+        for cluster, node, resource in pairs.itertuples(index=False):
+            held.setdefault((cluster, node), set()).add(resource)
+        return {key: frozenset(resources) for key, resources in held.items()}
+
+    def when(self, key: tuple[str, str], resource: str) -> list[tuple[int, int]]:
+        rows = self.allocations.take(self._rows[key])
+        rows = rows[rows["resource"] == resource]
+        starts, ends = union(rows["start_ms"].tolist(), rows["end_ms"].tolist())
+        return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+    @cached_property
+    def _rows(self) -> dict[tuple[str, str], Ints]:
+        groups = self.allocations.groupby(["cluster", "node"], observed=True, sort=False)
+        order = np.argsort(groups.ngroup().to_numpy(), kind="stable")
+        sizes = groups.size()
+        ends = np.cumsum(sizes.to_numpy())
+        keys = [(str(cluster), str(node)) for cluster, node in sizes.index.tolist()]
+        return dict(zip(keys, np.split(order, ends[:-1]), strict=True)) if keys else {}
+
+
+@dataclass(frozen=True)
 class HeldSlots:
     """Slots held in a stretch; ``over`` marks those beyond what exists (over-commitment)."""
 
@@ -52,8 +84,10 @@ class HeldSlots:
 def plain_slots(intervals: Intervals, kinds: KindPieces) -> HeldSlots:
     """Slots of intervals on plain lines."""
     first = np.searchsorted(kinds.key, kinds.key_of(intervals.line, intervals.start), side="right") - 1
+    origin = np.full(len(first), kinds.origin)
+    first = np.maximum(first, np.searchsorted(kinds.key, kinds.key_of(intervals.line, origin), side="left"))
     past = np.searchsorted(kinds.key, kinds.key_of(intervals.line, intervals.end), side="left")
-    per_interval = past - first
+    per_interval = np.maximum(past - first, 0)
     who = np.repeat(np.arange(len(intervals.row)), per_interval)
     at = expand(first, per_interval)
     return HeldSlots(

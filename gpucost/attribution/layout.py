@@ -7,8 +7,9 @@ the boards that no resource advertises (2/7 of a board that is sliced 3g + 2g).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from math import ceil, lcm
 
 from gpucost.domain.errors import InputError
@@ -31,16 +32,22 @@ class ResourceCount:
 
     @property
     def is_known(self) -> bool:
-        return max(self.expected, self.capacity, self.allocatable) >= 0
+        return self.units >= 0
+
+    @property
+    def units(self) -> int:
+        """What should exist; -1 when nothing says."""
+        return max(self.expected, self.capacity, self.allocatable)
 
 
 @dataclass(frozen=True, slots=True)
 class KindLayout:
     """One resource: its units own slots ``[base, base + units x width)`` of ``den`` a board.
 
-    ``units`` is what should exist, ``available`` what Kubernetes can hand out. ``elastic`` means that
-    nothing says how many there are: then exactly what is held exists, and attribution reports the time. An
-    elastic kind has boards and a denominator of its own, so that it never moves the others' slots.
+    ``units`` is what should exist, ``available`` what Kubernetes can hand out. Where nothing says how many
+    there are, they are ``inferred`` from the boards that are left. Where nothing says how many boards there
+    are either, the kind is ``elastic``: exactly what is held exists. It has boards and a denominator of its
+    own, so that it never moves the others' slots. Attribution reports the time held of both.
     """
 
     unit: UnitKind
@@ -50,6 +57,7 @@ class KindLayout:
     base: int
     den: int
     elastic: bool = False
+    inferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,52 +85,72 @@ def lay_out(
     catalog: ResourceCatalog,
     basis: ShareBasis,
 ) -> Layout:
-    """Divide ``boards`` (-1 when unknown, 0 for a node that is gone) of ``product`` among its resources.
+    """Divide ``boards`` (-1 when unknown) of ``product`` among the resources of a node.
 
-    ``held`` names the resources that pods hold there: one without a count becomes elastic. Resources whose
-    share cannot be told (a MIG slice of an unknown board) are left out, with a problem.
+    ``held`` names the resources that pods hold there. One without a count gets what the others leave of the
+    boards; where nothing says how many boards there are it is elastic. Together, resources never get more
+    than the boards: what is held beyond that is over-committed. Resources whose share cannot be told (a MIG
+    slice of an unknown board) are left out, and the rest of the boards is then unknown, with a problem.
     """
+    boards = boards or -1  # a GPU node with 0 GPUs is one that nobody counted
     problems: list[tuple[ProblemCode, str]] = []
     rows = {row.resource: row for row in counts}
-    units: list[tuple[UnitKind, ResourceCount | None]] = []
-    for resource in sorted(rows.keys() | set(held)):
-        row = rows.get(resource)
+    units: list[tuple[UnitKind, ResourceCount]] = []
+    for resource in sorted(rows.keys() | set(held), key=lambda name: (not _is_known(rows.get(name)), name)):
+        row = rows.get(resource) or ResourceCount(resource, -1, -1, -1, 1)
+        if _is_counted_in_parts(resource, rows):
+            continue
         try:
-            unit = catalog.unit(resource, product, row.replicas if row else 1, basis)
+            units.append((catalog.unit(resource, product, row.replicas, basis), row))
         except InputError as error:
             problems.append((ProblemCode.UNIT_UNKNOWN, str(error)))
-            continue
-        units.append((unit, row))
-    den = lcm(1, *(unit.share.denominator for unit, row in units if row and row.is_known))
-    kinds, base = [], 0
+    den = lcm(1, *(unit.share.denominator for unit, row in units if row.is_known or boards >= 0))
+    slots = boards * den if boards >= 0 else None
+    kinds: list[KindLayout] = []
+    base = 0
     for unit, row in units:
-        kind = _kind(unit, row, den, base)
+        kind = _kind(unit, row, den, base, None if slots is None else slots - base)
         kinds.append(kind)
         base += kind.units * kind.width
+    wanted = sum((unit.share * row.units for unit, row in units if row.is_known), Fraction(0))
     if boards < 0 and not any(kind.units for kind in kinds):
         problems.append((ProblemCode.COUNT_UNKNOWN, "nothing says how many GPUs the node has"))
-    needed = ceil(base / den)
-    if 0 <= boards < needed:
-        detail = f"its resources stand for {base}/{den} boards, more than the {boards} it has"
+    if 0 <= boards < wanted:
+        detail = f"its resources stand for {wanted} boards, more than the {boards} it has"
         problems.append((ProblemCode.CAPACITY_EXCEEDS_BOARDS, detail))
-    sliced = any(kind.unit.profile for kind in kinds)
+    sliced = any(kind.unit.profile for kind in kinds if kind.units and not kind.inferred)
+    is_blind = any(code is ProblemCode.UNIT_UNKNOWN for code, _ in problems)
+    # What MIG geometry leaves over could be sliced, but nobody did; a board that is not advertised at all
+    # is broken or forgotten.
+    rest = Bucket.UNALLOCATED if sliced else Bucket.UNAVAILABLE
     return Layout(
         model=parse_product(product).model,
-        boards=max(boards, needed),
+        boards=boards if boards >= 0 else ceil(base / den),
         den=den,
-        kinds=tuple(kinds),
+        kinds=tuple(sorted(kinds, key=lambda kind: kind.unit.resource)),
         remainder_base=base,
-        # What MIG geometry leaves over could be sliced, but nobody did; a board that is not advertised
-        # at all is broken or forgotten.
-        remainder_bucket=Bucket.UNALLOCATED if sliced else Bucket.UNAVAILABLE,
+        remainder_bucket=Bucket.UNKNOWN if is_blind else rest,
         problems=tuple(problems),
     )
 
 
-def _kind(unit: UnitKind, row: ResourceCount | None, den: int, base: int) -> KindLayout:
-    if row is None or not row.is_known:
+def _is_known(row: ResourceCount | None) -> bool:
+    return row is not None and row.is_known
+
+
+def _is_counted_in_parts(resource: str, rows: Mapping[str, ResourceCount]) -> bool:
+    """HAMi hands out ``gpu`` as a mere number of tenants beside ``gpucores``, which are the real shares."""
+    return resource == "nvidia.com/gpu" and _is_known(rows.get("nvidia.com/gpucores"))
+
+
+def _kind(unit: UnitKind, row: ResourceCount, den: int, base: int, room: int | None) -> KindLayout:
+    """``room`` is the number of slots that are left, None when nobody knows."""
+    if not row.is_known and room is None:
         return KindLayout(unit, 0, 0, unit.share.numerator, 0, unit.share.denominator, elastic=True)
-    units = max(row.expected, row.capacity, row.allocatable)
-    available = units if row.allocatable < 0 else row.allocatable
     width = unit.share.numerator * (den // unit.share.denominator)
+    if not row.is_known:
+        # Nothing advertises these units, so what nobody holds of them is not to be had.
+        return KindLayout(unit, (room or 0) // width, 0, width, base, den, inferred=True)
+    units = row.units if room is None else min(row.units, room // width)
+    available = units if row.allocatable < 0 else min(row.allocatable, units)
     return KindLayout(unit, units, available, width, base, den)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from itertools import pairwise, product
 from json import loads
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -100,6 +100,23 @@ class Pieces:
     no_price: Mapping[tuple[str, str, str], str]
 
 
+class HeldRow(NamedTuple):
+    """A stretch in which pods held a resource of which nothing says how many there are."""
+
+    start_ms: int
+    end_ms: int
+    resource: str
+
+
+class Held(Protocol):
+    """What pods hold: on each node these ``resources``, and each of them ``when`` (stretches, joined)."""
+
+    @property
+    def resources(self) -> Mapping[NodeKey, frozenset[str]]: ...
+
+    def when(self, key: NodeKey, resource: str) -> Sequence[tuple[int, int]]: ...
+
+
 T = TypeVar("T", bound=Hashable)
 Row = TypeVar("Row", bound=FactRow | CountRow)
 
@@ -143,23 +160,23 @@ class PieceBuilder:
         self._layout_cache: dict[object, Layout] = {}
         self._span_cache: dict[object, Sequence[RateSpan]] = {}
 
-    def build(self, frames: Frames, held: Mapping[NodeKey, frozenset[str]]) -> Pieces:
-        """``held`` maps each node with pods to the resources they hold."""
+    def build(self, frames: Frames, held: Held) -> Pieces:
+        """``held`` says which resources pods hold on each node, and when."""
         facts = _rows_by_node(frames.nodes, FactRow)
         counts = _rows_by_node(frames.capacity, CountRow)
         observed = {
-            str(cluster): _union(rows["start_ms"].tolist(), rows["end_ms"].tolist())
+            str(cluster): union(rows["start_ms"].tolist(), rows["end_ms"].tolist())
             for cluster, rows in frames.observed.groupby("cluster", observed=True)
         }
-        never = _union([], [])
-        nodes = tuple(sorted(facts.keys() | counts.keys() | held.keys()))
+        never = union([], [])
+        nodes = tuple(sorted(facts.keys() | counts.keys() | held.resources.keys()))
         parts = [
             self._node(
                 i,
                 key,
                 facts.get(key, []),
                 counts.get(key, []),
-                held.get(key, frozenset()),
+                self._uncounted(key, counts.get(key, []), held),
                 observed.get(key[0], never),
             )
             for i, key in enumerate(nodes)
@@ -191,11 +208,11 @@ class PieceBuilder:
         key: NodeKey,
         facts: list[FactRow],
         counts: list[CountRow],
-        held: frozenset[str],
+        held: list[HeldRow],
         observed: Observed,
     ) -> list[Ints]:
         spans = {fact: self._spans(key, fact) for fact in facts}
-        own = [t for row in (*facts, *counts) for t in row[:2]]
+        own = [t for row in (*facts, *counts, *held) for t in row[:2]]
         own += [span.start_ms for group in spans.values() for span in group]
         cuts = np.concatenate([self.edges, self.extra_cuts, *observed, np.array(own, dtype=np.int64)])
         cuts = np.unique(cuts[(cuts >= self.scope.start_ms) & (cuts <= self.scope.end_ms)])
@@ -203,15 +220,14 @@ class PieceBuilder:
         layout, place, rate = (np.full(len(start), -1, np.int64) for _ in range(3))
         schedulable = np.ones(len(start), np.int64)
         window = np.searchsorted(self.edges, start, side="right") - 1
-        for a, b, fact, rows in _runs(start, facts, counts):
-            gone = fact is None and not rows
-            known = fact or _nearest(facts, int(start[a])) or FactRow(0, 0)
-            if gone and not held:
-                continue
-            found = self._layout(known, rows, held, gone)
+        for a, b, fact, rows, uncounted in _runs(start, facts, counts, held):
+            if fact is None and not rows and not uncounted:
+                continue  # before the node came, or after it went
+            known = fact or FactRow(0, 0)
+            found = self._layout(known, rows, uncounted)
             problems = [Problem(code, *key, detail) for code, detail in found.problems]
-            if not facts:
-                detail = "nothing says what this node is: its GPU model and price are not known"
+            if fact is None:
+                detail = "nothing says what this node is, or was then: its GPU model and price are not known"
                 problems.append(Problem(ProblemCode.NODE_UNKNOWN, *key, detail))
             self.problems.update(product(np.unique(window[a:b]).tolist(), problems))
             layout[a:b] = self._layouts[found]
@@ -234,9 +250,24 @@ class PieceBuilder:
         ]
         return [column.astype(np.int64)[layout >= 0] for column in columns]
 
-    def _layout(self, fact: FactRow, rows: tuple[CountRow, ...], held: frozenset[str], gone: bool) -> Layout:
+    def _uncounted(self, key: NodeKey, counts: list[CountRow], held: Held) -> list[HeldRow]:
+        """When pods held resources of which no row says how many there are; usually never."""
+        found = []
+        for resource in sorted(held.resources.get(key, ())):
+            known = [
+                (row.start_ms, row.end_ms)
+                for row in counts
+                if row.resource == resource and row.units.is_known
+            ]
+            starts, ends = union(*zip(*known, strict=True)) if known else union([], [])
+            scope = self.scope
+            if not any((starts <= scope.start_ms) & (ends >= scope.end_ms)):
+                found += [HeldRow(start, end, resource) for start, end in held.when(key, resource)]
+        return found
+
+    def _layout(self, fact: FactRow, rows: tuple[CountRow, ...], held: frozenset[str]) -> Layout:
         counts = tuple(row.units for row in rows)
-        boards = 0 if gone else fact.boards
+        boards = fact.boards
         signature = (fact.product, boards, counts, held)
         layout = self._layout_cache.get(signature)
         if layout is None:
@@ -280,26 +311,27 @@ def _rows_by_node(frame: pd.DataFrame, row_type: type[Row]) -> dict[NodeKey, lis
 
 
 def _runs(
-    start: Ints, facts: list[FactRow], counts: list[CountRow]
-) -> Iterator[tuple[int, int, FactRow | None, tuple[CountRow, ...]]]:
-    """Runs ``[a, b)`` of pieces with the same rows in force. Where two rows overlap, the later one wins."""
+    start: Ints, facts: list[FactRow], counts: list[CountRow], held: list[HeldRow]
+) -> Iterator[tuple[int, int, FactRow | None, tuple[CountRow, ...], frozenset[str]]]:
+    """Runs ``[a, b)`` of pieces with the same rows in force, and the uncounted resources that are held.
+
+    Of two rows that are in force at once the larger one wins, whatever their times: a source may clip them.
+    """
     edges = {0, len(start)}
-    for row in (*facts, *counts):
+    for row in (*facts, *counts, *held):
         edges.update(int(i) for i in np.searchsorted(start, row[:2]))
     for a, b in pairwise(sorted(edges)):
         t = int(start[a])
-        fact = next((row for row in reversed(facts) if row.start_ms <= t < row.end_ms), None)
-        by_resource = {row.resource: row for row in counts if row.start_ms <= t < row.end_ms}
-        yield a, b, fact, tuple(by_resource[name] for name in sorted(by_resource))
+        fact = max(
+            (row for row in facts if row.start_ms <= t < row.end_ms), key=lambda row: row[2:], default=None
+        )
+        in_force = sorted((row for row in counts if row.start_ms <= t < row.end_ms), key=lambda row: row[2:])
+        by_resource = {row.resource: row for row in in_force}
+        uncounted = frozenset(row.resource for row in held if row.start_ms <= t < row.end_ms)
+        yield a, b, fact, tuple(by_resource[name] for name in sorted(by_resource)), uncounted
 
 
-def _nearest(facts: list[FactRow], t: int) -> FactRow | None:
-    """What a node was last, or will be first: for pods that outlive what is known of their node."""
-    before = [row for row in facts if row.end_ms <= t]
-    return before[-1] if before else (facts[0] if facts else None)
-
-
-def _union(start: Sequence[int], end: Sequence[int]) -> Observed:
+def union(start: Sequence[int], end: Sequence[int]) -> Observed:
     """Overlapping stretches joined: two collectors that watched at the same time are one observation."""
     starts: list[int] = []
     ends: list[int] = []

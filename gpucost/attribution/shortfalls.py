@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pandas as pd
 
+from gpucost.attribution.deal import Ints
 from gpucost.attribution.holders import Holders
 from gpucost.attribution.pieces import Pieces
 from gpucost.attribution.sweep import CODE_OF_BUCKET
 from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.time import Window
 
 Located = tuple[int, Problem]
 
@@ -40,6 +45,27 @@ def uncounted(held: pd.DataFrame, units: pd.DataFrame) -> list[Located]:
         found.append(
             (window, Problem(ProblemCode.COUNT_UNKNOWN, place["cluster"], place["node"], detail, ms))
         )
+    return found
+
+
+def unshared(
+    allocations: pd.DataFrame, attributed: Ints, pieces: Pieces, windows: Sequence[Window]
+) -> list[Located]:
+    """Pods whose units stand for nobody knows what share of a board: their time is on no line, so it is told.
+
+    ``attributed`` are the rows of ``allocations`` that are on lines.
+    """
+    blind = {(p.cluster, p.subject) for _, p in pieces.problems if p.code is ProblemCode.UNIT_UNKNOWN}
+    left_out = allocations[~np.isin(np.arange(len(allocations)), attributed)]
+    found = []
+    for row in left_out.to_dict("records"):
+        if (row["cluster"], row["node"]) not in blind:
+            continue
+        for at, window in enumerate(windows):
+            if held_ms := window.overlap_ms(row["start_ms"], row["end_ms"]):
+                what = f"{row['count']} x {row['resource']} on {row['node']} for {held_ms} ms"
+                detail = f"{row['namespace']}/{row['pod']} held {what}: share of a board unknown, not billed"
+                found.append((at, Problem(ProblemCode.UNIT_UNKNOWN, row["cluster"], row["pod_uid"], detail)))
     return found
 
 

@@ -47,6 +47,7 @@ class KindPieces:
     base: Ints
     den: Ints
     elastic: Flags
+    uncounted: Flags
 
     def line(self, node: Ints, resource: Ints) -> Ints:
         return node * len(self.resources) + resource
@@ -92,18 +93,19 @@ def kind_pieces(pieces: Pieces, origin: int) -> KindPieces:
                 kind.base,
                 kind.den,
                 kind.elastic,
+                kind.elastic or kind.inferred,
             )
             for kind in flat
         ],
         dtype=np.int64,
-    ).reshape(len(flat), 8)
+    ).reshape(len(flat), 9)
     per_piece = sizes[pieces.layout] if len(sizes) else np.zeros(0, np.int64)
     piece = np.repeat(np.arange(len(pieces.start)), per_piece)
     row = expand(first[pieces.layout] if len(sizes) else per_piece, per_piece)
     key = (pieces.node[piece] * len(resources) + table[row, 1]) << _TIME_BITS | (pieces.start[piece] - origin)
     order = np.argsort(key)
     piece, row = piece[order], row[order]
-    unit_kind, _, units, available, width, base, den, elastic = table[row].T
+    unit_kind, _, units, available, width, base, den, elastic, uncounted = table[row].T
     return KindPieces(
         origin=origin,
         resources=resources,
@@ -118,6 +120,7 @@ def kind_pieces(pieces: Pieces, origin: int) -> KindPieces:
         base=base,
         den=den,
         elastic=elastic.astype(bool),
+        uncounted=uncounted.astype(bool),
     )
 
 

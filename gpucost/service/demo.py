@@ -94,7 +94,7 @@ class Demo:
     def difference(self) -> Difference:
         """The ledger's lines against boards x time x price of the recorded nodes, which knows no lines."""
         month = DEMO_MONTH.window
-        lines = self.ledger.aggregate(EVERYTHING, month, ("cluster", "node", "bucket"))
+        lines = self.ledger.aggregate(EVERYTHING, month, ("cluster", "node", "model", "bucket"))
         recorded = self.pipeline.source.read(self.cluster, month)
         return difference(lines, recorded, month, self.book.rates)
 

@@ -74,11 +74,32 @@ def test_what_does_not_fit_together_is_said(found: Layout, code: ProblemCode, wo
     assert words in detail
 
 
-def test_a_resource_without_a_count_is_elastic_and_moves_nobody() -> None:
-    found = layout(
-        1, count("nvidia.com/mig-1g.10gb", 7), held=("nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb")
-    )
-    counted, elastic = found.kinds
-    assert (counted.base, counted.den, counted.elastic) == (0, 7, False)
+def test_a_resource_without_a_count_gets_what_the_others_leave_and_no_more() -> None:
+    held = ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb")
+    counted, inferred = layout(2, count("nvidia.com/mig-1g.10gb", 7), held=held).kinds
+    assert (counted.base, counted.den, counted.inferred) == (0, 7, False)
+    assert (inferred.base, inferred.units, inferred.available, inferred.inferred) == (7, 2, 0, True)
+    _, nothing = layout(1, count("nvidia.com/mig-1g.10gb", 7), held=held).kinds
+    assert nothing.units == 0
+
+
+def test_where_nobody_counted_the_boards_either_exactly_what_is_held_exists() -> None:
+    held = ("nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb")
+    counted, elastic = layout(-1, count("nvidia.com/mig-1g.10gb", 7), held=held).kinds
+    assert (counted.base, counted.den) == (0, 7)
     assert (elastic.base, elastic.units, elastic.elastic) == (0, 0, True)
-    assert found.remainder_base == 7
+
+
+def test_resources_never_get_more_than_the_boards() -> None:
+    [kind] = layout(1, count("nvidia.com/gpu", 2)).kinds
+    assert (kind.units, kind.available) == (1, 1)
+
+
+def test_hami_counts_cores_and_not_tenants_as_well() -> None:
+    found = layout(1, count("nvidia.com/gpu", 10), count("nvidia.com/gpucores", 100))
+    assert [kind.unit.resource for kind in found.kinds] == ["nvidia.com/gpucores"]
+    assert (found.slots, found.remainder_base, found.problems) == (100, 100, ())
+
+
+def test_what_is_left_of_a_board_with_an_unknown_slice_is_unknown() -> None:
+    assert layout(1, count("nvidia.com/mig-9g.99gb", 1)).remainder_bucket is Bucket.UNKNOWN
