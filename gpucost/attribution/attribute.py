@@ -15,7 +15,7 @@ from gpucost.attribution.holders import HOLDER_NAMES, Holders, Teams
 from gpucost.attribution.lines import Cells, Dealer, Parts, sum_parts
 from gpucost.attribution.pieces import PieceBuilder, Pieces, RateLookup
 from gpucost.attribution.result import UNIT_NAMES, Attribution
-from gpucost.attribution.shortfalls import overcommitted, uncounted, unpriced, unshared
+from gpucost.attribution.shortfalls import not_conserved, overcommitted, uncounted, unpriced, unshared
 from gpucost.attribution.signals import MEASURES, join_signals
 from gpucost.attribution.sweep import (
     CODE_OF_BUCKET,
@@ -75,6 +75,7 @@ def attribute(
         *overcommitted(lines, units, holders),
         *unpriced(lines, units, pieces),
         *unshared(allocations, intervals.row, pieces, windows),
+        *not_conserved(lines, units, frames, scope, rates),
     ]
     located = tuple(sorted(set(problems), key=repr))
     return Attribution(windows, lines, units, holders, pieces.rates, located)

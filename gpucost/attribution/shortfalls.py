@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from gpucost.attribution.conservation import difference
 from gpucost.attribution.deal import Ints
+from gpucost.attribution.frames import Frames
 from gpucost.attribution.holders import Holders
-from gpucost.attribution.pieces import Pieces
-from gpucost.attribution.sweep import CODE_OF_BUCKET
+from gpucost.attribution.pieces import Pieces, RateLookup
+from gpucost.attribution.sweep import BUCKETS, CODE_OF_BUCKET
 from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import Window
@@ -67,6 +69,20 @@ def unshared(
                 detail = f"{row['namespace']}/{row['pod']} held {what}: share of a board unknown, not billed"
                 found.append((at, Problem(ProblemCode.UNIT_UNKNOWN, row["cluster"], row["pod_uid"], detail)))
     return found
+
+
+def not_conserved(
+    lines: pd.DataFrame, units: pd.DataFrame, frames: Frames, scope: Window, rates: RateLookup
+) -> list[Located]:
+    """Every attribution proves itself: nodes whose lines are not what their boards and prices come to."""
+    sums = lines.groupby(["unit", "bucket"])[["board_ms", "nano"]].sum().reset_index()
+    names = pd.Series([bucket.value for bucket in BUCKETS], dtype="str")
+    by_bucket = sums.assign(bucket=names.take(sums["bucket"].to_numpy()).to_numpy())
+    by_bucket = by_bucket.join(units[["cluster", "node", "model"]], on="unit")
+    found = difference(by_bucket, frames, scope, rates)
+    detail = f"lines and capacity differ: {found.board_ms} board ms, {found.nano} nano-units in all"
+    places = (key.partition("/") for key in found.nodes)
+    return [(0, Problem(ProblemCode.NOT_CONSERVED, cluster, node, detail)) for cluster, _, node in places]
 
 
 def unpriced(lines: pd.DataFrame, units: pd.DataFrame, pieces: Pieces) -> list[Located]:

@@ -18,6 +18,7 @@ class ProblemCode(StrEnum):
     TEAM_UNKNOWN = "team_unknown"
     NOT_OBSERVED = "not_observed"
     DUPLICATE_SOURCE = "duplicate_source"
+    NOT_CONSERVED = "not_conserved"
 
 
 @dataclass(frozen=True, slots=True, order=True)

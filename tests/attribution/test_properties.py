@@ -96,8 +96,10 @@ def test_a_parts_add_up_to_the_asset_in_time_and_money(frames: Frames) -> None:
 @slow
 @given(clusters(vanishing=True))
 def test_a_boards_that_were_counted_are_never_billed_twice(frames: Frames) -> None:
-    found = difference(run(frames).flat(), frames, hours(0, 3), PRICES)
+    result = run(frames)
+    found = difference(result.flat(), frames, hours(0, 3), PRICES)
     assert found.is_zero, found
+    assert ProblemCode.NOT_CONSERVED not in {problem.code for problem in result.problems}
 
 
 @pytest.mark.fault(31)

@@ -59,6 +59,9 @@ def test_two_rows_of_one_node_at_once_are_one_node_and_the_larger_wins() -> None
     for rows in ([node(boards=8), node(boards=4)], [node(boards=4), node(boards=8)]):
         result = run(build([], rows, [units()]))
         assert board_hours(result) == {"unallocated": 8.0}
+        # The proof adds the rows up without choosing: it is right to complain.
+        [problem] = result.problems
+        assert (problem.code, problem.subject) == (ProblemCode.NOT_CONSERVED, "n1")
 
 
 def test_a_resource_that_pods_held_earlier_does_not_change_what_is_free_now() -> None:
