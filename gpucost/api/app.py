@@ -62,7 +62,7 @@ def create_app(
         max_body_size=settings.max_body_bytes,
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
-    reporting = Reporting(ledger, gpucost.__version__, quotas)
+    reporting = Reporting(ledger, gpucost.__version__, quotas, settings.team_idle_sharing)
     app.state.services = Services(ledger, reporting, settings, now, status or LoopStatus())
     app.state.registry = metrics.registry(app.state.services)
     errors.install(app)

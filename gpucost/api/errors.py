@@ -9,22 +9,39 @@ the log does.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from gpucost.domain.errors import InputError, LedgerUnavailable
+from gpucost.domain.errors import (
+    InputError,
+    LedgerConflict,
+    LedgerError,
+    LedgerUnavailable,
+    MonthClosed,
+    shorten,
+)
 
 logger = logging.getLogger(__name__)
 
 _RETRY_AFTER_S = 5
 _LONGEST_VALUE = 120
+# The framework's words for what it checks by itself -> what would do.
+_PLAIN_WORDS = (
+    (re.compile(r"Input should be a valid integer.*"), "a whole number"),
+    (re.compile(r"Input should be (greater|less) than or equal to (.+)"), r"a number \1 than or equal to \2"),
+    (re.compile(r".* should have at most (\d+) (?:characters|items).*"), r"at most \1 characters"),
+    (re.compile(r"Input should be "), ""),
+)
 
 
 class ErrorDetail(BaseModel):
@@ -87,8 +104,9 @@ def forbidden(role: str) -> ApiError:
     )
 
 
-def not_found(field: str, value: object) -> ApiError:
-    return ApiError(HTTPStatus.NOT_FOUND, "not_found", f"no such {field}", field=field, value=value)
+def not_found(field: str, value: object, message: str, allowed: str | None = None) -> ApiError:
+    """``field`` is the parameter as the route names it; ``allowed`` lists what there is, if known."""
+    return ApiError(HTTPStatus.NOT_FOUND, "not_found", message, field=field, value=value, allowed=allowed)
 
 
 def unknown_parameter(name: str, allowed: tuple[str, ...]) -> ApiError:
@@ -112,9 +130,14 @@ def repeated_parameter(name: str) -> ApiError:
     )
 
 
-def missing_parameter(name: str) -> ApiError:
-    message = f"{name}: missing"
-    return ApiError(HTTPStatus.UNPROCESSABLE_ENTITY, "missing_parameter", message, field=name)
+def missing_parameter(name: str, allowed: str | None) -> ApiError:
+    return ApiError(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "missing_parameter",
+        f"{name}: missing" + (f"; allowed: {allowed}" if allowed else ""),
+        field=name,
+        allowed=allowed,
+    )
 
 
 def too_large(limit: int) -> ApiError:
@@ -138,6 +161,10 @@ def wrong_host(host: str) -> ApiError:
     )
 
 
+def loop_stalled(reason: str) -> ApiError:
+    return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "loop_stalled", f"nothing is ingested: {reason}")
+
+
 def unhandled() -> ApiError:
     return ApiError(
         HTTPStatus.INTERNAL_SERVER_ERROR,
@@ -159,6 +186,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(InputError, _input_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(LedgerUnavailable, _ledger_unavailable)
+    app.add_exception_handler(LedgerError, _ledger_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unhandled)
 
@@ -168,31 +196,49 @@ async def _api_error(_: Request, error: Exception) -> Response:
     return error.response()
 
 
-async def _input_error(_: Request, error: Exception) -> Response:
+async def _input_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, InputError)
+    found = InputError(error.field, _as_written(request, error), error.allowed)
     return ApiError(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "invalid_value",
-        str(error),
-        field=error.field,
-        value=error.value,
-        allowed=error.allowed,
+        str(found),
+        field=found.field,
+        value=found.value,
+        allowed=found.allowed,
     ).response()
+
+
+def _as_written(request: Request, error: InputError) -> object:
+    """The value as it stands in the request; of a list, the part that is wrong."""
+    written = request.query_params.get(error.field)
+    if written is None or (isinstance(error.value, str) and error.value in written.split(",")):
+        return error.value
+    return written
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    field = str(first["loc"][-1])
+    # ("query", "format", "literal['json','csv']"): where, the parameter, and which of its types it missed.
+    field = str(first["loc"][1])
     if first["type"] == "missing":
-        return missing_parameter(field).response()
-    return await _input_error(
-        request, InputError(field, first.get("input"), str(first["msg"]).removeprefix("Input should be "))
-    )
+        return missing_parameter(field, _described(request, field)).response()
+    allowed = str(first["msg"])
+    for pattern, words in _PLAIN_WORDS:
+        allowed = pattern.sub(words, allowed)
+    return await _input_error(request, InputError(field, first.get("input"), allowed))
+
+
+def _described(request: Request, name: str) -> str | None:
+    """What the description of the route says of a parameter."""
+    route = request.scope.get("route")
+    fields = get_flat_params(route.dependant) if isinstance(route, APIRoute) else []
+    return next((field.field_info.description for field in fields if field.alias == name), None)
 
 
 async def _ledger_unavailable(_: Request, error: Exception) -> Response:
-    logger.warning("ledger unavailable: %s", error)
+    logger.warning("ledger unavailable: %s", shorten(str(error), 500))
     return ApiError(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "ledger_unavailable",
@@ -201,11 +247,28 @@ async def _ledger_unavailable(_: Request, error: Exception) -> Response:
     ).response()
 
 
+async def _ledger_error(request: Request, error: Exception) -> Response:
+    """The ledger refused: with what it holds (409), or for a reason that only the log tells (503)."""
+    if isinstance(error, LedgerConflict | MonthClosed):
+        return ApiError(HTTPStatus.CONFLICT, "ledger_conflict", str(error)).response()
+    logger.error("ledger error: %s", shorten(str(error), 500))
+    return await _ledger_unavailable(request, error)
+
+
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    status = HTTPStatus(error.status_code)
+    status, headers = HTTPStatus(error.status_code), dict(error.headers or {})
+    if status is HTTPStatus.NOT_FOUND:
+        return ApiError(
+            status, "not_found", "there is no such path; GET / lists them", allowed="a path that GET / lists"
+        ).response()
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers = {"Allow": "GET, HEAD"}
     code = status.phrase.lower().replace(" ", "_")
-    return ApiError(status, code, status.description or status.phrase, headers=error.headers).response()
+    allowed = headers.get("Allow")
+    return ApiError(
+        status, code, status.description or status.phrase, allowed=allowed, headers=headers
+    ).response()
 
 
 async def _unhandled(request: Request, error: Exception) -> Response:

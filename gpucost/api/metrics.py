@@ -48,8 +48,9 @@ class ServiceCollector(Collector):
         status = self._services.status
         yield _family(m.BUILD, [((gpucost.__version__,), 1.0)])
         clusters = status.clusters()
-        yield _family(m.PENDING, [((name,), c.pending) for name, c in clusters.items()])
-        yield _family(m.LOST, [((name,), c.lost) for name, c in clusters.items()])
+        pending = [((name,), c.pending) for name, c in clusters.items() if c.pending is not None]
+        yield _family(m.PENDING, pending)
+        yield _family(m.LOST, [((name,), c.lost) for name, c in clusters.items() if c.lost is not None])
         yield _family(m.INGESTED, [((name,), n) for name, n in status.ingested().items()])
         up = [((name,), float(c.up)) for name, c in clusters.items() if c.up is not None]
         yield _family(m.SOURCE_UP, up)
@@ -61,6 +62,8 @@ class ServiceCollector(Collector):
         yield _family(m.SOURCE_SUCCESS, successes)
         yield _family(m.SOURCE_ERRORS, list(status.source_errors().items()))
         yield _family(m.ERRORS, [((kind,), n) for kind, n in status.other_errors().items()])
+        last_turn_ms = status.last_turn_ms()
+        yield _family(m.LAST_TURN, [] if last_turn_ms is None else [((), last_turn_ms / 1000)])
         yield from self._ledger_families()
 
     def _ledger_families(self) -> Iterable[Metric]:
@@ -77,9 +80,8 @@ class ServiceCollector(Collector):
         ]
 
     def _lags(self) -> list[Sample]:
-        ledger, now = self._services.ledger, self._services.now()
-        frontiers = ((name, ledger.frontier(name)) for name in ledger.clusters())
-        return [((name,), (now - end) / 1000) for name, end in frontiers if end is not None]
+        lags = ((name, self._services.lag_ms(name)) for name in self._services.ledger.clusters())
+        return [((name,), lag_ms / 1000) for name, lag_ms in lags if lag_ms is not None]
 
     def _current_costs(self) -> _Costs:
         month = Month.of(self._services.now())

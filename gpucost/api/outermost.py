@@ -27,7 +27,7 @@ SECURITY_HEADERS: Mapping[str, str] = {
 
 
 class Outermost:
-    """Adds the security headers; refuses large bodies unread, and foreign host names when auth is off."""
+    """Adds security headers and HEAD; refuses large bodies unread, and foreign host names without auth."""
 
     def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
         self._app = app
@@ -47,6 +47,9 @@ class Outermost:
 
         refusal = self._refusal(Headers(scope=scope))
         answer = self._app if refusal is None else refusal.response()
+        if scope["method"] == "HEAD":
+            # HEAD is GET without the body, which the server leaves out.
+            scope = {**scope, "method": "GET"}
         await answer(scope, receive, send_with_headers)
 
     def _refusal(self, headers: Headers) -> ApiError | None:

@@ -12,13 +12,13 @@ from pydantic.json_schema import SkipJsonSchema
 from gpucost.api.errors import responses
 from gpucost.api.formats import answer, chosen, described
 from gpucost.api.principal import Reader, authenticate
-from gpucost.api.services import Known, Services
-from gpucost.api.strict import refuse_unknown_parameters
+from gpucost.api.services import Known, Services, nothing_held
+from gpucost.api.strict import WholeNumber, refuse_unknown_parameters
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import Window, parse_duration
 from gpucost.reports.allocations import DIMENSIONS, Allocations, IdlePolicy
 from gpucost.service.rendering import Format, render_allocations
-from gpucost.service.reporting import Answer, parse_window
+from gpucost.service.reporting import WINDOW_FORMS, Answer, parse_window
 from gpucost.service.settings_types import milliseconds
 
 router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
@@ -40,7 +40,7 @@ class AllocationParams(BaseModel):
     window: Annotated[
         Text,
         Field(
-            description="a month such as 2026-10, or START/END in RFC 3339, half-open",
+            description=WINDOW_FORMS,
             examples=["2026-10", "2026-10-01T00:00:00Z/2026-10-08T00:00:00Z"],
         ),
     ]
@@ -49,16 +49,22 @@ class AllocationParams(BaseModel):
     ] = "team"
     step: Annotated[
         Text | SkipJsonSchema[None],
-        Field(description="length of a row's time, such as 1h or 1d; one row without it"),
+        Field(
+            description="length of a row's time, such as 1h or 1d; one row without it. Whole days where idle "
+            "time is shared"
+        ),
     ] = None
     idle: Annotated[
-        Literal["separate", "proportional", "by_quota"], Field(description="who bears unallocated time")
+        Literal["separate", "proportional", "by_quota"],
+        Field(
+            description="who bears unallocated time; keys of some teams: separate, unless the settings allow more"
+        ),
     ] = "separate"
     limit: Annotated[
-        int | SkipJsonSchema[None],
+        WholeNumber | SkipJsonSchema[None],
         Field(ge=1, description="rows on a page; by default 1000, or api.max_page_rows if that is less"),
     ] = None
-    page: Annotated[int, Field(ge=1, le=1_000_000, description="page, from 1")] = 1
+    page: Annotated[WholeNumber, Field(ge=1, le=1_000_000, description="page, from 1")] = 1
     format: Annotated[
         Literal["json", "csv", "parquet"] | SkipJsonSchema[None],
         Field(description="wins over the Accept header"),
@@ -100,12 +106,15 @@ class AllocationParams(BaseModel):
 @router.get(
     "/v1/allocations",
     response_class=Response,
-    responses={200: described(Allocations, *_FORMATS), **responses(400, 401, 403, 406, 422, 503)},
+    responses={200: described(Allocations, *_FORMATS), **responses(400, 401, 403, 404, 406, 422, 503)},
 )
 def get_allocations(
     request: Request, principal: Reader, known: Known, params: Annotated[AllocationParams, Query()]
 ) -> Response:
-    """Who held what in a window, of the teams the caller may see. ``total`` is of all pages."""
+    """Who held what in a window, of the teams the caller may see. ``total`` is of all pages.
+
+    A window that the ledger has nothing of is not found.
+    """
     format_ = chosen(request, params.format, _FORMATS)
     window, step_ms = parse_window(params.window), None
     limit = checked_limit(known, params.limit)
@@ -113,14 +122,22 @@ def get_allocations(
     if params.step is not None:
         step_ms = parse_duration(params.step, "step")
         check_steps(known, window, step_ms)
-    whole = known.reporting.allocations(
-        principal.scope,
-        window,
-        tuple(params.group_by.split(",")),
-        step_ms=step_ms,
-        idle=IdlePolicy(params.idle),
-        filters=params.filters(),
-    )
+    try:
+        whole = known.reporting.allocations(
+            principal.scope,
+            window,
+            tuple(params.group_by.split(",")),
+            step_ms=step_ms,
+            idle=IdlePolicy(params.idle),
+            filters=params.filters(),
+        )
+    except InputError as error:
+        if params.step is not None and error.field == "window" and known.reporting.is_whole(window):
+            # The ledger is asked for both at once: here the window fits, so it is the step that does not.
+            raise InputError("step", params.step, error.allowed) from None
+        raise
+    if not whole.stand.windows:
+        raise nothing_held(known, "window", params.window)
     rows = whole.report.rows
     pages = max(1, -(-len(rows) // limit))
     if params.page > pages:

@@ -33,5 +33,5 @@ def get_job(
     """One job. A job of a team that the caller may not see is not found."""
     found = known.reporting.job(principal.scope, uid, progress)
     if found is None:
-        raise not_found("job", uid)
+        raise not_found("uid", uid, "no such job")
     return answer(render_job(found, Format.JSON), Format.JSON, found.stand, "job")

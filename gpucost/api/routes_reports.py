@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from gpucost.api.errors import not_found, responses
+from gpucost.api.errors import responses
 from gpucost.api.formats import answer, chosen, described
 from gpucost.api.principal import Reader, authenticate
-from gpucost.api.services import Known
+from gpucost.api.services import Known, nothing_held
 from gpucost.api.strict import refuse_unknown_parameters
 from gpucost.domain.time import Month
 from gpucost.reports.model import MonthReport
@@ -38,5 +38,5 @@ def get_report(
     wanted, format_ = Month.parse(month), chosen(request, format, _FORMATS)
     found = known.reporting.month(principal.scope, wanted, every_job=format_.lists_every_job)
     if found is None:
-        raise not_found("month", month)
+        raise nothing_held(known, "month", month)
     return answer(render_month(found.report, format_), format_, found.stand, month)

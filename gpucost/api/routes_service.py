@@ -1,4 +1,4 @@
-"""What machines ask: is it alive, is it ready, its metrics, and what its API looks like."""
+"""The index, and what machines ask: is it alive, is it ready, its metrics, and what its API looks like."""
 
 from __future__ import annotations
 
@@ -9,13 +9,20 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, Field
 
-from gpucost.api.errors import responses
+from gpucost.api.errors import loop_stalled, responses
 from gpucost.api.principal import Operator, Reader, authenticate
 from gpucost.api.services import Known
 from gpucost.api.strict import refuse_unknown_parameters
+from gpucost.service.status import ClusterStatus
 
 public = APIRouter(dependencies=[Depends(refuse_unknown_parameters)])
 router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
+
+
+class Index(BaseModel):
+    """The routes, and what each of them answers."""
+
+    routes: dict[str, str]
 
 
 class Health(BaseModel):
@@ -28,11 +35,11 @@ class ClusterReadiness(BaseModel):
     """How one cluster stands. Null is "not known yet", never 0."""
 
     cluster: str
-    lag_seconds: float | None = Field(description="how far the settled windows are behind now")
+    lag_seconds: float | None = Field(description="how far the settled windows are behind now, never below 0")
     source_up: bool | None = Field(description="whether the last read of the source succeeded")
-    pending_windows: int = Field(description="windows that have ended and are not in the ledger")
-    lost_windows: int = Field(description="windows that nobody holds any more")
-    open_because: list[str] = Field(description="windows that could not be read, and why")
+    pending_windows: int | None = Field(description="windows that have ended and are not in the ledger")
+    lost_windows: int | None = Field(description="windows that nobody holds any more")
+    open_because: list[str] = Field(description="what could not be read, and why")
 
 
 class Readiness(BaseModel):
@@ -49,22 +56,34 @@ def healthz() -> Health:
     return Health(status="ok")
 
 
+@router.get("/", responses=responses(400, 401))
+def index(request: Request) -> Index:
+    """The routes of this API, for whoever has any key."""
+    paths = request.app.openapi()["paths"]
+    return Index(
+        routes={path: item["get"]["description"].partition("\n\n")[0] for path, item in paths.items()}
+    )
+
+
 @router.get("/readyz", responses=responses(400, 401, 403, 503))
 def readyz(principal: Operator, known: Known) -> Readiness:
-    """Whether the ledger can be read, and how far it is behind. 503 when it cannot."""
+    """Whether the ledger can be read, and how far it is behind. 503 when it cannot, or the loop is dead."""
     del principal
+    stalled = known.status.stalled(known.now())
+    if stalled is not None:
+        raise loop_stalled(stalled)
     ledger, status = known.ledger, known.status.clusters()
     clusters = []
     for name in sorted({*ledger.clusters(), *status}):
-        frontier, found = ledger.frontier(name), status.get(name)
+        lag_ms, found = known.lag_ms(name), status.get(name, ClusterStatus())
         clusters.append(
             ClusterReadiness(
                 cluster=name,
-                lag_seconds=None if frontier is None else (known.now() - frontier) / 1000,
-                source_up=None if found is None else found.up,
-                pending_windows=0 if found is None else found.pending,
-                lost_windows=0 if found is None else found.lost,
-                open_because=[f"{f.window}: {f.kind}: {f.reason}" for f in found.failures] if found else [],
+                lag_seconds=None if lag_ms is None else lag_ms / 1000,
+                source_up=found.up,
+                pending_windows=found.pending,
+                lost_windows=found.lost,
+                open_because=[str(failure) for failure in found.failures],
             )
         )
     return Readiness(status="ready", currency=ledger.currency, clusters=clusters)

@@ -8,10 +8,14 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from gpucost.api.errors import ApiError, not_found
+from gpucost.domain.errors import shorten
 from gpucost.ledger import Ledger
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings_api import ApiSettings
 from gpucost.service.status import LoopStatus
+
+_MOST_MONTHS = 24
 
 
 @dataclass(frozen=True)
@@ -24,12 +28,28 @@ class Services:
     now: Callable[[], int]
     status: LoopStatus
 
+    def lag_ms(self, cluster: str) -> int | None:
+        """How far the settled windows of a cluster are behind now; None before the first of them.
+
+        A ledger may be ahead of the clock, as the demo's is: it is not behind then.
+        """
+        frontier = self.ledger.frontier(cluster)
+        return None if frontier is None else max(0, self.now() - frontier)
+
 
 def services(request: Request) -> Services:
     """The services of the app that received the request."""
     found = request.app.state.services
     assert isinstance(found, Services)
     return found
+
+
+def nothing_held(known: Services, field: str, value: str) -> ApiError:
+    """A time of which the ledger has no window. Names the months it has, which tell nothing of any team."""
+    months = [str(month) for month in known.reporting.months()]
+    earlier = f"{len(months) - _MOST_MONTHS} earlier, " if len(months) > _MOST_MONTHS else ""
+    held = earlier + ", ".join(months[-_MOST_MONTHS:]) if months else "nothing yet: the ledger is empty"
+    return not_found(field, value, f"the ledger holds nothing of {shorten(value)}; it holds: {held}", held)
 
 
 Known = Annotated[Services, Depends(services)]

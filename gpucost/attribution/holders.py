@@ -11,11 +11,14 @@ import pandas as pd
 
 from gpucost.attribution.deal import Ints
 from gpucost.attribution.sweep import BUCKETS
-from gpucost.contract.frames import HOLDER_COLUMNS
+from gpucost.contract.frames import HOLDER_COLUMNS, MAX_TEXT
 from gpucost.domain.holders import HOLDER_OF_BUCKET
 from gpucost.domain.time import Window
 
 HOLDER_NAMES = [column.name for column in HOLDER_COLUMNS]
+
+# What people write into labels and annotations. Names and uids of objects are checked by Kubernetes.
+_LABELS = ("job", "workload", "queue", "cluster_queue", "flavor", "team_label", "project", "user")
 
 
 class Teams(Protocol):
@@ -32,7 +35,8 @@ class Holders:
 
     ``epochs`` are the instants from which a version of the rules holds, the first being the start of the
     scope. Holder numbers run over all pods in the first epoch, then all in the second, and so on; the last
-    ones are nobody (unallocated, unavailable, unknown).
+    ones are nobody (unallocated, unavailable, unknown). A pod that a change of rules leaves in its team
+    keeps its number: one holder, one line.
     """
 
     allocations: pd.DataFrame
@@ -40,9 +44,15 @@ class Holders:
     epochs: tuple[int, ...]
 
     @cached_property
+    def _attributes(self) -> pd.DataFrame:
+        """What is known of the pod of each allocation, as a ledger can store it."""
+        attributes = self.allocations[HOLDER_NAMES]
+        return attributes.assign(**{name: _storable(attributes[name]) for name in _LABELS})
+
+    @cached_property
     def _distinct(self) -> tuple[Ints, Ints]:
         """(allocation rows that stand for a holder, position among them of every row)."""
-        rows, position = np.unique(_first_with_same_attributes(self.allocations), return_inverse=True)
+        rows, position = np.unique(_first_with_same_attributes(self._attributes), return_inverse=True)
         return rows.astype(np.int64), position.astype(np.int64)
 
     def __len__(self) -> int:
@@ -52,8 +62,19 @@ class Holders:
         """The holder of allocation ``row`` at ``instant``."""
         rows, position = self._distinct
         epoch = np.searchsorted(np.array(self.epochs[1:], dtype=np.int64), instant, side="right")
-        holder: Ints = epoch * len(rows) + position[row]
-        return holder
+        number: Ints = self._number[epoch * len(rows) + position[row]]
+        return number
+
+    @cached_property
+    def _number(self) -> Ints:
+        """Of every pod in every epoch: the number it had when it first was in that team."""
+        rows, number = len(self._distinct[0]), np.arange(len(self) - len(HOLDER_OF_BUCKET))
+        if len(self.epochs) == 1:
+            return number
+        team, _ = pd.factorize(self.frame["team"].iloc[: len(number)])
+        _, first, position = np.unique(team * rows + number % rows, return_index=True, return_inverse=True)
+        canonical: Ints = first[position].astype(np.int64)
+        return canonical
 
     def of_bucket(self) -> Ints:
         """The holder of each bucket code; -1 for buckets that pods are in."""
@@ -62,20 +83,33 @@ class Holders:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row per holder: HOLDER_NAMES and team."""
-        people = self.allocations[HOLDER_NAMES].take(self._distinct[0]).reset_index(drop=True)
+        """One row per holder: HOLDER_NAMES and team.
+
+        Texts from labels and annotations are cut to MAX_TEXT characters and lose what a database cannot
+        store (NUL, halves of surrogate pairs), before team rules see them.
+        """
+        people = self._attributes.take(self._distinct[0]).reset_index(drop=True)
         versions = [people.assign(team=self.teams.assign(people, epoch).to_numpy()) for epoch in self.epochs]
         empty = dict.fromkeys(HOLDER_NAMES, "")
         nobody = pd.DataFrame([{**empty, "pod_uid": who, "team": who} for who in HOLDER_OF_BUCKET.values()])
         return pd.concat([*versions, nobody], ignore_index=True).astype("str")
 
 
-def _first_with_same_attributes(allocations: pd.DataFrame) -> Ints:
+def _storable(labels: pd.Series[str]) -> pd.Series[str]:
+    odd = {value: text for value in labels.unique() if (text := _storable_text(value)) != value}
+    return labels.astype(object).map(lambda value: odd.get(value, value)) if odd else labels
+
+
+def _storable_text(text: str) -> str:
+    return text.replace("\0", "").encode(errors="ignore").decode()[:MAX_TEXT]
+
+
+def _first_with_same_attributes(attributes: pd.DataFrame) -> Ints:
     """For each row, the first row that names the same holder. Most pods have one row: they cost nothing."""
-    row = np.arange(len(allocations))
-    several = np.flatnonzero(allocations["pod_uid"].duplicated(keep=False).to_numpy())
+    row = np.arange(len(attributes))
+    several = np.flatnonzero(attributes["pod_uid"].duplicated(keep=False).to_numpy())
     if len(several):
-        part = allocations[HOLDER_NAMES].take(several).astype("str")
+        part = attributes.take(several).astype("str")
         group = part.groupby(HOLDER_NAMES, sort=False).ngroup().to_numpy()
         _, first = np.unique(group, return_index=True)
         row[several] = several[first[group]]

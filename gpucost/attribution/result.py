@@ -59,10 +59,12 @@ class Attribution:
             touched[whole] = before if problem.board_ms is None else (before or 0) + problem.board_ms
         return tuple(replace(problem, board_ms=ms) for problem, ms in sorted(touched.items(), key=repr))
 
-    def problems_of(self, window: Window) -> tuple[Problem, ...]:
-        """The problems of one window."""
-        position = self.windows.index(window)
-        return tuple(problem for at, problem in self.located if at == position)
+    def problems_by_window(self) -> tuple[tuple[Problem, ...], ...]:
+        """The problems of each window."""
+        found: list[list[Problem]] = [[] for _ in self.windows]
+        for at, problem in self.located:
+            found[at].append(problem)
+        return tuple(map(tuple, found))
 
     def flat(self) -> pd.DataFrame:
         """The lines as a frame of USAGE_LINES: every position replaced by what it stands for."""

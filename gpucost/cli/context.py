@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gpucost.cli.exits import complain
+from gpucost.cli.exits import complain, fields_as
+from gpucost.domain.errors import LedgerError, LedgerUnavailable
 
 if TYPE_CHECKING:
     from gpucost.attribution.teams import TeamRules
@@ -53,6 +54,14 @@ class Context:
                 complain(f"price book: {warning.detail}; see gpucost prices check")
         return book
 
+    def book_name(self, settings: Settings) -> str:
+        """The file of the price book, for messages."""
+        return str(settings.pricing.book or "the table that ships with gpucost (pricing.book is not set)")
+
+    def teams_name(self, settings: Settings) -> str:
+        """The file of the team rules, for messages."""
+        return str(settings.teams.rules or "the team label of pods (teams.rules is not set)")
+
     @cached_property
     def teams(self) -> TeamRules:
         from gpucost.service.assemble import load_teams
@@ -60,15 +69,28 @@ class Context:
         return load_teams(self.settings.teams.rules)
 
     @contextmanager
-    def ledger(self) -> Iterator[Ledger]:
-        """The ledger of the settings, closed at the end."""
-        from gpucost.service.assemble import open_ledger
+    def ledger(self, *, create: bool = False) -> Iterator[Ledger]:
+        """The ledger of the settings, closed at the end; only what fills a ledger may ``create`` it.
 
-        with open_ledger(self.settings, now_ms) as ledger:
-            yield ledger
+        Errors of the database name the setting and the place.
+        """
+        from gpucost.service.assemble import ledger_place, open_ledger
+
+        try:
+            with (
+                fields_as({"ledger URL": "ledger.url"}),
+                open_ledger(self.settings, now_ms, create=create) as ledger,
+            ):
+                yield ledger
+        except LedgerError as error:
+            # Its subclasses are refusals by name (a closed month, a conflict): the place says nothing there.
+            if type(error) not in (LedgerError, LedgerUnavailable):
+                raise
+            raise type(error)(f"ledger.url {ledger_place(self.settings)}: {error}") from error
 
     @contextmanager
     def reporting(self) -> Iterator[Reporting]:
+        """Reports over a ledger that is there."""
         from gpucost.service.assemble import build_reporting
 
         with self.ledger() as ledger:

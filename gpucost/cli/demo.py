@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,7 +35,9 @@ def demo(
         typer.Option("--dir", metavar="DIR", help="Where the files go; else a new temporary folder."),
     ] = None,
 ) -> None:
-    """Thirty days of a simulated GPU cluster: recorded, attributed, reported, and served on loopback.
+    """A month of a simulated GPU cluster: recorded, attributed, reported, and served on loopback.
+
+    Its settings are written too, so that every other command can be tried on it.
 
     The last line of --once says how far the lines are from the capacity, computed apart from them: 0.
     """
@@ -62,12 +67,23 @@ def demo(
 def _show(run: Demo, place: Path) -> None:
     from gpucost.reports.html import to_html
     from gpucost.reports.terminal import print_month
+    from gpucost.service.demo import CONFIG, DEMO_MONTH, LEDGER, REPORT
 
     report = run.report()
     print_month(report, stdout())
-    page = place / "report.html"
+    page = place / REPORT
     write_file(page, to_html(report).encode("utf-8"))
-    typer.echo(f"report: {page}\nledger: {place / 'ledger.db'}")
+    typer.echo(f"report: {page}\nledger: {place / LEDGER}\nlook further:")
+    typer.echo(f"  export GPUCOST_CONFIG={shlex.quote(str((place / CONFIG).absolute()))}")
+    typer.echo(f"  {_program()} report {DEMO_MONTH}")
+
+
+def _program() -> str:
+    """How this very program is called again; the virtual environment of make is on nobody's PATH."""
+    program = Path(sys.argv[0])
+    if program.name != "gpucost" or shutil.which("gpucost") == str(program.absolute()):
+        return "gpucost"
+    return shlex.quote(str(program))
 
 
 def _serve(run: Demo) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
 
 import typer
 from typer.exceptions import TyperException
 
-from gpucost.domain.errors import GpuCostError, InputError, LedgerError, SourceError
+from gpucost.domain.errors import ConfigError, GpuCostError, InputError, LedgerError, SourceError
 
 
 class Exit(IntEnum):
@@ -40,6 +40,8 @@ _CODES: tuple[tuple[type[GpuCostError], Exit], ...] = (
     (SourceError, Exit.SOURCE),
     (LedgerError, Exit.LEDGER),
 )
+_GLOBAL_OPTIONS = ("--config", "--debug", "--version")
+_LONGEST_SENTENCE = 4_000
 _REPORT = "please report it to the project, with what --debug prints"
 
 
@@ -59,7 +61,10 @@ def reported(debug: bool) -> Iterator[None]:
         # Whoever reads has had enough (``| head``). Nothing more can be said on stdout.
         sys.stdout = None
         raise typer.Exit(Exit.OK) from None
-    except (typer.Exit, typer.Abort, TyperException):
+    except TyperException as error:
+        error.message = _plain(error)
+        raise
+    except (typer.Exit, typer.Abort):
         raise
     except Exception as error:
         if debug:
@@ -68,6 +73,30 @@ def reported(debug: bool) -> Iterator[None]:
         raise typer.Exit(Exit.UNEXPECTED) from None
 
 
+@contextmanager
+def fields_as(names: Mapping[str, str]) -> Iterator[None]:
+    """An InputError names the option the user wrote: ``names`` is field -> option or argument."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except InputError as error:
+        if error.field not in names:
+            raise
+        raise InputError(names[error.field], error.value, error.allowed) from None
+
+
 def complain(sentence: str) -> None:
-    """One sentence on stderr."""
-    typer.echo(f"gpucost: {sentence}", err=True)
+    """One sentence on stderr. It may hold foreign text, which must not drive the terminal."""
+    from gpucost.reports.display import visible
+
+    typer.echo(f"gpucost: {visible(sentence, _LONGEST_SENTENCE)}", err=True)
+
+
+def _plain(error: TyperException) -> str:
+    """What the argument parser says, in words: no class of Python, and where a global option stands."""
+    message = error.message.replace("Value error, ", "")
+    if getattr(error, "option_name", None) in _GLOBAL_OPTIONS and message.startswith("No such option"):
+        option = getattr(error, "option_name", "")
+        return f"{message}; it is a global option and stands before the command: gpucost {option} … COMMAND"
+    return message

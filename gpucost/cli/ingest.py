@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,11 @@ from gpucost.cli.output import progress
 
 if TYPE_CHECKING:
     from gpucost.domain.time import Window
+    from gpucost.ledger import Ledger
+    from gpucost.pricing.book import PriceBook
     from gpucost.service.pipeline import Outcome, Pipeline
+
+_SHOWN_RATES = 3
 
 
 def ingest(
@@ -47,7 +52,9 @@ def ingest(
     settings = context.settings if source is None else assemble.parse_source(source, context.settings)
     book = context.book(settings)
     rules = assemble.build_rules(settings.attribution, book, context.teams)
-    with context.ledger() as ledger:
+    if again:
+        typer.echo(f"prices: {context.book_name(settings)}; teams: {context.teams_name(settings)}")
+    with context.ledger(create=True) as ledger:
         found = assemble.open_source(settings, book, now_ms)
         pipeline = assemble.build_pipeline(settings.ingest, found, ledger, rules, now_ms)
         clusters = found.clusters()
@@ -60,9 +67,10 @@ def ingest(
             covered = found.covered(name)
             span = None if covered is None else _span(covered, since, until)
             if span is None:
-                complain(f"{name}: the source holds nothing of that time")
+                held = "nothing" if covered is None else f"{covered}, nothing of the time asked for"
+                complain(f"{name}: the source holds {held}")
             found_any |= span is not None
-            failed |= span is not None and not _one(pipeline, name, span, again)
+            failed |= span is not None and not _one(pipeline, name, span, book if again else None)
     if not clusters:
         complain("the source knows no cluster")
     if failed or not found_any:
@@ -78,16 +86,64 @@ def _span(covered: Window, since: str | None, until: str | None) -> Window | Non
     return Window(start, end) if start < end or (since and until) else None
 
 
-def _one(pipeline: Pipeline, cluster: str, span: Window, again: bool) -> bool:
-    """Whether every window could be read."""
-    windows = pipeline.every(cluster, span) if again else pipeline.pending(cluster, span)
-    with progress(f"ingest {cluster}", len(windows)) as advance:
+def _one(pipeline: Pipeline, cluster: str, span: Window, anew: PriceBook | None) -> bool:
+    """Whether every window could be read; ``anew`` is the book that settled windows are rated by again."""
+    from gpucost.reports.display import visible
+
+    windows = pipeline.pending(cluster, span) if anew is None else pipeline.every(cluster, span)
+    if anew is not None:
+        _warn_of_other_rates(pipeline.ledger, windows, anew)
+    with progress(f"ingest {visible(cluster)}", len(windows)) as advance:
         outcome = pipeline.ingest(cluster, windows, on_window=advance)
     _tell(cluster, span, len(windows), outcome)
+    if not windows:
+        typer.echo(f"{visible(cluster)}: {_why_none(pipeline, cluster, span)}")
     return not outcome.failures
 
 
 def _tell(cluster: str, span: Window, wanted: int, outcome: Outcome) -> None:
-    typer.echo(f"{cluster} {span}: {outcome.ingested} of {wanted} windows read, {outcome.changed} changed")
+    from gpucost.reports.display import visible
+
+    typer.echo(
+        f"{visible(cluster)} {span}: {outcome.ingested} of {wanted} windows read, {outcome.changed} changed"
+    )
     for failure in outcome.failures:
         complain(f"{failure.window} stays open: {failure.kind}: {failure.reason}")
+
+
+def _why_none(pipeline: Pipeline, cluster: str, span: Window) -> str:
+    """Why there was nothing to read in ``span``."""
+    from gpucost.domain.time import iso
+    from gpucost.ledger import LedgerState
+    from gpucost.reports.display import counted, duration
+
+    held = pipeline.ledger.windows(span, cluster)
+    if not held or len(held) < len(pipeline.every(cluster, span)):
+        closed = " outside closed months" if held else ""
+        length = duration(pipeline.window_ms)
+        return f"no whole window of {length} has ended in that time{closed} by {iso(pipeline.now())}"
+    fresh = sum(info.state is LedgerState.OPEN for info in held)
+    later = f"; {counted(fresh, 'window')} will be read once more when late data is in" if fresh else ""
+    return f"the ledger has all of it already{later}; --again reads it anew"
+
+
+def _warn_of_other_rates(ledger: Ledger, windows: Sequence[Window], book: PriceBook) -> None:
+    """Windows that were rated by another book change their cost, which may not be what is meant."""
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.domain.time import Window
+    from gpucost.reports.display import counted
+
+    if not windows:
+        return
+    held = ledger.windows(Window(windows[0].start_ms, windows[-1].end_ms))
+    if not held:
+        return
+    span = Window(min(info.window.start_ms for info in held), max(info.window.end_ms for info in held))
+    rated = set(ledger.aggregate(EVERYTHING, span, ("rate_id",))["rate_id"]) - {""}
+    others = sorted(rated - book.rate_ids)
+    if others:
+        more = f" and {len(others) - _SHOWN_RATES} more" if len(others) > _SHOWN_RATES else ""
+        complain(
+            f"the ledger has {counted(len(others), 'rate')} in these windows that this price book does not "
+            f"give ({', '.join(others[:_SHOWN_RATES])}{more}): they are rated anew; is pricing.book right?"
+        )

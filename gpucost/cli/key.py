@@ -7,6 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from gpucost.cli.context import now_ms
+from gpucost.cli.exits import fields_as
+from gpucost.domain.errors import InputError, Remark
+
 
 def key(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="Name of the key: a-z, 0-9 and dashes.")],
@@ -14,7 +18,7 @@ def key(
         Literal["viewer", "finance", "admin", "metrics"], typer.Option(help="What it may read.")
     ] = "viewer",
     team: Annotated[
-        list[str] | None, typer.Option(help="Team that a viewer may see. May be repeated.")
+        list[str] | None, typer.Option(metavar="TEAM", help="Team that a viewer may see. May be repeated.")
     ] = None,
     expires: Annotated[
         str | None, typer.Option(metavar="TIME", help="Day or instant from which it is refused.")
@@ -29,7 +33,18 @@ def key(
     values = {"id": key_id, "sha256": hash_secret(secret), "role": role, "teams": list(team or [])}
     if expires is not None:
         values["expires"] = expires
-    checked(ApiKey, values, "")
+    if not team and role == "viewer":
+        raise InputError(
+            "--team",
+            Remark("missing"),
+            "at least one --team, or another --role: a viewer sees its teams only",
+        )
+    if team and role != "viewer":
+        raise InputError("--team", ", ".join(team), f"no --team: --role {role} is not bound to teams")
+    with fields_as({"id": "ID", "role": "--role", "teams": "--team", "expires": "--expires"}):
+        made = checked(ApiKey, values, "")
+    if made.expires is not None and made.expires <= now_ms():
+        raise InputError("--expires", expires, "a day or instant that is still to come")
     typer.echo(f"key, shown once: {format_key(key_id, secret)}", err=True)
     typer.echo("api:\n  keys:")
     for name, value in values.items():

@@ -12,6 +12,7 @@ import gpucost
 from gpucost.cli import demo, ingest, key, month, prices, reports, serve
 from gpucost.cli.context import Context
 from gpucost.cli.exits import EPILOG, reported
+from gpucost.cli.output import tolerate_narrow_encodings
 
 
 class Guarded(TyperGroup):
@@ -68,4 +69,5 @@ app.command("demo")(demo.demo)
 
 def main() -> None:
     """Entry point of the ``gpucost`` script."""
+    tolerate_narrow_encodings()
     app(prog_name="gpucost")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import getpass
 from fractions import Fraction
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpucost.cli.context import context_of
+from gpucost.cli.context import Context, context_of
 from gpucost.cli.exits import Exit, complain
 from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.money import NANO, parse_nano, plain, round_half_even
-from gpucost.domain.time import HOUR_MS, Month, iso
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import HOUR_MS, Month, Window, iso
+
+if TYPE_CHECKING:
+    from gpucost.ledger import Ledger
 
 app = typer.Typer(
     no_args_is_help=True, help="Close, adjust, verify and look at months.", rich_markup_mode=None
@@ -28,6 +32,8 @@ def status(
     month: Annotated[str | None, typer.Argument(metavar="[MONTH]", help="One month; else all.")] = None,
 ) -> None:
     """What months there are, which are closed, and what keeps the others open."""
+    from gpucost.reports.display import counted
+
     context = context_of(ctx)
     with context.ledger() as ledger:
         extent = ledger.extent()
@@ -45,7 +51,10 @@ def status(
             if info.closed_at_ms is not None:
                 typer.echo(f"{found} closed {iso(info.closed_at_ms)} by {info.author}, digest {info.digest}")
                 continue
-            typer.echo(f"{found} open, {info.version} window versions written")
+            if not info.version:
+                typer.echo(f"{found} no windows in the ledger: {_held(extent)}")
+                continue
+            typer.echo(f"{found} open, {counted(info.version, 'window version')} written")
             for blocker in ledger.close_blockers(found, _coverage(ctx)):
                 typer.echo(f"  {blocker}")
 
@@ -60,11 +69,13 @@ def close(
     ] = None,
 ) -> None:
     """Close a month for good. Later corrections are adjustments."""
+    wanted = Month.parse(month)
     with context_of(ctx).ledger() as ledger:
+        already = "" if ledger.month(wanted).closed_at_ms is None else "already "
         info = ledger.close_month(
-            Month.parse(month), author=author or _user(), min_coverage=_coverage(ctx), reason=reason
+            wanted, author=author or _user(), min_coverage=_coverage(ctx), reason=reason
         )
-    typer.echo(f"{info.month} closed by {info.author}, digest {info.digest}")
+    typer.echo(f"{info.month} {already}closed by {info.author}, digest {info.digest}")
 
 
 @app.command()
@@ -79,22 +90,43 @@ def adjust(
     reference: Annotated[str, typer.Option(help="Ticket or note; the same one again changes nothing.")],
     gpu_hours: Annotated[str, typer.Option(help="GPU-hours, plain decimal; may be negative.")] = "0",
     job: Annotated[str, typer.Option(help="uid of the job it is about.")] = "",
+    new_team: Annotated[
+        bool, typer.Option("--new-team", help="The team is in neither the team rules nor that month.")
+    ] = False,
     author: Author = None,
 ) -> None:
-    """Correct a closed month by a line of its own."""
-    with context_of(ctx).ledger() as ledger:
+    """Correct a closed month by a line of its own; a month that is still open is refused (exit code 4).
+
+    The team must be known, and the job in the ledger, so that no amount lands on a misspelt name.
+    """
+    from gpucost.ledger import MonthOpen
+
+    context, wanted = context_of(ctx), Month.parse(month)
+    nano = parse_nano(amount, "--amount")
+    board_ms = round_half_even(parse_nano(gpu_hours, "--gpu-hours") * HOUR_MS, NANO)
+    with context.ledger() as ledger:
+        before = ledger.adjustments(EVERYTHING, wanted)
+        if ledger.month(wanted).closed_at_ms is None:
+            raise MonthOpen(wanted)
+        known = _teams(context, ledger, wanted)
+        if not new_team and team not in known:
+            raise InputError("--team", team, f"{', '.join(sorted(known))}; another one with --new-team")
+        if job and ledger.job_window(EVERYTHING, job) is None:
+            raise InputError("--job", job, "the uid of a job with usage in the ledger")
         made = ledger.adjust(
-            Month.parse(month),
+            wanted,
             team,
-            parse_nano(amount, "--amount"),
-            round_half_even(parse_nano(gpu_hours, "--gpu-hours") * HOUR_MS, NANO),
+            nano,
+            board_ms,
             reason,
             author or _user(),
             reference,
             job_uid=job,
         )
+    already = "already recorded: " if made in before else ""
     typer.echo(
-        f"{made.month} {made.team}: {plain(made.nano)} {made.currency}, {made.reference}: {made.reason}"
+        f"{already}{made.month} {made.team}: {plain(made.nano)} {made.currency}, "
+        f"{made.reference}: {made.reason}"
     )
 
 
@@ -107,12 +139,31 @@ def verify(
     wanted = None if month is None else Month.parse(month)
     with context_of(ctx).ledger() as ledger:
         findings = ledger.verify(wanted)
+        extent = ledger.extent()
+        empty = extent is None or (wanted is not None and not ledger.month(wanted).version)
     for finding in findings:
         where = f"{finding.month}: " if finding.month else ""
         complain(f"{where}{finding.subject}: {finding.detail}")
     if findings:
         raise typer.Exit(Exit.VERIFICATION)
+    if empty:
+        typer.echo(f"{wanted or 'every month'}: nothing to verify, no windows in the ledger: {_held(extent)}")
+        return
     typer.echo(f"{wanted or 'every month'}: the ledger holds what was written")
+
+
+def _teams(context: Context, ledger: Ledger, month: Month) -> set[str]:
+    """The teams of the rules, and those with usage or an adjustment in ``month``."""
+    from gpucost.domain.holders import HOLDER_OF_BUCKET
+
+    used = set(ledger.aggregate(EVERYTHING, month.window, ("team",))["team"])
+    adjusted = {item.team for item in ledger.adjustments(EVERYTHING, month)}
+    ruled = {team.name for team in context.teams.teams}
+    return (used | adjusted | ruled) - {"", *HOLDER_OF_BUCKET.values()}
+
+
+def _held(extent: Window | None) -> str:
+    return "it is empty" if extent is None else f"it holds {extent}"
 
 
 def _coverage(ctx: typer.Context) -> Fraction:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,26 +35,42 @@ def write(content: str | bytes, output: Path | None) -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Written beside its place and renamed into it, so that nobody ever reads half a file."""
+    """Written beside its place and renamed into it, so that nobody ever reads half a file.
+
+    A link leads to its file, which keeps its mode; a device or a pipe is written to, not replaced.
+    """
     try:
+        path = path.resolve()
+        mode = path.stat().st_mode if path.exists() else None
+        if mode is not None and not stat.S_ISREG(mode):
+            path.write_bytes(data)
+            return
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as temporary:
             try:
                 temporary.write(data)
                 temporary.flush()
                 os.fsync(temporary.fileno())
-                Path(temporary.name).chmod(0o644 & ~_umask())
+                Path(temporary.name).chmod(0o644 & ~_umask() if mode is None else stat.S_IMODE(mode))
                 Path(temporary.name).replace(path)
             except BaseException:
                 Path(temporary.name).unlink(missing_ok=True)
                 raise
-    except OSError as error:
-        raise InputError("--output", str(path), f"a file that can be written ({error.strerror})") from None
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        reason = getattr(error, "strerror", None) or "a link to itself"
+        raise InputError("--output", str(path), f"a file that can be written ({reason})") from None
 
 
 def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+def tolerate_narrow_encodings() -> None:
+    """A terminal of ASCII shows a question mark for what it cannot show, instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def stdout() -> Console:
@@ -75,7 +93,12 @@ def progress(label: str, total: int) -> Iterator[OnWindow]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = stderr()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(label, total=total)
 

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from gpucost.cli.context import context_of
+from gpucost.cli.exits import complain, fields_as
 from gpucost.cli.output import stdout, write
 from gpucost.domain.errors import InputError
+
+if TYPE_CHECKING:
+    from gpucost.service.reporting import Reporting
+
+# What the layers below call a value -> what the user wrote.
+_OPTIONS = {
+    **dict.fromkeys(("window", "month"), "WINDOW"),
+    **dict.fromkeys(("group_by", "dimensions"), "--group-by"),
+    **dict.fromkeys(("filter", "dimension"), "--filter"),
+    **dict.fromkeys(("idle", "quotas"), "--idle"),
+    "step": "--step",
+}
 
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
@@ -31,15 +45,14 @@ def report(
     from gpucost.reports.terminal import print_month
     from gpucost.service.rendering import Format, render_month
 
-    wanted = Month.parse(month)
+    with fields_as({"month": "MONTH"}):
+        wanted = Month.parse(month)
     kind = None if format_ == "table" else Format(format_)
     _refuse_table_file(kind is None, output)
     with context_of(ctx).reporting() as reporting:
         found = reporting.month(EVERYTHING, wanted, every_job=kind is not None and kind.lists_every_job)
         if found is None:
-            extent = reporting.ledger.extent()
-            held = "a month with windows: this ledger is empty" if extent is None else f"a month of {extent}"
-            raise InputError("MONTH", month, held)
+            raise InputError("MONTH", month, _held(reporting, "a month of"))
         if kind is None:
             print_month(found.report, stdout())
         else:
@@ -54,14 +67,19 @@ def allocations(
     group_by: Annotated[
         str, typer.Option(metavar="DIM,…", help="Dimensions: cluster, model, namespace, team, job, user, …")
     ] = "team",
-    step: Annotated[str | None, typer.Option(help="A row per this much time, such as 1d.")] = None,
+    step: Annotated[
+        str | None,
+        typer.Option(help="A row per this much time, such as 1h; whole days where idle time is shared."),
+    ] = None,
     idle: Annotated[
         Literal["separate", "proportional", "by_quota"], typer.Option(help="Who bears unallocated time.")
     ] = "separate",
     only: Annotated[
         list[str] | None,
         typer.Option(
-            "--filter", metavar="DIM=VALUE,…", help="Keep what has one of these values. May be repeated."
+            "--filter",
+            metavar="DIM=VALUE[,VALUE]",
+            help="Keep what has one of these values. Repeat it for another dimension.",
         ),
     ] = None,
     format_: Annotated[Literal["table", "json", "csv", "parquet"], typer.Option("--format", "-f")] = "table",
@@ -76,18 +94,26 @@ def allocations(
     from gpucost.service.reporting import parse_window
 
     _refuse_table_file(format_ == "table", output)
-    with context_of(ctx).reporting() as reporting:
+    filters = _filters(only or [])
+    with fields_as(_OPTIONS), context_of(ctx).reporting() as reporting:
         answer = reporting.allocations(
             EVERYTHING,
             parse_window(window),
             tuple(group_by.split(",")),
             step_ms=None if step is None else parse_duration(step, "--step"),
             idle=IdlePolicy(idle),
-            filters=_filters(only or []),
+            filters=filters,
         )
-        if format_ == "table":
+        if not answer.stand.windows:
+            raise InputError("WINDOW", window, _held(reporting, "a month or START/END within"))
+        nothing = f"nothing matches {_shown(filters)} in {window}" if not answer.report.rows else ""
+        if format_ == "table" and nothing:
+            typer.echo(nothing)
+        elif format_ == "table":
             print_allocations(answer.report, stdout())
         else:
+            if nothing:
+                complain(nothing)
             write(render_allocations(answer, Format(format_)), output)
 
 
@@ -104,7 +130,7 @@ def job(
     from gpucost.service.rendering import Format, render_job
 
     _refuse_table_file(format_ == "table", output)
-    with context_of(ctx).reporting() as reporting:
+    with fields_as({"progress": "--progress"}), context_of(ctx).reporting() as reporting:
         answer = reporting.job(EVERYTHING, uid, progress)
         if answer is None:
             raise InputError("UID", uid, "the uid of a job with usage in the ledger")
@@ -118,10 +144,21 @@ def _filters(texts: list[str]) -> dict[str, frozenset[str]]:
     found: dict[str, frozenset[str]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
-        if not equals or name in found:
-            raise InputError("--filter", text, "DIM=VALUE or DIM=VALUE,VALUE, each dimension once")
+        if not equals or name in found or "=" in values:
+            allowed = "DIM=VALUE[,VALUE], each dimension once; repeat --filter for another dimension"
+            raise InputError("--filter", text, allowed)
         found[name] = frozenset(values.split(","))
     return found
+
+
+def _shown(filters: Mapping[str, frozenset[str]]) -> str:
+    shown = (f"--filter {name}={','.join(sorted(values))}" for name, values in filters.items())
+    return " ".join(shown) or "the window"
+
+
+def _held(reporting: Reporting, what: str) -> str:
+    extent = reporting.ledger.extent()
+    return "nothing: the ledger is empty" if extent is None else f"{what} {extent}, which the ledger holds"
 
 
 def _refuse_table_file(is_table: bool, output: Path | None) -> None:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from gpucost.service.settings import Settings
 
-_GRACE_S = 60
+logger = logging.getLogger(__name__)
+
+# With the ten seconds that requests have, below the thirty that Kubernetes waits before it kills.
+_GRACE_S = 15
 
 
 def serve(
@@ -42,9 +45,9 @@ def serve(
     book = context.book(settings)
     rules = assemble.build_rules(settings.attribution, book, context.teams)
     status, stop = LoopStatus(), threading.Event()
-    with context.ledger() as ledger, listen(settings.api.host, settings.api.port) as listener:
+    with context.ledger(create=True) as ledger, listen(settings.api.host, settings.api.port) as listener:
         app = create_app(ledger, settings.api, now=now_ms, status=status, quotas=context.teams.quotas)
-        source = assemble.open_source(settings, book, now_ms)
+        source = assemble.open_source(settings, book, now_ms, stopped=stop)
         loop = Loop(
             assemble.build_pipeline(settings.ingest, source, ledger, rules, now_ms),
             settings.ingest,
@@ -52,16 +55,20 @@ def serve(
             sleep=stop.wait,
             stopped=stop.is_set,
             rng=random.Random(),
+            expected=settings.prometheus.cluster,
         )
-        thread = threading.Thread(target=loop.run, name="gpucost-loop")
+        thread = threading.Thread(target=loop.run, name="gpucost-loop", daemon=True)
         thread.start()
         typer.echo(f"gpucost: answering on {url_of(listener)}", err=True)
         try:
             answer(app, listener)
         finally:
-            # The window that is being written is finished; nothing of the next is begun.
+            # The window that is being written is finished; nothing of the next is begun. A source that hangs
+            # is not waited for: the ledger is transactional, and what is missing is due after the next start.
             stop.set()
             thread.join(_GRACE_S)
+            if thread.is_alive():
+                logger.warning("the source does not answer: leaving without the window that is being read")
 
 
 def listen(host: str, port: int) -> socket.socket:

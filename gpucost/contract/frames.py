@@ -196,6 +196,10 @@ USAGE_LINES = FrameSpec(
         _int("tensor_active_ms", "board ms", "as in signals, rounded"),
     ),
 )
+# The longest text of a usage line, in characters: PostgreSQL indexes at most 2,704 bytes of a value, and no
+# name in Kubernetes comes near this.
+MAX_TEXT = 600
+
 LINE_MEASURES = (
     "board_ms",
     "nano",

@@ -18,7 +18,7 @@ DAY_MS = 24 * HOUR_MS
 EARLIEST_MS = 1_262_304_000_000  # 2010-01-01
 LATEST_MS = 4_102_444_800_000  # 2100-01-01
 
-_MONTH = re.compile(r"(\d{4})-(0[1-9]|1[0-2])\Z")
+_MONTH = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])\Z")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -143,7 +143,7 @@ def parse_day_or_instant(text: str, field: str = "time") -> int:
         raise InputError(field, text, allowed) from None
 
 
-_DURATION = re.compile(r"(\d{1,9})(ms|s|m|h|d|w)\Z")
+_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d|w)\Z")
 _UNIT_MS = {"ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
 
 

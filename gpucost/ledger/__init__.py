@@ -4,7 +4,7 @@ What may live here: SQL. What must not: rules about money (attribution and repor
 of what somebody used takes a Scope; every write is one transaction: all of a window or nothing.
 """
 
-from gpucost.ledger.errors import CloseRefused, LateLines, LedgerTooNew
+from gpucost.ledger.errors import CloseRefused, LateLines, LedgerTooNew, MonthOpen
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.query import DIMENSIONS, MEASURES
 from gpucost.ledger.records import (
@@ -31,6 +31,7 @@ __all__ = [
     "LedgerState",
     "LedgerTooNew",
     "MonthInfo",
+    "MonthOpen",
     "ProposedAdjustment",
     "VerifyFinding",
     "WindowInfo",

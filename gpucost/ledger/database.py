@@ -18,7 +18,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from gpucost.domain.errors import InputError, LedgerError, LedgerUnavailable, MonthClosed
+from gpucost.domain.errors import InputError, LedgerError, LedgerUnavailable, MonthClosed, Remark
 from gpucost.ledger.errors import LedgerTooNew
 
 _ALLOWED_URL = "sqlite:///FILE, sqlite:////ABSOLUTE/FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME"
@@ -53,11 +53,17 @@ class Database:
         self._engine = engine
 
     @classmethod
-    def open(cls, url: str, wait_ms: int) -> Self:
+    def open(cls, url: str, wait_ms: int, *, create: bool = True) -> Self:
+        if not create:
+            _require_file(url)
         database = cls(_engine(url, wait_ms))
         try:
             with database.read() as connection:
                 current = _is_current(connection)
+                if not (current or create or _has_tables(connection)):
+                    raise LedgerUnavailable(
+                        "no such ledger: the database has no tables; reading makes none, ingest does"
+                    )
             if not current:
                 with database.write() as connection:
                     _migrate(connection)
@@ -94,6 +100,18 @@ class Database:
             yield connection
 
 
+def place_of(url: str) -> str:
+    """Where a ledger is, in a form that may be shown: no user, no password, no parameters."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return "(not a database URL)"
+    if not parsed.drivername.startswith("sqlite") and "@" in f"{parsed.host}{parsed.database}":
+        return "(not a database URL)"  # a part of the password stands where the host should
+    port = f":{parsed.port}" if parsed.port else ""
+    return f"{parsed.drivername}://{parsed.host or ''}{port}/{parsed.database or ''}"
+
+
 def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
     """Insert rows whose values stand in the order of the table's columns; COPY on PostgreSQL."""
     if not rows:
@@ -115,9 +133,14 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, 
 def _engine(url: str, wait_ms: int) -> Engine:
     try:
         parsed = make_url(url)
-    except ArgumentError:
-        raise InputError("ledger URL", "text that is not a database URL", _ALLOWED_URL) from None
-    shown = parsed.render_as_string(hide_password=True)
+    except (ArgumentError, ValueError):
+        raise InputError("ledger URL", Remark("not a database URL"), _ALLOWED_URL) from None
+    if not parsed.drivername.startswith("sqlite") and "@" in f"{parsed.host}{parsed.database}":
+        raise InputError(
+            "ledger URL",
+            Remark("its parts cannot be told apart"),
+            "@, / and : in a password as %40, %2F, %3A",
+        )
     if parsed.drivername == "postgresql+psycopg":
         settings = f"-c lock_timeout={wait_ms} {_POSTGRES_SETTINGS} {parsed.query.get('options', '')}"
         engine = create_engine(
@@ -131,8 +154,15 @@ def _engine(url: str, wait_ms: int) -> Engine:
         event.listen(engine, "connect", _sqlite_settings)
         event.listen(engine, "begin", _sqlite_begin)
     else:
-        raise InputError("ledger URL", shown, _ALLOWED_URL)
+        raise InputError("ledger URL", place_of(url), _ALLOWED_URL)
     return engine
+
+
+def _require_file(url: str) -> None:
+    """SQLite makes the file of a database by opening it. Raises LedgerUnavailable when there is none."""
+    path = Path(place_of(url).partition(":///")[2])
+    if url.startswith("sqlite") and not (str(path).startswith("file:") or path.exists()):
+        raise LedgerUnavailable(f"no such ledger ({path.absolute()}); reading makes none, ingest does")
 
 
 def _sqlite_settings(connection: sqlite3.Connection, _record: object) -> None:
@@ -172,6 +202,10 @@ def _is_current(connection: Connection) -> bool:
             f"knows up to {script.get_current_head()}): upgrade gpucost, or restore a backup"
         )
     return current == set(script.get_heads())
+
+
+def _has_tables(connection: Connection) -> bool:
+    return bool(MigrationContext.configure(connection).get_current_heads())
 
 
 def _migrate(connection: Connection) -> None:

@@ -21,6 +21,16 @@ class LateLines(MonthClosed):
         super().__init__(f"{month} is closed: {window} stays as it is; to correct it, adjust: {changed}")
 
 
+class MonthOpen(LedgerError):
+    """An adjustment of a month that is not closed."""
+
+    def __init__(self, month: Month) -> None:
+        self.month = month
+        super().__init__(
+            f"{month} is open: an adjustment corrects a closed month; an open one takes new lines instead"
+        )
+
+
 class CloseRefused(LedgerError):
     """A month is not ready to be closed; ``blockers`` says why, one sentence each."""
 

@@ -14,11 +14,12 @@ from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Month, Window
 from gpucost.ledger import reader
+from gpucost.ledger.checks import check_int64, check_text
 from gpucost.ledger.digest import adjustment_digest, month_digest
-from gpucost.ledger.errors import CloseRefused
-from gpucost.ledger.lines import check_int64, check_text
+from gpucost.ledger.errors import CloseRefused, MonthOpen
 from gpucost.ledger.records import Adjustment, LedgerState, MonthInfo, WindowInfo
 from gpucost.ledger.tables import ADJUSTMENT, LEDGER_WINDOW, MONTH, WINDOW_VERSION
+from gpucost.ledger.trail import ADJUSTS, CLOSES, adjustment_event
 from gpucost.ledger.writer import record
 
 W, V, M, A = LEDGER_WINDOW.c, WINDOW_VERSION.c, MONTH.c, ADJUSTMENT.c
@@ -99,7 +100,7 @@ def close(
         connection,
         at_ms=now_ms,
         author=author,
-        action="month close override" if found else "month close",
+        action=CLOSES[1] if found else CLOSES[0],
         subject=str(month),
         reason=reason or "",
         detail="\n".join((digest, *found)),
@@ -136,7 +137,7 @@ def adjust(
     check_int64("nano", nano)
     check_int64("board_ms", board_ms)
     if not reader.is_closed(connection, month):
-        raise InputError("month", str(month), "a closed month; an open one takes new lines instead")
+        raise MonthOpen(month)
     currency = reader.currency(connection)
     if currency is None:
         raise InputError("nano", nano, "nothing: this ledger has no currency yet")
@@ -149,14 +150,17 @@ def adjust(
     connection.execute(
         insert(ADJUSTMENT).values(**values, digest=adjustment_digest(previous, list(values.values())))
     )
+    at_ms, author, subject, reason, detail = adjustment_event(
+        now_ms, author, str(month), team, job_uid, reason, reference, board_ms, nano, currency
+    )
     record(
         connection,
-        at_ms=now_ms,
+        at_ms=at_ms,
         author=author,
-        action="adjustment",
-        subject=f"{month} {team} {job_uid}".strip(),
+        action=ADJUSTS[0],
+        subject=subject,
         reason=reason,
-        detail=f"{reference}: {board_ms:+d} ms, {nano:+d} nano-{currency}",
+        detail=detail,
     )
     return wanted
 

@@ -28,10 +28,12 @@ from gpucost.ledger.tables import (
     WINDOW_PROBLEM,
 )
 
-_UNIT_DIMS = tuple(name for name in UNIT_COLUMNS if not name.startswith("share_"))
+# What one unit is of a board: integers, to group by but not to filter on.
+_SHARE_DIMS = ("share_num", "share_den")
+_UNIT_DIMS = tuple(name for name in UNIT_COLUMNS if name not in _SHARE_DIMS)
 _HOLDER_DIMS = tuple(name for name in HOLDER_KEY_COLUMNS if name != "team_label")
 _TABLE_OF: dict[str, Table] = (
-    dict.fromkeys(_UNIT_DIMS, UNIT) | dict.fromkeys(_HOLDER_DIMS, HOLDER) | {"rate_id": RATE}
+    dict.fromkeys(UNIT_COLUMNS, UNIT) | dict.fromkeys(_HOLDER_DIMS, HOLDER) | {"rate_id": RATE}
 )
 DIMENSIONS = (*_UNIT_DIMS, "bucket", *_HOLDER_DIMS, "rate_id")
 _SIGNALS = ("observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms", "tensor_active_ms")
@@ -80,6 +82,7 @@ def aggregate(
 
 
 def job_window(connection: Connection, scope: Scope, job_uid: str) -> Window | None:
+    _refuse_nul("job_uid", job_uid)
     of_job = select(L.window_id).where(
         L.holder_id.in_(select(H.id).where(H.job_uid == job_uid)), *_visible(scope)
     )
@@ -89,6 +92,7 @@ def job_window(connection: Connection, scope: Scope, job_uid: str) -> Window | N
 
 
 def progress(connection: Connection, scope: Scope, window: Window, job_uid: str) -> pd.DataFrame:
+    _refuse_nul("job_uid", job_uid)
     p = PROGRESS_LINE.c
     pods = select(H.pod_uid).where(H.job_uid == job_uid, *_own_teams(scope))
     statement = select(p.name, p.amount).where(
@@ -125,12 +129,21 @@ def problems(connection: Connection, scope: Scope, window: Window) -> tuple[Prob
 
 
 def _check_dims(dims: Sequence[str], filters: Mapping[str, Collection[str]]) -> None:
-    for name in (*dims, *filters):
+    for name in (*(name for name in dims if name not in _SHARE_DIMS), *filters):
         if name not in DIMENSIONS:
             raise InputError("dimension", name, ", ".join(DIMENSIONS))
+    for name, values in filters.items():
+        for value in values:
+            _refuse_nul(name, value)
     for name in dims:
         if dims.count(name) > 1:
             raise InputError("dimensions", name, "each dimension once")
+
+
+def _refuse_nul(name: str, value: str) -> None:
+    """PostgreSQL has no text with NUL in it, so it refuses the question instead of finding nothing."""
+    if "\0" in value:
+        raise InputError(name, value, "text without NUL characters")
 
 
 def _refuse_cut(
@@ -227,6 +240,6 @@ def _frame(rows: Sequence[Any], dims: Sequence[str], window: Window, step_ms: in
 
 
 def _dtype(name: str, dims: Sequence[str]) -> str:
-    if name in dims:
+    if name in dims and name not in _SHARE_DIMS:
         return "str"
     return "Int64" if name in _NULLABLE else "int64"

@@ -11,9 +11,9 @@ from sqlalchemy import Connection, Table, select
 from gpucost.contract.frames import LINE_MEASURES
 from gpucost.domain.time import Month, Window
 from gpucost.ledger import reader
-from gpucost.ledger.digest import adjustment_digest, content_key, month_digest, window_digest
-from gpucost.ledger.lines import totals
+from gpucost.ledger.digest import adjustment_digest, content_key, line_texts, month_digest, window_digest
 from gpucost.ledger.months import SUMS
+from gpucost.ledger.prepare import totals
 from gpucost.ledger.records import LedgerState, VerifyFinding
 from gpucost.ledger.tables import (
     ADJUSTMENT,
@@ -27,6 +27,7 @@ from gpucost.ledger.tables import (
     WINDOW_PROBLEM,
     WINDOW_VERSION,
 )
+from gpucost.ledger.trail import months_told, trail
 
 W, V, M = LEDGER_WINDOW.c, WINDOW_VERSION.c, MONTH.c
 
@@ -35,12 +36,17 @@ def verify(connection: Connection, month: Month | None) -> tuple[VerifyFinding, 
     """See Ledger.verify. The dimensions are always checked: every month stands on them."""
     findings = [finding for table in (UNIT, HOLDER, RATE) for finding in _dimension(connection, table)]
     closed = {row.month: row for row in connection.execute(select(MONTH).order_by(M.seq))}
-    known = set(connection.execute(select(W.month).distinct()).scalars()) | closed.keys()
+    known = (
+        set(connection.execute(select(W.month).distinct()).scalars())
+        | closed.keys()
+        | months_told(connection)
+    )
     wanted = known if month is None else {str(month)}
     for name in sorted(wanted):
         findings += _month(connection, Month.parse(name), closed.get(name))
     findings += _chain(list(closed.values()), wanted)
     findings += _adjustments(connection, wanted)
+    findings += trail(connection, wanted)
     return tuple(findings)
 
 
@@ -94,18 +100,18 @@ def _window(connection: Connection, window_id: int, header: Sequence[Any]) -> tu
         .join(RATE, RATE.c.id == line.rate_id)
         .where(line.window_id == window_id)
     )
-    lines = [tuple(row) for row in connection.execute(statement)]
+    columns = list(zip(*connection.execute(statement), strict=True)) or [()] * (4 + len(LINE_MEASURES))
     amounts = select(progress.pod_uid, progress.name, progress.amount).where(progress.window_id == window_id)
     problems = select(problem.code, problem.cluster, problem.subject, problem.detail, problem.board_ms).where(
         problem.window_id == window_id
     )
     digest = window_digest(
         header,
-        lines,
+        line_texts(columns),
         (tuple(row) for row in connection.execute(amounts)),
         (tuple(row) for row in connection.execute(problems)),
     )
-    return digest, astuple(totals(lines))
+    return digest, astuple(totals(*columns[3:6]))
 
 
 def _chain(closed: Sequence[Any], wanted: set[str]) -> Iterator[VerifyFinding]:

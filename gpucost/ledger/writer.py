@@ -1,12 +1,14 @@
-"""Writing a window: the caller holds the transaction and the lock."""
+"""Writing windows: the caller holds the transaction and the lock."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from typing import Any
 
-from sqlalchemy import Connection, and_, delete, insert, select, update
+import numpy as np
+from sqlalchemy import Connection, delete, insert, select, update
 
 from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.holders import Bucket
@@ -15,7 +17,7 @@ from gpucost.ledger import reader
 from gpucost.ledger.database import insert_rows
 from gpucost.ledger.dimensions import insert_new, resolve
 from gpucost.ledger.errors import LateLines
-from gpucost.ledger.lines import LineRow, Prepared
+from gpucost.ledger.prepare import Prepared, PreparedWindow
 from gpucost.ledger.records import IngestResult, LedgerState, ProposedAdjustment
 from gpucost.ledger.tables import (
     AUDIT,
@@ -52,25 +54,45 @@ class _Stored:
     digest: str
 
 
-def ingest(connection: Connection, prepared: Prepared, origin: Origin, *, settle: bool) -> IngestResult:
-    stored = _window_row(connection, prepared.cluster, prepared.window)
-    if stored is None:
-        _refuse_overlap(connection, prepared.cluster, prepared.window)
-    elif stored.digest == prepared.digest:
-        if settle and stored.state == LedgerState.OPEN:
-            _update_window(connection, stored.id, state=LedgerState.SETTLED)
-        return IngestResult(stored.version, False, stored.digest)
-    if reader.is_closed(connection, prepared.month):
-        proposal = _proposal(connection, prepared, stored.id if stored else None)
-        raise LateLines(prepared.month, f"{prepared.cluster} {prepared.window}", proposal)
-    _keep_currency(connection, prepared.currency, origin.now_ms)
-    _keep_rates(connection, prepared)
-    version = _write_version(connection, prepared, origin, stored, settle=settle)
-    return IngestResult(version, True, prepared.digest)
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A window of the batch, by its position there, that is new or another than the ``old`` one."""
+
+    position: int
+    new: PreparedWindow
+    old: _Stored | None
+    state: LedgerState
+
+    @property
+    def version(self) -> int:
+        return 1 if self.old is None else self.old.version + 1
+
+
+def ingest(
+    connection: Connection, prepared: Prepared, origin: Origin, settled: Collection[Window]
+) -> tuple[IngestResult, ...]:
+    """The results in the order of the windows; ``settled`` are those of which no more is expected."""
+    stored = _stored(connection, prepared)
+    results, changes = [], list[_Change]()
+    for position, new in enumerate(prepared.windows):
+        old = stored.get(new.window)
+        version, same = old.version if old else 0, old is not None and old.digest == new.digest
+        results.append(IngestResult(version + (not same), not same, new.digest))
+        state = LedgerState.SETTLED if new.window in settled else LedgerState.OPEN
+        if not same:
+            changes.append(_Change(position, new, old, state))
+        elif old and state is LedgerState.SETTLED and old.state == LedgerState.OPEN:
+            _update_window(connection, old.id, state=state)
+    if changes:
+        _refuse_closed(connection, prepared, changes)
+        _keep_currency(connection, prepared.currency, origin.now_ms)
+        _keep_rates(connection, prepared)
+        _write(connection, prepared, changes, origin)
+    return tuple(results)
 
 
 def settle(connection: Connection, cluster: str, window: Window) -> None:
-    stored = _window_row(connection, cluster, window)
+    stored = _stored_windows(connection, cluster, window).get(window)
     if stored is None:
         raise InputError("window", f"{cluster} {window}", "a window of the ledger")
     if stored.state == LedgerState.OPEN:
@@ -85,28 +107,41 @@ def record(
     connection.execute(insert(AUDIT).values(at_ms=at_ms, **values))
 
 
-def _window_row(connection: Connection, cluster: str, window: Window) -> _Stored | None:
+def _stored(connection: Connection, prepared: Prepared) -> dict[Window, _Stored]:
+    """The windows that the ledger has. Raises LedgerConflict when it has others at their time."""
+    windows = [one.window for one in prepared.windows]
+    span = Window(min(window.start_ms for window in windows), max(window.end_ms for window in windows))
+    stored = _stored_windows(connection, prepared.cluster, span)
+    for other in sorted(stored.keys() - windows):
+        for window in windows:
+            if other.overlap_ms(window.start_ms, window.end_ms):
+                raise LedgerConflict(
+                    f"{prepared.cluster} {window} overlaps {other}, which the ledger has: windows of a "
+                    "cluster keep one length and alignment within a month"
+                )
+    return stored
+
+
+def _stored_windows(connection: Connection, cluster: str, span: Window) -> dict[Window, _Stored]:
+    """The windows that meet ``span``. None starts before the month that it starts in."""
     w, v = LEDGER_WINDOW.c, WINDOW_VERSION.c
+    earliest_ms = Month.of(span.start_ms).window.start_ms
     statement = (
-        select(w.id, w.state, w.version, v.digest)
-        .join(WINDOW_VERSION, and_(v.window_id == w.id, v.version == w.version))
-        .where(w.cluster == cluster, w.start_ms == window.start_ms, w.end_ms == window.end_ms)
+        select(w.start_ms, w.end_ms, w.id, w.state, w.version, v.digest)
+        .join(WINDOW_VERSION, reader.CURRENT_VERSION)
+        .where(w.cluster == cluster, w.start_ms >= earliest_ms)
+        .where(w.start_ms < span.end_ms, w.end_ms > span.start_ms)
     )
-    row = connection.execute(statement).one_or_none()
-    return None if row is None else _Stored(*row)
+    rows = connection.execute(statement)
+    return {Window(start_ms, end_ms): _Stored(*rest) for start_ms, end_ms, *rest in rows}
 
 
-def _refuse_overlap(connection: Connection, cluster: str, window: Window) -> None:
-    w = LEDGER_WINDOW.c
-    month = str(Month.of(window.start_ms))
-    statement = select(w.start_ms, w.end_ms).where(
-        w.cluster == cluster, w.month == month, w.start_ms < window.end_ms, w.end_ms > window.start_ms
-    )
-    for start_ms, end_ms in connection.execute(statement.order_by(w.start_ms).limit(1)):
-        raise LedgerConflict(
-            f"{cluster} {window} overlaps {Window(start_ms, end_ms)}, which the ledger has: windows of a "
-            "cluster keep one length and alignment within a month"
-        )
+def _refuse_closed(connection: Connection, prepared: Prepared, changes: Sequence[_Change]) -> None:
+    closed = {month for month in {c.new.month for c in changes} if reader.is_closed(connection, month)}
+    for change in changes:
+        if change.new.month in closed:
+            proposal = _proposal(connection, prepared, change)
+            raise LateLines(change.new.month, f"{prepared.cluster} {change.new.window}", proposal)
 
 
 def _keep_currency(connection: Connection, currency: str | None, now_ms: int) -> None:
@@ -122,67 +157,78 @@ def _keep_currency(connection: Connection, currency: str | None, now_ms: int) ->
 
 def _keep_rates(connection: Connection, prepared: Prepared) -> None:
     """A rate_id is printed on reports of closed months: it keeps the value it had."""
-    given = {row[0]: row for row in prepared.rates.values()}
+    given = {row[0]: row for row in prepared.rates.values() if row}
     for rate_id, known in reader.rates(connection, given).items():
         if astuple(known) != given[rate_id]:
             raise LedgerConflict(f"rate {rate_id!r} is in the ledger as {known}, not as {given[rate_id]}")
 
 
-def _write_version(
-    connection: Connection, prepared: Prepared, origin: Origin, stored: _Stored | None, *, settle: bool
-) -> int:
-    state = LedgerState.SETTLED if settle else LedgerState.OPEN
-    if stored is None:
-        window_id, version = _add_window(connection, prepared, state), 1
-    else:
-        window_id, version = stored.id, stored.version + 1
-        if stored.state == LedgerState.SETTLED:
-            state = LedgerState.SETTLED
-        _update_window(connection, window_id, state=state, version=version)
-        for table in (USAGE_LINE, PROGRESS_LINE, WINDOW_PROBLEM):
-            connection.execute(delete(table).where(table.c.window_id == window_id))
-        record(
-            connection,
-            at_ms=origin.now_ms,
-            author=origin.author,
-            action="window version",
-            subject=f"{prepared.cluster} {prepared.window}",
-            reason=origin.reason,
-            detail=f"version {version} {prepared.digest} replaces {stored.digest}",
+def _write(connection: Connection, prepared: Prepared, changes: Sequence[_Change], origin: Origin) -> None:
+    ids = _add_windows(connection, prepared.cluster, [change for change in changes if change.old is None])
+    for change in changes:
+        if change.old is not None:
+            ids[change.new.window] = change.old.id
+            _replace(connection, prepared.cluster, change, change.old, origin)
+    names = [column.name for column in WINDOW_VERSION.columns]
+    versions = [
+        (
+            ids[change.new.window],
+            change.version,
+            change.new.digest,
+            origin.reason,
+            *astuple(change.new.totals),
+            change.new.observed_ms,
+            origin.source,
+            origin.code_version,
+            origin.now_ms,
         )
-    connection.execute(
-        insert(WINDOW_VERSION).values(
-            (
-                window_id,
-                version,
-                prepared.digest,
-                origin.reason,
-                *astuple(prepared.totals),
-                prepared.observed_ms,
-                origin.source,
-                origin.code_version,
-                origin.now_ms,
-            )
-        )
-    )
-    _write_content(connection, prepared, window_id)
-    return version
+        for change in changes
+    ]
+    connection.execute(insert(WINDOW_VERSION), [dict(zip(names, row, strict=True)) for row in versions])
+    _write_lines(connection, prepared, {change.position: ids[change.new.window] for change in changes})
+    progress, problems = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+    for change in changes:
+        window_id = ids[change.new.window]
+        progress += ((window_id, *row) for row in change.new.progress)
+        problems += ((window_id, seq, *row) for seq, row in enumerate(change.new.problems))
+    insert_rows(connection, PROGRESS_LINE, progress)
+    insert_rows(connection, WINDOW_PROBLEM, problems)
 
 
-def _add_window(connection: Connection, prepared: Prepared, state: LedgerState) -> int:
-    window = prepared.window
-    result = connection.execute(
-        insert(LEDGER_WINDOW).values(
-            cluster=prepared.cluster,
-            start_ms=window.start_ms,
-            end_ms=window.end_ms,
-            month=str(prepared.month),
-            state=str(state),
-            version=1,
-        )
+def _add_windows(connection: Connection, cluster: str, changes: Sequence[_Change]) -> dict[Window, int]:
+    if not changes:
+        return {}
+    rows = [
+        {
+            "cluster": cluster,
+            "start_ms": change.new.window.start_ms,
+            "end_ms": change.new.window.end_ms,
+            "month": str(change.new.month),
+            "state": str(change.state),
+            "version": change.version,
+        }
+        for change in changes
+    ]
+    w = LEDGER_WINDOW.c
+    added = connection.execute(insert(LEDGER_WINDOW).returning(w.start_ms, w.end_ms, w.id), rows)
+    return {Window(start_ms, end_ms): window_id for start_ms, end_ms, window_id in added}
+
+
+def _replace(connection: Connection, cluster: str, change: _Change, old: _Stored, origin: Origin) -> None:
+    """A settled window stays settled."""
+    state = LedgerState.SETTLED if old.state == LedgerState.SETTLED else change.state
+    _update_window(connection, old.id, state=state, version=change.version)
+    for table in (USAGE_LINE, PROGRESS_LINE, WINDOW_PROBLEM):
+        connection.execute(delete(table).where(table.c.window_id == old.id))
+    record(
+        connection,
+        at_ms=origin.now_ms,
+        author=origin.author,
+        action="window version",
+        subject=f"{cluster} {change.new.window}",
+        reason=origin.reason,
+        detail=f"version {change.version} {change.new.digest} replaces {old.digest}",
     )
-    assert result.inserted_primary_key is not None
-    return int(result.inserted_primary_key[0])
 
 
 def _update_window(connection: Connection, window_id: int, state: LedgerState, **values: int) -> None:
@@ -191,35 +237,44 @@ def _update_window(connection: Connection, window_id: int, state: LedgerState, *
     )
 
 
-def _write_content(connection: Connection, prepared: Prepared, window_id: int) -> None:
-    units = resolve(connection, UNIT, prepared.units)
-    holders = resolve(connection, HOLDER, prepared.holders)
-    rates = resolve(connection, RATE, prepared.rates) | {"": 0}
-    rows = [
-        (window_id, units[unit], holders[holder], rates[rate], *rest)
-        for unit, holder, rate, *rest in prepared.lines
-    ]
+def _write_lines(connection: Connection, prepared: Prepared, window_ids: Mapping[int, int]) -> None:
+    """The lines of the windows that have an id, by their position."""
+    lines = prepared.lines
+    id_of_window = np.array([window_ids.get(n, -1) for n in range(len(prepared.windows))], np.int64)
+    written = np.flatnonzero(id_of_window[lines.window] >= 0)
+    units, holders, rates = (
+        np.array([ids[key] for key in keyed], np.int64)
+        for ids, keyed in (
+            (resolve(connection, UNIT, prepared.units), prepared.units),
+            (resolve(connection, HOLDER, prepared.holders), prepared.holders),
+            (_rate_ids(connection, prepared), prepared.rates),
+        )
+    )
+    ids = [id_of_window[lines.window], units[lines.unit], holders[lines.holder], rates[lines.rate]]
     # In key order, so that the pages of the table fill from one side.
-    insert_rows(connection, USAGE_LINE, sorted(rows, key=lambda row: row[:5]))
-    insert_rows(connection, PROGRESS_LINE, [(window_id, *row) for row in prepared.progress])
+    order = written[np.lexsort([column[written] for column in reversed(ids)])]
+    columns = [*ids, lines.bucket, *lines.measures]
     insert_rows(
-        connection, WINDOW_PROBLEM, [(window_id, seq, *row) for seq, row in enumerate(prepared.problems)]
+        connection, USAGE_LINE, list(zip(*(column[order].tolist() for column in columns), strict=True))
     )
 
 
-def _proposal(
-    connection: Connection, prepared: Prepared, window_id: int | None
-) -> tuple[ProposedAdjustment, ...]:
+def _rate_ids(connection: Connection, prepared: Prepared) -> dict[str, int]:
+    priced = {key: row for key, row in prepared.rates.items() if key}
+    return resolve(connection, RATE, priced) | {"": 0}
+
+
+def _proposal(connection: Connection, prepared: Prepared, change: _Change) -> tuple[ProposedAdjustment, ...]:
     """Per team, new minus stored, over capacity: over-commitment costs nothing and is nobody's."""
     sides: dict[str, list[tuple[int, int | None]]] = defaultdict(list)
-    for team, board_ms, nano in _by_team(prepared.lines, prepared):
+    for team, board_ms, nano in _by_team(prepared, change.new.part):
         sides[team].append((board_ms, nano))
-    if window_id is not None:
+    if change.old is not None:
         line, holder = USAGE_LINE.c, HOLDER.c
         statement = (
             select(holder.team, line.board_ms, line.nano)
             .join(HOLDER, holder.id == line.holder_id)
-            .where(line.window_id == window_id, line.bucket != str(Bucket.OVERCOMMITTED))
+            .where(line.window_id == change.old.id, line.bucket != str(Bucket.OVERCOMMITTED))
         )
         for team, board_ms, nano in connection.execute(statement):
             sides[team].append((-board_ms, None if nano is None else -nano))
@@ -232,7 +287,9 @@ def _proposal(
     return tuple(proposal)
 
 
-def _by_team(lines: Iterable[LineRow], prepared: Prepared) -> Iterable[tuple[str, int, int | None]]:
-    for _, holder, _, bucket, board_ms, nano, *_ in lines:
-        if bucket != Bucket.OVERCOMMITTED:
-            yield prepared.holders[holder][-1], board_ms, nano
+def _by_team(prepared: Prepared, part: slice) -> Iterator[tuple[str, int, int | None]]:
+    lines, teams = prepared.lines, [row[-1] for row in prepared.holders.values()]
+    board_ms, nano, *_ = lines.measures
+    for at in range(part.start, part.stop):
+        if lines.bucket[at] != Bucket.OVERCOMMITTED:
+            yield teams[lines.holder[at]], board_ms[at], nano[at]

@@ -59,6 +59,15 @@ class PriceBook:
             name for row in (*self.file.rows(), *self.file.discounts) for name in (row.labels or {})
         )
 
+    @cached_property
+    def rate_ids(self) -> frozenset[str]:
+        """The id of every rate that this book can give."""
+        return frozenset(
+            _rate(row, discount, self.currency).rate_id
+            for row in self.rows
+            for discount in (None, *(self.file.discounts if isinstance(row, Price) else ()))
+        )
+
     def rates(self, node: NodeFacts, window: Window) -> tuple[RateSpan, ...]:
         """The rates in force for a node, end to end over ``window``.
 

@@ -1,7 +1,8 @@
 """Allocations: usage by any dimensions and steps of time, with a policy for the time that nobody held.
 
-Sharing happens inside a pool, one GPU model of one cluster in one step, before any filter is applied: what a
-team is charged does not depend on who looks. Every split is exact, so no policy changes a total.
+Sharing happens inside a pool, one GPU model of one cluster on one UTC day, first over the teams and then inside
+a team, before any filter is applied: what a team is charged does not depend on who looks, by which dimensions,
+nor in which steps. Every split is exact, so no policy changes a total.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from gpucost.contract.frames import HOLDER_COLUMNS
 from gpucost.domain.errors import InputError
 from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.domain.time import Window
+from gpucost.domain.time import DAY_MS, Window
+from gpucost.reports.display import duration
 from gpucost.reports.values import (
     EMPTY,
     NOTHING,
@@ -62,7 +64,8 @@ class IdlePolicy(StrEnum):
 class AllocationQuery:
     """What is asked. ``quotas`` are the weights of the teams; only ``by_quota`` reads them.
 
-    Raises InputError for an unknown or repeated dimension and for a policy by quota without quotas.
+    Raises InputError for an unknown or repeated dimension, for a policy by quota without quotas, and for a step
+    that cuts a day whose idle time is shared.
     """
 
     window: Window
@@ -85,6 +88,19 @@ class AllocationQuery:
                 raise InputError("filter", dimension, allowed)
         if self.idle is IdlePolicy.BY_QUOTA and not any(weight > 0 for weight in self.quotas.values()):
             raise InputError("quotas", dict(self.quotas), "the weight of at least one team, above 0")
+        if self.shares and self.step_ms is not None and self.step_ms % DAY_MS:
+            allowed = f"whole days, such as 1d, with idle={self.idle.value}: idle time is shared by UTC day"
+            raise InputError("step", duration(self.step_ms), f"{allowed}; any step with idle=separate")
+
+    @property
+    def shares(self) -> bool:
+        """Whether idle time is shared at all."""
+        return self.idle is not IdlePolicy.SEPARATE
+
+    @property
+    def read_step_ms(self) -> int | None:
+        """The step to ask the ledger for: a day where something is shared, whatever steps the rows have."""
+        return DAY_MS if self.shares else self.step_ms
 
     @property
     def dims(self) -> tuple[str, ...]:
@@ -125,7 +141,9 @@ class Allocations:
 
 @dataclass(frozen=True, slots=True)
 class _Atom:
-    """The smallest thing that is shared, filtered and grouped: one step, one value of every dimension."""
+    """The smallest thing that is shared, filtered and grouped: one time as it was read, one value of every
+    dimension.
+    """
 
     start_ms: int
     values: Mapping[str, str]
@@ -142,13 +160,13 @@ class _Atom:
 
 
 def allocate(query: AllocationQuery, lines: pd.DataFrame, currency: str) -> Allocations:
-    """The allocations of ``lines``, an aggregate by ``query.dims`` and, with a step, ``step_start_ms``.
+    """The allocations of ``lines``, an aggregate by ``query.dims`` and ``query.read_step_ms``.
 
     ``lines`` must hold every team, or sharing would be wrong; the scope of the query is applied here, after
     it. Raises InputError for a column that is missing and for sums beyond 64 bits.
     """
     atoms = _atoms(query, lines)
-    if query.idle is not IdlePolicy.SEPARATE:
+    if query.shares:
         atoms = _share(atoms, query)
     seen = [atom for atom in atoms if _passes(atom, query)]
     rows = tuple(_rows(seen, query))
@@ -165,7 +183,7 @@ def allocate(query: AllocationQuery, lines: pd.DataFrame, currency: str) -> Allo
 
 
 def _atoms(query: AllocationQuery, lines: pd.DataFrame) -> list[_Atom]:
-    if query.step_ms is None:
+    if query.read_step_ms is None:
         lines = lines.assign(**{STEP: query.window.start_ms})
     frame = prepare(lines, (STEP, *query.dims), "lines")
     atoms = [
@@ -193,11 +211,12 @@ def _share(atoms: Sequence[_Atom], query: AllocationQuery) -> list[_Atom]:
         if not idle or not (held or query.idle is IdlePolicy.BY_QUOTA):
             shared += pool
             continue
+        by_team: dict[str, list[_Atom]] = {}
+        for atom in held:
+            by_team.setdefault(atom.values["team"], []).append(atom)
+        weights = query.quotas if query.idle is IdlePolicy.BY_QUOTA else _time_held(by_team)
         amount = _added(atom.found.amount for atom in idle)
-        if query.idle is IdlePolicy.PROPORTIONAL:
-            shared += others + _deal(amount, held)
-        else:
-            shared += others + _deal_by_quota(amount, held, idle[0], query.quotas)
+        shared += [*others, *_deal(split_amount(amount, weights), by_team, idle[0])]
     return shared
 
 
@@ -205,26 +224,25 @@ def _bears(atom: _Atom) -> bool:
     return atom.bucket == Bucket.HELD and atom.found.board_ms > 0
 
 
-def _deal(amount: Amount, held: Sequence[_Atom]) -> list[_Atom]:
-    """``amount`` spread over atoms in proportion to the board time they held."""
-    parts = split_amount(amount, {i: atom.found.board_ms for i, atom in enumerate(held)})
-    return [replace(atom, shared=atom.shared + parts[i]) for i, atom in enumerate(held)]
+def _time_held(by_team: Mapping[str, Sequence[_Atom]]) -> Mapping[str, int]:
+    return {team: sum(atom.found.board_ms for atom in atoms) for team, atoms in by_team.items()}
 
 
-def _deal_by_quota(
-    amount: Amount, held: Sequence[_Atom], idle: _Atom, quotas: Mapping[str, int | Fraction]
-) -> list[_Atom]:
-    """Over the teams by quota, then inside a team by time held; a team that held nothing gets a row."""
-    by_team: dict[str, list[_Atom]] = {}
-    for atom in held:
-        by_team.setdefault(atom.values["team"], []).append(atom)
-    dealt: list[_Atom] = []
-    for team, part in split_amount(amount, quotas).items():
-        if team in by_team:
-            dealt += _deal(part, by_team.pop(team))
-        elif part != NOTHING:
-            dealt.append(replace(idle, values={**idle.values, "team": team}, found=EMPTY, shared=part))
-    return dealt + [atom for atoms in by_team.values() for atom in atoms]
+def _deal(
+    parts: Mapping[str, Amount], by_team: Mapping[str, Sequence[_Atom]], idle: _Atom
+) -> Iterable[_Atom]:
+    """The part of every team over what it held, by time; a team that held nothing gets a row of its own.
+
+    The teams' parts are settled before anything finer is looked at: they are the same for every grouping.
+    """
+    for team, atoms in by_team.items():
+        dealt = split_amount(
+            parts.get(team, NOTHING), {i: atom.found.board_ms for i, atom in enumerate(atoms)}
+        )
+        yield from (replace(atom, shared=dealt[i]) for i, atom in enumerate(atoms))
+    for team, part in parts.items():
+        if team not in by_team and part != NOTHING:
+            yield replace(idle, values={**idle.values, "team": team}, found=EMPTY, shared=part)
 
 
 def split_amount(amount: Amount, weights: Mapping[K, int | Fraction]) -> dict[K, Amount]:
@@ -246,7 +264,7 @@ def _passes(atom: _Atom, query: AllocationQuery) -> bool:
 
 def _rows(atoms: Iterable[_Atom], query: AllocationQuery) -> Iterable[AllocationRow]:
     def key(atom: _Atom) -> tuple[int, tuple[str, ...]]:
-        return (atom.start_ms, tuple(atom.values[name] for name in query.group_by))
+        return (_step(query, atom.start_ms).start_ms, tuple(atom.values[name] for name in query.group_by))
 
     rows = [
         _row(query, start_ms, group, list(members))
@@ -275,11 +293,13 @@ def _row(
 
 
 def _step(query: AllocationQuery, start_ms: int) -> Window:
-    """The step that starts there; the first and the last are cut at the edges of the window."""
+    """The step of an instant; the first and the last are cut at the edges of the window."""
     if query.step_ms is None:
         return query.window
-    end_ms = (start_ms // query.step_ms + 1) * query.step_ms
-    return Window(max(start_ms, query.window.start_ms), min(end_ms, query.window.end_ms))
+    step_start_ms = start_ms // query.step_ms * query.step_ms
+    return Window(
+        max(step_start_ms, query.window.start_ms), min(step_start_ms + query.step_ms, query.window.end_ms)
+    )
 
 
 def _added(amounts: Iterable[Amount]) -> Amount:

@@ -114,6 +114,11 @@ def span_of_days(length_ms: int) -> str:
     return duration(length_ms)
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 window``, ``2,000 windows``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def trimmed(text: str) -> str:
     """Plain decimal text without trailing zeros."""
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -17,6 +17,7 @@ from gpucost.reports.model import MonthReport
 from gpucost.reports.values import Amount, Signal, ratio
 
 MOST_ROWS = 40
+_SHORT_ROWS = 12
 Row = TypeVar("Row")
 
 
@@ -50,6 +51,7 @@ def _environment() -> Environment:
     environment.filters.update(
         cut=_cut,
         duration=display.span_of_days,
+        exact_duration=display.duration,
         hours=display.hours,
         money=display.money,
         month_name=display.month_name,
@@ -60,12 +62,19 @@ def _environment() -> Environment:
         signed_money=display.signed_money,
         visible=display.visible,
     )
-    environment.globals.update(covered=_covered, of=_of, part=_part, zero=_zero, dash=display.MISSING)
+    environment.globals.update(
+        covered=_covered, short=_short, of=_of, part=_part, zero=_zero, dash=display.MISSING
+    )
     return environment
 
 
 def _cut(rows: Sequence[Row]) -> Sequence[Row]:
     return rows[:MOST_ROWS]
+
+
+def _short(rows: Sequence[Row]) -> Markup:
+    """The class of a table that is not divided between two printed pages; a longer one would leave a gap."""
+    return Markup(' class="short"' if len(rows) <= _SHORT_ROWS else "")
 
 
 def _of(part: Amount, whole: Amount) -> str:

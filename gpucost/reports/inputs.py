@@ -43,6 +43,8 @@ JOB_DIMS = (
     "resource",
     "model",
     "profile",
+    "share_num",
+    "share_den",
     "bucket",
     "namespace",
     "pod",
@@ -113,6 +115,7 @@ class MonthInputs:
     """Everything a MonthReport is built from.
 
     ``previous`` is None when the ledger has no previous month, ``days`` when no daily chart is wanted.
+    ``previous_windows`` say how much of the previous month there is: without that, nothing is compared.
     ``capacity`` is the capacity that the ledger wrote down apart from the lines (the totals of its
     windows), where the caller has it: the report compares the lines with it. Frames, problems and adjustments
     are read in ``scope``.
@@ -127,6 +130,7 @@ class MonthInputs:
     scope: Scope = EVERYTHING
     facts: MonthFacts = field(default_factory=MonthFacts)
     windows: tuple[WindowFacts, ...] = ()
+    previous_windows: tuple[WindowFacts, ...] = ()
     rates: Mapping[str, Rate] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     adjustments: tuple[AdjustmentFacts, ...] = ()

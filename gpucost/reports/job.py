@@ -11,15 +11,14 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.holders import Bucket
 from gpucost.domain.money import NANO, plain, round_half_even
 from gpucost.domain.rates import Rate
-from gpucost.domain.time import HOUR_MS, Window
+from gpucost.domain.time import HOUR_MS, SECOND_MS, Window
 from gpucost.reports.display import duration, price, trimmed
 from gpucost.reports.inputs import JOB_DIMS, JobInputs, ProgressFacts
 from gpucost.reports.provenance import ProblemRow, RateUse, problem_rows, rates_used
 from gpucost.reports.values import STEP, Amount, Utilisation, prepare, records, summed, total
 
-# A share of a board is read back from time and span; no slice or replica is finer than this.
-_FINEST_SHARE = 128
 _TRACED = ("cluster", "node", "pod", "resource", "model", "profile", "team", "rate_id")
+_SHARE = ("share_num", "share_den")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,7 @@ def _per(nano: int, amount: Fraction) -> int:
 
 def _trace(held: pd.DataFrame, inputs: JobInputs) -> tuple[TraceLine, ...]:
     steps = [] if inputs.step_ms is None else [STEP]
-    keys = [*steps, *_TRACED]
+    keys = [*steps, *_TRACED, *_SHARE]
     frame = summed(held, keys).sort_values(["first_ms", "last_ms", *keys])
     lines = []
     for row, found in zip(frame.to_dict("records"), records(frame), strict=True):
@@ -154,25 +153,39 @@ def _trace(held: pd.DataFrame, inputs: JobInputs) -> tuple[TraceLine, ...]:
                 **{column: row[column] for column in _TRACED},
                 price_nano=None if rate is None else rate.nano_per_board_hour,
                 amount=found.amount,
-                formula=formula(found.amount, span, rate, inputs.currency),
+                formula=formula(
+                    found.amount, span, Fraction(row["share_num"], row["share_den"]), rate, inputs.currency
+                ),
             )
         )
     return tuple(lines)
 
 
-def formula(amount: Amount, span: Window, rate: Rate | None, currency: str) -> str:
-    """``8 boards × 3.5 h × 6.88 USD/h = 192.64 USD``.
+def formula(amount: Amount, span: Window, share: Fraction, rate: Rate | None, currency: str) -> str:
+    """``8 boards × 3.5 h × 6.88 USD/h = 192.64 USD``, ``1 unit × 2/7 board × 5 h × …`` for parts of boards.
 
-    The boards are read back from board time and span; where no plain share of a board explains the time to
-    the millisecond, the GPU-hours stand in their place. A sum that differs from its formula by what was
-    dealt to keep totals exact (below a millionth) is shown as it is.
+    Units are told from board time, ``share`` of a board and span. Where no number of units held all of the
+    span explains the time (a pod with gaps, several pods of one name), the GPU-hours stand in their place. A
+    sum that differs from its formula by what was dealt to keep totals exact is shown as it is.
     """
-    boards = Fraction(amount.board_ms, span.length_ms).limit_denominator(_FINEST_SHARE)
-    if boards > 0 and abs(boards * span.length_ms - amount.board_ms) < 1:
-        unit = "board" if boards <= 1 else "boards"
-        time = f"{boards} {unit} × {duration(span.length_ms)}"
+    units = _units(amount.board_ms, span, share)
+    if units is None:
+        hours = trimmed(plain(round_half_even(amount.board_ms * NANO, HOUR_MS), 6))
+        time = f"{hours} GPU-hours (time held differs from the span of {duration(span.length_ms)})"
+    elif share == 1:
+        time = f"{units} {'board' if units == 1 else 'boards'} × {duration(span.length_ms)}"
     else:
-        time = f"{trimmed(plain(round_half_even(amount.board_ms * NANO, HOUR_MS), 6))} GPU-hours"
+        time = f"{units} {'unit' if units == 1 else 'units'} × {share} board × {duration(span.length_ms)}"
     if rate is None or amount.nano is None:
         return f"{time}, no price"
     return f"{time} × {price(rate.nano_per_board_hour)} {currency}/h = {price(amount.nano)} {currency}"
+
+
+def _units(board_ms: int, span: Window, share: Fraction) -> int | None:
+    """The number of units whose time over the whole span this is, but for what dealing leaves; else None."""
+    one = share * span.length_ms
+    units = round(board_ms / one)
+    # Whole boards are never dealt. Dealing a part moves milliseconds, by how often somebody came or went on the
+    # node; a gap is longer, since Kubernetes writes times in whole seconds.
+    left = 0 if share == 1 else max(units * share * SECOND_MS / 2, Fraction(board_ms, 1_000_000))
+    return units if units and abs(units * one - board_ms) <= left else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gpucost.domain.time import Month, Window
+from gpucost.reports.comparison import Comparison
 from gpucost.reports.inputs import AdjustmentFacts
 from gpucost.reports.provenance import ProblemRow, Provenance
 from gpucost.reports.values import Amount, Change, Utilisation
@@ -14,7 +15,9 @@ from gpucost.reports.values import Amount, Change, Utilisation
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One row of a table. ``share_of_cost`` is of the cost of all teams; ``change`` None without a past."""
+    """One row of a table. ``share_of_cost`` is of the cost of all teams; ``change`` None where the months
+    cannot be compared.
+    """
 
     group: Mapping[str, str]
     held: Amount
@@ -41,10 +44,11 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class TeamRow:
-    """A team: its row, its adjustments (no part of ``row.held``), and its costliest jobs."""
+    """A team: its row, its adjustments (no part of ``row.held``), both together, and its costliest jobs."""
 
     row: GroupRow
     adjustments: Amount
+    adjusted: Amount
     top_jobs: tuple[JobRow, ...]
 
 
@@ -123,6 +127,7 @@ class MonthReport:
     currency: str
     teams_in_scope: tuple[str, ...] | None
     totals: Totals
+    comparison: Comparison
     capacity: Capacity | None
     teams: tuple[TeamRow, ...]
     projects: tuple[GroupRow, ...]
@@ -131,7 +136,7 @@ class MonthReport:
     models: tuple[GroupRow, ...]
     clusters: tuple[GroupRow, ...]
     top_jobs: tuple[JobRow, ...]
-    jobs: tuple[JobRow, ...]
+    jobs: tuple[JobRow, ...] | None
     adjustments: tuple[AdjustmentFacts, ...]
     share_bases: tuple[ShareBasis, ...]
     days: tuple[DayCost, ...]

@@ -12,6 +12,7 @@ import pandas as pd
 
 from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.time import iso
+from gpucost.reports.comparison import compare
 from gpucost.reports.groups import Tables, job_rows, job_rows_with_teams, ranked
 from gpucost.reports.inputs import (
     DAY_DIMS,
@@ -52,13 +53,15 @@ TOP = 5
 def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False) -> MonthReport:
     """The report of ``inputs``; the same for any order of rows.
 
-    ``jobs`` lists every job and team of it only when asked for (a row per job and team, so that it adds up
-    by team), since a month can have hundreds of thousands. Raises InputError for a frame that lacks a
+    ``jobs`` lists every job when asked for (a row per job and team, so that it adds up by team), else it is
+    None, since a month can have hundreds of thousands. Raises InputError for a frame that lacks a
     column, for sums beyond 64 bits and for a rate id without a rate.
     """
     lines = prepare(inputs.lines, MONTH_DIMS, "lines")
     held = lines[lines["bucket"] == Bucket.HELD]
-    previous = _previous(inputs)
+    before = () if inputs.previous is None else inputs.previous_windows
+    comparison = compare(inputs.month, inputs.windows, before)
+    previous = None if comparison.reason else _previous(inputs)
     tables = Tables(held, previous)
     adjustments = tuple(sorted(inputs.adjustments, key=_adjustment_order))
     return MonthReport(
@@ -66,6 +69,7 @@ def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False)
         currency=inputs.currency,
         teams_in_scope=None if inputs.scope.teams is None else tuple(sorted(inputs.scope.teams)),
         totals=_totals(lines, tables, adjustments),
+        comparison=comparison,
         capacity=_capacity(inputs, lines) if inputs.scope.sees_all else None,
         teams=_teams(tables, adjustments, top),
         projects=tables.by("team", "project"),
@@ -74,7 +78,7 @@ def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False)
         models=tables.by("model"),
         clusters=tables.by("cluster"),
         top_jobs=job_rows_with_teams(ranked(held, JOB_KEY).head(top), held),
-        jobs=job_rows(ranked(held, (*JOB_KEY, "team"))) if every_job else (),
+        jobs=job_rows(ranked(held, (*JOB_KEY, "team"))) if every_job else None,
         adjustments=adjustments,
         share_bases=tuple(
             ShareBasis(basis, found.amount)
@@ -156,14 +160,12 @@ def _teams(tables: Tables, adjustments: Sequence[AdjustmentFacts], top: int) -> 
         by_team[team] = GroupRow(
             {"team": team}, NOTHING, 0, ratio(0, tables.total.nano), EMPTY.utilisation, none
         )
-    return tuple(
-        TeamRow(
-            row=row,
-            adjustments=_adjusted([item for item in adjustments if item.team == team]),
-            top_jobs=tuple(job for job in tops if job.teams == (team,)),
-        )
-        for team, row in by_team.items()
-    )
+    rows = []
+    for team, row in by_team.items():
+        corrections = _adjusted([item for item in adjustments if item.team == team])
+        own = tuple(job for job in tops if job.teams == (team,))
+        rows.append(TeamRow(row, corrections, row.held + corrections, own))
+    return tuple(rows)
 
 
 def _days(inputs: MonthInputs) -> tuple[DayCost, ...]:

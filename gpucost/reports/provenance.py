@@ -17,6 +17,8 @@ from gpucost.domain.time import Window, iso
 from gpucost.reports.inputs import MonthInputs, WindowFacts
 from gpucost.reports.values import Amount, ratio, sums
 
+_MOST_SPANS = 20
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterCoverage:
@@ -34,6 +36,15 @@ class ClusterCoverage:
     observed: Fraction | None
     until: str
     gaps: tuple[Window, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnobservedSpan:
+    """Where the unknown hours are: one window, or a run of windows in which nothing was observed at all."""
+
+    cluster: str
+    span: Window
+    unobserved_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +75,10 @@ class ProblemRow:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """``state``: closed, settled (every window there and settled) or open. ``digest``: over the windows."""
+    """``state``: closed, settled (every window there and settled) or open. ``digest``: over the windows.
+
+    ``unobserved`` are the longest spans that were not observed; ``unobserved_more`` counts the others.
+    """
 
     state: str
     code_version: str
@@ -78,6 +92,8 @@ class Provenance:
     sources: tuple[str, ...]
     window_code_versions: tuple[str, ...]
     clusters: tuple[ClusterCoverage, ...]
+    unobserved: tuple[UnobservedSpan, ...]
+    unobserved_more: int
     rates: tuple[RateUse, ...]
 
 
@@ -87,6 +103,7 @@ def provenance(inputs: MonthInputs, lines: pd.DataFrame) -> Provenance:
         for cluster, windows in groupby(sorted(inputs.windows, key=_order), key=lambda item: item.cluster)
     )
     facts = inputs.facts
+    unobserved = unobserved_spans(inputs.windows)
     complete = bool(clusters) and all(item.settled and not item.missing_ms for item in clusters)
     return Provenance(
         state="closed" if facts.closed else "settled" if complete else "open",
@@ -101,6 +118,8 @@ def provenance(inputs: MonthInputs, lines: pd.DataFrame) -> Provenance:
         sources=tuple(sorted({item.source for item in inputs.windows})),
         window_code_versions=tuple(sorted({item.code_version for item in inputs.windows})),
         clusters=clusters,
+        unobserved=unobserved[:_MOST_SPANS],
+        unobserved_more=max(0, len(unobserved) - _MOST_SPANS),
         rates=rates_used(lines, inputs.rates),
     )
 
@@ -114,6 +133,27 @@ def digest_of(windows: Iterable[WindowFacts]) -> str:
         )
         digest.update(f"{text}\n".encode())
     return digest.hexdigest()
+
+
+def unobserved_spans(windows: Iterable[WindowFacts]) -> tuple[UnobservedSpan, ...]:
+    """Every span that was not wholly observed, the longest unobserved time first."""
+    spans: list[UnobservedSpan] = []
+    for item in sorted(windows, key=_order):
+        window = Window(item.start_ms, item.end_ms)
+        found = UnobservedSpan(item.cluster, window, window.length_ms - item.observed_ms)
+        if spans and _goes_on(spans[-1], found):
+            before = spans.pop()
+            span = Window(before.span.start_ms, item.end_ms)
+            found = UnobservedSpan(item.cluster, span, span.length_ms)
+        if found.unobserved_ms > 0:
+            spans.append(found)
+    return tuple(sorted(spans, key=lambda one: (-one.unobserved_ms, one.cluster, one.span)))
+
+
+def _goes_on(before: UnobservedSpan, after: UnobservedSpan) -> bool:
+    """Two stretches of nothing, one right after the other."""
+    touch = before.cluster == after.cluster and before.span.end_ms == after.span.start_ms
+    return touch and all(one.unobserved_ms == one.span.length_ms for one in (before, after))
 
 
 def rates_used(lines: pd.DataFrame, rates: Mapping[str, Rate]) -> tuple[RateUse, ...]:

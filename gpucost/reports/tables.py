@@ -1,8 +1,8 @@
 """Reports as one flat table each, for CSV and Parquet: integers, ratios and text, no rounding.
 
-A month is one tidy table: ``section`` says what a row is (``team``, ``model``, ``job`` …), and the columns
-that do not apply to it are empty. The rows of one section add up to the report's total (the costliest jobs
-aside); rows of two sections must not be added.
+A month is one tidy table: ``section``, the first column, says what a row is (``team``, ``model``, ``job`` …),
+and the columns that do not apply to it are empty. Each section tells the same time by another cut: the rows of
+one add up to the report's total (the costliest jobs aside), and rows of two must not be added.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SIGNALS = ("busy", "sm", "tensor")
 _SIGNAL_COLUMNS = tuple(f"{signal}{suffix}" for signal in _SIGNALS for suffix in ("", "_coverage"))
 _AMOUNT_COLUMNS = ("board_ms", "nano", "unpriced_board_ms")
 _MONTH_COLUMNS = (
-    *("month", "section", "cluster", "cluster_queue", "queue", "model", "bucket", "team", "project"),
+    *("section", "month", "cluster", "cluster_queue", "queue", "model", "bucket", "team", "project"),
     *("namespace", "job_kind", "job", "job_uid", "start", "end", "reference", "reason", "author"),
     *_AMOUNT_COLUMNS,
     *("currency", "jobs", "share_of_cost", "previous_cost_nano", "cost_change_nano", "relative_change"),
@@ -150,8 +150,8 @@ def _month_rows(report: MonthReport) -> Iterator[Cells]:
         ("cluster", report.clusters),
     ):
         yield from (_group(section, row) for row in rows)
-    for job in report.jobs or report.top_jobs:
-        yield _job("job" if report.jobs else "top_job", job)
+    for job in report.top_jobs if report.jobs is None else report.jobs:
+        yield _job("top_job" if report.jobs is None else "job", job)
     for item in report.adjustments:
         yield {
             "section": "adjustment",

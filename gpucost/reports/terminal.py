@@ -15,13 +15,14 @@ from gpucost.domain.holders import Bucket
 from gpucost.domain.time import iso
 from gpucost.reports import display
 from gpucost.reports.allocations import AllocationRow, Allocations
-from gpucost.reports.job import JobReport
+from gpucost.reports.job import JobReport, TraceLine
 from gpucost.reports.model import GroupRow, JobRow, MonthReport, Totals
 from gpucost.reports.provenance import ProblemRow, Provenance
-from gpucost.reports.values import Amount, Signal, ratio
+from gpucost.reports.values import NOTHING, Amount, Signal, Utilisation, ratio
 
 MOST_ROWS = 20
 _NARROW = 116  # below this many columns the tables drop what repeats
+_NARROW_ALLOCATIONS = 100
 _STYLES = {
     Bucket.HELD: "cyan",
     Bucket.UNALLOCATED: "yellow",
@@ -30,7 +31,9 @@ _STYLES = {
 }
 # Told apart without colour too.
 _BLOCKS = {Bucket.HELD: "█", Bucket.UNALLOCATED: "▒", Bucket.UNAVAILABLE: "▚", Bucket.UNKNOWN: "░"}
-_LEGEND = "* part of it has no price. In brackets: the part of the held time that was observed."
+_MARK = "*"
+_MARKED = f"{_MARK} part of it has no price."
+_BRACKETS = "In brackets: the part of the held time that was observed."
 
 
 def print_month(report: MonthReport, console: Console) -> None:
@@ -54,30 +57,41 @@ def print_allocations(allocations: Allocations, console: Console) -> None:
     """One row per step and group."""
     title = f"Allocations {allocations.window}, idle {allocations.idle.value}, {allocations.currency}"
     table = _table(title)
-    if allocations.step_ms is not None:
-        table.add_column("from", no_wrap=True)
-    for dimension in allocations.group_by:
-        table.add_column(dimension, overflow="ellipsis", no_wrap=True)
-    for head in ("held h", "held", "shared idle", "nobody's", "total", "busy"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for row in allocations.rows:
-        start = [] if allocations.step_ms is None else [Text(iso(row.window.start_ms))]
-        table.add_row(*start, *(_name(value) for value in row.group.values()), *_allocation_cells(row))
+    names = ("from",) if allocations.step_ms is not None else ()
+    for name in (*names, *allocations.group_by):
+        table.add_column(name, overflow="fold", min_width=len(name))
+    wide = console.width >= _NARROW_ALLOCATIONS
+    shares = wide or any(row.shared_idle != NOTHING for row in allocations.rows)
+    heads = ("held h", "held", *(("shared idle",) if shares else ()), "nobody's", "total", "busy")
+    cells = [_allocation_cells(row, shares, wide) for row in allocations.rows]
+    last = (*[Text("")] * (len(heads) - 2), _cost(allocations.total), Text(""))
+    for head, *column in zip(heads, *cells, last, strict=True):
+        # A number that is cut is another number: names fold first, then the table is wider than the screen.
+        widest = max(len(cell) for cell in (head, *column))
+        table.add_column(head, justify="right", no_wrap=True, min_width=widest)
+    for row, numbers in zip(allocations.rows, cells, strict=True):
+        start = (
+            [] if allocations.step_ms is None else [Text(iso(row.window.start_ms).removesuffix("T00:00:00Z"))]
+        )
+        table.add_row(*start, *(_name(value) for value in row.group.values()), *numbers)
     table.add_section()
-    blank = [""] * (len(allocations.group_by) + (allocations.step_ms is not None) + 3)
-    table.add_row(*blank, "", _cost(allocations.total), "")
-    console.print(table)
+    table.add_row(*[Text("")] * (len(names) + len(allocations.group_by)), *last)
+    shown = [cost for row in allocations.rows for cost in _allocation_costs(row)]
+    _caption(table, *_footnote([*shown, allocations.total]))
+    console.print(table, crop=False)
 
 
 def print_job(report: JobReport, console: Console) -> None:
     """What the job held and cost, cost per progress, and the trace."""
+    pods = display.counted(len(report.pods), "pod")
+    nodes = display.counted(len(report.nodes), "node")
     head = Text.assemble(
         (display.name(report.job), "bold"),
-        f"  {report.job_kind} in {display.name(report.namespace)}\n",
+        f"  {display.visible(report.job_kind)} in {display.name(report.namespace)}\n",
         (f"{display.money(report.held.nano)} {report.currency}", "bold cyan"),
         f" for {display.hours(report.held.board_ms)} GPU-hours of {_names(report.models)}\n",
         (f"uid {display.name(report.job_uid)} · team {_names(report.teams)} · queue ", "dim"),
-        (f"{_names(report.queues)} · {len(report.pods)} pods on {len(report.nodes)} nodes\n", "dim"),
+        (f"{_names(report.queues)} · {pods} on {nodes}\n", "dim"),
         (f"{report.span}", "dim"),
     )
     parts: list[RenderableType] = [head, _signals_line(report)]
@@ -88,15 +102,18 @@ def print_job(report: JobReport, console: Console) -> None:
         )
         for item in report.progress
     ]
-    trace = _table("Where it comes from")
-    for column in ("from", "node", "resource", "rate"):
-        trace.add_column(column, overflow="ellipsis", no_wrap=True)
-    trace.add_column("computed", overflow="fold")
-    for line in report.lines:
-        names = (_name(line.node), _name(line.resource), _name(line.rate_id))
-        trace.add_row(iso(line.span.start_ms), *names, line.formula)
-    parts += [trace, _problems(report.problems)]
+    parts += [_trace(report.lines), _problems(report.problems)]
     _print(parts, console)
+
+
+def _trace(lines: Sequence[TraceLine]) -> Text:
+    """Each part of the cost, and its formula on a line of its own: in a table there is no room for it."""
+    text = Text("Where it comes from", "bold")
+    for line in lines:
+        names = (line.node, line.resource, line.rate_id)
+        text.append(f"\n{'  '.join((iso(line.span.start_ms), *map(display.name, names)))}", "not bold dim")
+        text.append(f"\n    {line.formula}", "not bold")
+    return text
 
 
 def _print(parts: Sequence[RenderableType], console: Console) -> None:
@@ -112,10 +129,18 @@ def _headline(report: MonthReport) -> Text:
         (f"GPU cost, {display.month_name(report.month)}", "bold"),
         (f"  {report.provenance.state}, {scope}\n", "dim"),
         (f"{display.money(held.nano)} {report.currency}", "bold cyan"),
-        f" for {display.hours(held.board_ms)} GPU-hours held by {report.totals.jobs:,} jobs",
+        f" for {display.hours(held.board_ms)} GPU-hours held by {display.counted(report.totals.jobs, 'job')}",
     )
     if report.totals.change is not None:
         text.append(f", {display.relative(report.totals.change)} against the month before")
+    else:
+        text.append(f", {display.MISSING} against the month before")
+    if report.comparison.note:
+        text.append(f" ({report.comparison.note})")
+    if report.adjustments:
+        totals = report.totals
+        text.append(f"\n{display.signed_money(totals.adjustments.nano)} {report.currency} of adjustments, ")
+        text.append(f"{display.money(totals.adjusted.nano)} {report.currency} net", "bold cyan")
     if held.unpriced_board_ms:
         text.append(f"\n{display.hours(held.unpriced_board_ms)} of these GPU-hours have no price", "bold red")
     return text
@@ -144,6 +169,7 @@ def _capacity(report: MonthReport, width: int) -> RenderableType:
         f"difference {capacity.difference_board_ms} GPU-ms, {capacity.difference_nano} nano-{report.currency}"
     )
     wrong = capacity.difference_board_ms or capacity.difference_nano
+    _caption(table, *_footnote((*amounts.values(), capacity.capacity)))
     return Group(bar, table, Text(proof, "bold red" if wrong else "dim"))
 
 
@@ -155,31 +181,56 @@ def _dealt(width: int, parts: Sequence[int], names: Sequence[Bucket]) -> Iterabl
 
 
 def _teams(report: MonthReport, wide: bool) -> Table:
+    """With adjustments, the money takes the room of the signals: it is what such a month is read for."""
     table = _table("Teams")
     table.add_column("team", overflow="ellipsis", no_wrap=True, max_width=28)
-    for head in ("cost", "GPU-hours", "jobs"):
+    adjusted = bool(report.adjustments)
+    money = ("adjustments", "net") if adjusted else ()
+    for head in ("cost", *money, "GPU-hours", *(() if adjusted and not wide else ("jobs",))):
         table.add_column(head, justify="right", no_wrap=True)
     table.add_column("share", no_wrap=True, justify="left" if wide else "right")
-    changes = ("change",) if report.totals.change else ()
-    for head in ("busy", *(("SM", "tensor") if wide else ()), *changes):
+    heads = _signal_heads(wide, adjusted)
+    for head in (*heads, *(("change",) if report.totals.change else ())):
         table.add_column(head, justify="right", no_wrap=True)
     for team in report.teams[:MOST_ROWS]:
-        row = team.row
-        cells = _team_cells(row, _share(row, wide), wide)
-        table.add_row(_name(row.group["team"]), *cells)
+        cells = _team_cells(
+            team.row, (team.adjustments, team.adjusted), adjusted, _share(team.row, wide), wide
+        )
+        table.add_row(_name(team.row.group["team"]), *cells)
     table.add_section()
-    table.add_row("all", *_team_cells(report.totals, Text(""), wide), style="bold")
+    totals = report.totals
+    cells = _team_cells(totals, (totals.adjustments, totals.adjusted), adjusted, Text(""), wide)
+    table.add_row("all", *cells, style="bold")
     more = len(report.teams) - MOST_ROWS
-    table.caption = f"{more} more in the other formats. {_LEGEND}" if more > 0 else _LEGEND
+    cut = (f"{more} more in the other formats.",) if more > 0 else ()
+    shown = [amount for team in report.teams[:MOST_ROWS] for amount in (team.row.held, team.adjusted)]
+    _caption(table, *cut, *_footnote([*shown, totals.held]), *((_BRACKETS,) if heads else ()))
     return table
 
 
-def _team_cells(row: GroupRow | Totals, share: Text, wide: bool) -> list[str | Text]:
-    found = row.utilisation
-    signals = (found.busy, found.sm, found.tensor) if wide else (found.busy,)
-    change = [] if row.change is None else [display.relative(row.change)]
-    cells: list[str | Text] = [_cost(row.held), display.hours(row.held.board_ms), f"{row.jobs:,}", share]
-    return [*cells, *(_signal(signal) for signal in signals), *change]
+def _signal_heads(wide: bool, adjusted: bool) -> tuple[str, ...]:
+    if adjusted:
+        return ("busy",) if wide else ()
+    return ("busy", "SM", "tensor") if wide else ("busy",)
+
+
+def _team_cells(
+    row: GroupRow | Totals, corrections: tuple[Amount, Amount], adjusted: bool, share: Text, wide: bool
+) -> list[str | Text]:
+    adjustments, net = corrections
+    signals = dict(zip(("busy", "SM", "tensor"), _signals(row.utilisation), strict=True))
+    cells: list[str | Text] = [_cost(row.held)]
+    if adjusted:
+        cells += [display.signed_money(adjustments.nano), _cost(net)]
+    cells.append(display.hours(row.held.board_ms))
+    if wide or not adjusted:
+        cells.append(f"{row.jobs:,}")
+    cells += [share, *(_signal(signals[head]) for head in _signal_heads(wide, adjusted))]
+    return cells if row.change is None else [*cells, display.relative(row.change)]
+
+
+def _signals(found: Utilisation) -> tuple[Signal | None, ...]:
+    return (found.busy, found.sm, found.tensor)
 
 
 def _jobs(title: str, jobs: Sequence[JobRow], wide: bool) -> Table:
@@ -192,6 +243,7 @@ def _jobs(title: str, jobs: Sequence[JobRow], wide: bool) -> Table:
         more = (_name(job.job_kind), _name(job.namespace)) if wide else ()
         cells = (_cost(job.held), display.hours(job.held.board_ms), _signal(job.utilisation.busy))
         table.add_row(_name(job.job), Text(_names(job.teams)), *more, *cells)
+    _caption(table, *_footnote(job.held for job in jobs))
     return table
 
 
@@ -201,11 +253,14 @@ def _models(report: MonthReport) -> Table:
     table.add_column("model", overflow="ellipsis", no_wrap=True, max_width=28)
     for bucket in _STYLES:
         table.add_column(bucket.value, justify="right", no_wrap=True)
+    shown: list[Amount] = []
     for model in report.capacity.models:
         cells = [getattr(model.buckets, bucket.value) for bucket in _STYLES]
         table.add_row(
             _name(model.model), *(Text(f"{display.hours(c.board_ms)}\n{_cost_text(c)}") for c in cells)
         )
+        shown += cells
+    _caption(table, *_footnote(shown))
     return table
 
 
@@ -238,11 +293,18 @@ def _problems(problems: Sequence[ProblemRow]) -> RenderableType:
 
 def _provenance(facts: Provenance) -> Text:
     lines = [
-        f"{item.cluster}: {item.windows:,} windows until {item.until}, observed "
-        f"{display.percent(item.observed, 1)}, missing {display.span_of_days(item.missing_ms)}"
+        f"{display.visible(item.cluster)}: {display.counted(item.windows, 'window')} until {item.until}, "
+        f"observed {display.percent(item.observed, 1)}, missing {display.span_of_days(item.missing_ms)}"
         for item in facts.clusters
     ]
-    lines.append(f"{len(facts.rates)} rates; sources {_names(facts.sources)}; gpucost {facts.code_version}")
+    lines += [
+        f"not observed: {display.name(item.cluster)} {item.span}, {display.duration(item.unobserved_ms)}"
+        for item in facts.unobserved
+    ]
+    if facts.unobserved_more:
+        lines.append(f"not observed: {facts.unobserved_more:,} shorter spans more")
+    rates = display.counted(len(facts.rates), "rate")
+    lines.append(f"{rates}; sources {_names(facts.sources)}; gpucost {facts.code_version}")
     lines.append(f"ledger {facts.digest}")
     return Text("\n".join(lines), "dim")
 
@@ -252,11 +314,17 @@ def _signals_line(report: JobReport) -> Text:
     return Text(f"busy {_signal(found.busy)}, SM {_signal(found.sm)}, tensor {_signal(found.tensor)}")
 
 
-def _allocation_cells(row: AllocationRow) -> tuple[Text, ...]:
+def _allocation_cells(row: AllocationRow, shares: bool, wide: bool) -> tuple[Text, ...]:
+    """``shares`` keeps what was shared, ``wide`` the part of the time that a signal was measured on."""
+    hours, busy = Text(display.hours(row.held.board_ms)), row.utilisation.busy
+    held, shared, *others = (_cost(amount) for amount in _allocation_costs(row))
+    costs = (held, *((shared,) if shares else ()), *others)
+    return (hours, *costs, Text(_signal(busy) if wide or busy is None else display.percent(busy.mean)))
+
+
+def _allocation_costs(row: AllocationRow) -> tuple[Amount, ...]:
     nobody = row.unallocated + row.unavailable + row.unknown
-    costs = (row.held, row.shared_idle, nobody, row.total)
-    hours = Text(display.hours(row.held.board_ms))
-    return (hours, *(_cost(amount) for amount in costs), Text(_signal(row.utilisation.busy)))
+    return (row.held, row.shared_idle, nobody, row.total)
 
 
 def _table(title: str) -> Table:
@@ -269,6 +337,15 @@ def _table(title: str) -> Table:
         pad_edge=False,
         header_style="dim",
     )
+
+
+def _caption(table: Table, *notes: str) -> None:
+    table.caption = " ".join(notes) or None
+
+
+def _footnote(shown: Iterable[Amount]) -> tuple[str, ...]:
+    """The footnote of the marks, where one of these amounts carries it."""
+    return (_MARKED,) if any(_cost_text(amount).endswith(_MARK) for amount in shown) else ()
 
 
 def _name(text: str) -> Text:
@@ -287,7 +364,7 @@ def _cost(amount: Amount) -> Text:
 def _cost_text(amount: Amount) -> str:
     if amount.nano is None:
         return "no price"
-    return display.money(amount.nano) + ("*" if amount.unpriced_board_ms else "")
+    return display.money(amount.nano) + (_MARK if amount.unpriced_board_ms else "")
 
 
 def _share(row: GroupRow, wide: bool) -> Text:

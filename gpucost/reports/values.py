@@ -75,7 +75,9 @@ class Utilisation:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Against the previous month. ``nano`` is None when either cost is; ``relative`` is None from 0."""
+    """Held time against that of the previous month, adjustments of either left out. ``nano`` is None when
+    either cost is; ``relative`` is None from 0.
+    """
 
     previous: Amount
     board_ms: int

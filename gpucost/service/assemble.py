@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -10,6 +12,7 @@ import gpucost
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import InputError
 from gpucost.ledger import Ledger
+from gpucost.ledger.database import place_of
 from gpucost.pricing.book import PriceBook
 from gpucost.pricing.defaults import DEFAULT_BOOK_FILE, default_book_text
 from gpucost.service.pipeline import Pipeline, Rules
@@ -33,9 +36,14 @@ from gpucost.telemetry.source import Source
 Now = Callable[[], int]
 
 
-def open_ledger(settings: Settings, now: Now) -> Ledger:
-    """The ledger of the settings, created or migrated. Raises LedgerError and InputError."""
-    return Ledger.open(settings.ledger.database_url(), now=now)
+def open_ledger(settings: Settings, now: Now, *, create: bool = True) -> Ledger:
+    """The ledger of the settings, migrated, and created if ``create``. Raises LedgerError and InputError."""
+    return Ledger.open(settings.ledger.database_url(), now=now, create=create)
+
+
+def ledger_place(settings: Settings) -> str:
+    """Where the ledger of the settings is, for messages: holds no secrets."""
+    return place_of(settings.ledger.database_url())
 
 
 def load_book(file: Path | None) -> PriceBook:
@@ -64,8 +72,13 @@ def parse_source(text: str, settings: Settings) -> Settings:
     )
 
 
-def open_source(settings: Settings, book: PriceBook, now: Now) -> Source:
-    """The source of the settings. Nothing is asked yet. Raises InputError for a folder that is none."""
+def open_source(
+    settings: Settings, book: PriceBook, now: Now, *, stopped: threading.Event | None = None
+) -> Source:
+    """The source of the settings. Nothing is asked yet. Raises InputError for a folder that is none.
+
+    Once ``stopped`` is set, nothing that failed is asked again.
+    """
     if settings.source.path is not None:
         return RecordedSource(settings.source.path)
     found = settings.prometheus
@@ -75,6 +88,8 @@ def open_source(settings: Settings, book: PriceBook, now: Now) -> Source:
         settings=ClientSettings(read_timeout_s=found.timeout.total_seconds()),
         headers={} if token is None else {"Authorization": f"Bearer {token}"},
         verify=True if found.ca_file is None else str(found.ca_file),
+        sleep=time.sleep if stopped is None else stopped.wait,
+        stopped=(lambda: False) if stopped is None else stopped.is_set,
     )
     return PrometheusSource(client, _options(found, book), now=now)
 

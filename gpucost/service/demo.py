@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +34,8 @@ from gpucost.telemetry.recorded import RecordedSource, record
 
 __all__ = ["DEMO_MONTH", "Demo"]
 
-RECORDING, LEDGER = "recording", "ledger.db"
+RECORDING, LEDGER, CONFIG, REPORT = "recording", "ledger.db", "config.yaml", "report.html"
+WRITTEN = (LEDGER, CONFIG, PRICES_NAME, TEAMS_NAME, RECORDING, REPORT)
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,17 @@ class Demo:
     @classmethod
     @contextmanager
     def record(cls, folder: Path, seed: int | None = None) -> Iterator[Demo]:
-        """Simulate a cluster and record it in ``folder``, beside a new ledger, its prices and its teams.
+        """Simulate a cluster and record it in ``folder``, beside a new ledger, its prices, its teams, and
+        settings that name them all.
 
-        Raises InputError when the folder has the ledger of an earlier run: its numbers are not mixed.
+        Raises InputError when the folder has any of the names: numbers are not mixed, nothing is replaced.
         """
-        if (folder / LEDGER).exists():
-            raise InputError("--dir", str(folder), f"a folder without a {LEDGER} of an earlier run")
+        for name in WRITTEN:
+            # A link that leads nowhere is there too: it would be written through.
+            if os.path.lexists(folder / name):
+                raise InputError("--dir", str(folder), f"a folder without a {name}, such as an empty one")
+        folder = folder.absolute()
+        (folder / CONFIG).write_text(_config_text(folder), encoding="utf-8")
         (folder / PRICES_NAME).write_text(demo_prices_text(), encoding="utf-8")
         (folder / TEAMS_NAME).write_text(demo_teams_text(), encoding="utf-8")
         book = PriceBook.parse(demo_prices_text(), PRICES_NAME)
@@ -97,6 +105,30 @@ class Demo:
         lines = self.ledger.aggregate(EVERYTHING, month, ("cluster", "node", "model", "bucket"))
         recorded = self.pipeline.source.read(self.cluster, month)
         return difference(lines, recorded, month, self.book.rates)
+
+
+def _config_text(folder: Path) -> str:
+    """Settings for the other commands. JSON's strings are YAML's too, whatever stands in a path."""
+    url, recording, prices, teams = (
+        json.dumps(text, ensure_ascii=False)
+        for text in (
+            f"sqlite:///{folder / LEDGER}",
+            *(str(folder / name) for name in (RECORDING, PRICES_NAME, TEAMS_NAME)),
+        )
+    )
+    return f"""# The settings of this demo: export GPUCOST_CONFIG=THIS_FILE, or gpucost --config THIS_FILE …
+ledger:
+  url: {url}
+source:
+  kind: recorded
+  path: {recording}
+pricing:
+  book: {prices}
+teams:
+  rules: {teams}
+api:
+  auth: "off"  # allowed on loopback only
+"""
 
 
 def _after() -> int:

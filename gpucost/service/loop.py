@@ -9,19 +9,29 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 
-from gpucost.domain.errors import GpuCostError, SourceError
+from gpucost.domain.errors import GpuCostError
 from gpucost.domain.time import Window, iso
+from gpucost.reports.display import visible
 from gpucost.service.pipeline import Pipeline
 from gpucost.service.settings import IngestSettings
 from gpucost.service.settings_types import milliseconds
-from gpucost.service.status import LoopStatus
+from gpucost.service.status import Failure, LoopStatus
 
 logger = logging.getLogger(__name__)
 
+_LONGEST_MESSAGE = 500
+# A turn may wait out the longest pause and a slow answer; three of them without a sign is no turn at all.
+_MISSED_TURNS = 3
+
 
 class Loop:
-    """``sleep`` pauses for seconds, or less when a stop is asked for; ``stopped`` says whether it is."""
+    """``sleep`` pauses for seconds, or less when a stop is asked for; ``stopped`` says whether it is.
+
+    ``expected`` is the cluster of the settings: what a source that never answered is reported under while the
+    ledger is empty.
+    """
 
     def __init__(
         self,
@@ -32,6 +42,7 @@ class Loop:
         sleep: Callable[[float], object],
         stopped: Callable[[], bool],
         rng: random.Random,
+        expected: str = "",
     ) -> None:
         self._pipeline = pipeline
         self._settings = settings
@@ -39,54 +50,82 @@ class Loop:
         self._sleep = sleep
         self._stopped = stopped
         self._rng = rng
+        self._expected = expected
         self._failed_turns = 0
 
     def run(self) -> None:
         """Until a stop is asked for. The window being written is finished first."""
-        while not self._stopped():
-            self._sleep(self.turn())
+        stale_after = _MISSED_TURNS * (self._settings.poll + self._settings.retry_max)
+        self._status.started(self._pipeline.now(), milliseconds(stale_after))
+        try:
+            while not self._stopped():
+                self._sleep(self.turn())
+        finally:
+            self._status.ended()
 
     def turn(self) -> float:
         """Bring every cluster up to date, as far as the source lets us; returns the seconds to pause."""
-        try:
-            clusters = self._pipeline.source.clusters()
-        except SourceError as error:
-            logger.warning("source: %s", error)
-            self._status.source_failed("", error)
-            failed = True
-        else:
-            # Every cluster has its turn, whatever became of the one before.
-            failed = sum(self._cluster(cluster) for cluster in clusters) > 0
+        failed = self._guarded("source", self._every_cluster)
         self._failed_turns = self._failed_turns + 1 if failed else 0
+        self._status.turned(self._pipeline.now())
         return self._pause()
 
-    def _cluster(self, cluster: str) -> bool:
+    def _guarded(self, what: str, step: Callable[[], bool]) -> bool:
         """Whether something failed. Nothing may end the loop: what is not written now is due next time."""
         try:
-            return self._bring_up_to_date(cluster)
-        except SourceError as error:
-            logger.warning("%s: %s", cluster, error)
-            self._status.source_failed(cluster, error)
+            return step()
         except GpuCostError as error:
-            logger.error("%s: %s", cluster, error)
+            logger.error("%s: %s", visible(what), visible(str(error), _LONGEST_MESSAGE))
             self._status.failed(error)
         except Exception as error:
-            logger.exception("%s: unexpected error", cluster)
+            logger.exception("%s: unexpected error", visible(what))
             self._status.failed(error)
         return True
 
-    def _bring_up_to_date(self, cluster: str) -> bool:
+    def _every_cluster(self) -> bool:
+        ledger = self._pipeline.ledger
+        try:
+            clusters = self._pipeline.source.clusters()
+        except Exception as error:  # a broken recording, a token that no header can carry
+            known = {*ledger.clusters(), *self._status.clusters()}
+            for cluster in sorted(known) or [self._expected]:
+                self._source_failed(cluster, error)
+            return True
+        self._status.keep({*clusters, *ledger.clusters()})
+        # Every cluster has its turn, whatever became of the one before.
+        return sum(self._guarded(cluster, partial(self._cluster, cluster)) for cluster in clusters) > 0
+
+    def _cluster(self, cluster: str) -> bool:
+        try:
+            covered = self._pipeline.source.covered(cluster)
+        except Exception as error:
+            self._source_failed(cluster, error)
+            return True
+        return self._bring_up_to_date(cluster, covered)
+
+    def _source_failed(self, cluster: str, error: Exception) -> None:
+        """What is due is known from the ledger; without one, and without a start, it is not known."""
+        cause = None if isinstance(error, GpuCostError) else error
+        reason = visible(str(error), _LONGEST_MESSAGE)
+        logger.warning("%s: %s: %s", _named(cluster), type(error).__name__, reason, exc_info=cause)
+        span = self._span(cluster, None)
+        due = () if span is None else self._pipeline.pending(cluster, span)
+        window = Window(due[0].start_ms, due[-1].end_ms) if due else None
+        known = span is not None or self._pipeline.ledger.extent(cluster) is not None
+        self._status.source_failed(Failure.of(cluster, window, error), len(due) if known else None)
+
+    def _bring_up_to_date(self, cluster: str, covered: Window | None) -> bool:
         pipeline = self._pipeline
-        covered = pipeline.source.covered(cluster)
         span = self._span(cluster, covered)
         due = () if span is None else pipeline.pending(cluster, span)
         lost = sum(covered is not None and window.start_ms < covered.start_ms for window in due)
         held = tuple(window for window in due if covered is not None and _inside(window, covered))
         if held:
-            logger.info("%s: %d windows to read, from %s", cluster, len(held), iso(held[0].start_ms))
+            logger.info("%s: %d windows to read, from %s", _named(cluster), len(held), iso(held[0].start_ms))
         outcome = pipeline.ingest(cluster, held, on_window=self._ingested, stop=self._stopped)
         for failure in outcome.failures:
-            logger.warning("%s stays open: %s: %s", failure.window, failure.kind, failure.reason)
+            reason = visible(failure.reason, _LONGEST_MESSAGE)
+            logger.warning("%s stays open: %s: %s", failure.window, failure.kind, reason)
         pending = len(due) - lost - outcome.ingested
         self._status.cluster_read(cluster, pending=pending, lost=lost, failures=outcome.failures)
         return bool(outcome.failures)
@@ -117,6 +156,10 @@ class Loop:
         shortest = self._settings.retry_min.total_seconds()
         longest = min(self._settings.retry_max.total_seconds(), shortest * 2.0 ** min(self._failed_turns, 30))
         return self._rng.uniform(shortest, longest)
+
+
+def _named(cluster: str) -> str:
+    return visible(cluster) if cluster else "source"
 
 
 def _inside(window: Window, covered: Window) -> bool:

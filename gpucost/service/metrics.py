@@ -24,7 +24,7 @@ LEDGER_LAG = ServiceMetric(
     "gpucost_ledger_lag_seconds",
     GAUGE,
     ("gpu_cluster",),
-    "How far the unbroken run of settled windows is behind now.",
+    "How far the unbroken run of settled windows is behind now, never below 0.",
 )
 PENDING = ServiceMetric(
     "gpucost_windows_pending",
@@ -54,10 +54,16 @@ SOURCE_ERRORS = ServiceMetric(
     "gpucost_source_errors_total",
     COUNTER,
     ("gpu_cluster", "kind"),
-    "Windows that stayed open because the source could not answer, by kind of error.",
+    "Attempts to read the source that failed, by kind of error.",
 )
 ERRORS = ServiceMetric(
     "gpucost_errors_total", COUNTER, ("kind",), "Errors of the ledger and of gpucost itself, by kind."
+)
+LAST_TURN = ServiceMetric(
+    "gpucost_loop_last_turn_timestamp_seconds",
+    GAUGE,
+    (),
+    "When the loop last ended a turn over all clusters, whatever became of it.",
 )
 TEAM_COST = ServiceMetric(
     "gpucost_team_cost_usd",
@@ -75,5 +81,5 @@ JOB_COST = ServiceMetric(
 )
 SERVICE_METRICS = (
     *(BUILD, LEDGER_UP, LEDGER_LAG, PENDING, LOST, INGESTED, SOURCE_UP, SOURCE_SUCCESS, SOURCE_ERRORS),
-    *(ERRORS, TEAM_COST, JOB_COST),
+    *(ERRORS, LAST_TURN, TEAM_COST, JOB_COST),
 )

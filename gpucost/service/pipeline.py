@@ -12,12 +12,18 @@ from dataclasses import dataclass
 import pandas as pd
 
 from gpucost.attribution.attribute import attribute
-from gpucost.attribution.frames import Frames, empty_frame
+from gpucost.attribution.frames import Frames
 from gpucost.attribution.holders import Teams
 from gpucost.attribution.pieces import RateLookup
 from gpucost.attribution.result import Attribution
-from gpucost.contract.frames import USAGE_LINES
-from gpucost.domain.errors import SourceError, SourceTimeout, SourceUnreachable
+from gpucost.domain.errors import (
+    InputError,
+    LedgerConflict,
+    MonthClosed,
+    SourceError,
+    SourceTimeout,
+    SourceUnreachable,
+)
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import Month, Window
 from gpucost.ledger.ledger import Ledger
@@ -26,6 +32,9 @@ from gpucost.service.status import Failure
 from gpucost.telemetry.source import Source
 
 OnWindow = Callable[[str, Window], None]
+
+# What is wrong with one window of a batch, and not with the ledger.
+_REFUSALS = (InputError, LedgerConflict, MonthClosed)
 
 
 @dataclass(frozen=True)
@@ -99,7 +108,7 @@ class Pipeline:
         """Read and write ``windows``, a batch at a time; ``on_window`` is told of each that was written.
 
         A batch that the source cannot answer is halved, so that only what really fails stays open. When
-        the source is gone, the rest is not tried. ``stop`` is asked between windows. Raises LedgerError.
+        the source is gone, the rest is not tried. ``stop`` is asked between batches. Raises LedgerError.
         """
         run = _Run(self, cluster, on_window, stop)
         for batch in self._batches(windows):
@@ -167,25 +176,25 @@ class _Run:
         return self.batch(batch[:half]) and self.batch(batch[half:])
 
     def _write(self, batch: list[Window], frames: Frames) -> bool:
-        pipeline = self.pipeline
+        pipeline, progress = self.pipeline, frames.progress
         found = _attribute(frames, batch, pipeline.rules)
-        lines, no_lines = dict(list(found.flat().groupby("window_start_ms"))), empty_frame(USAGE_LINES)
-        rates = {rate.rate_id: rate for rate in found.rates}
-        for window in batch:
-            if self.stop():
-                return False
-            result = pipeline.ledger.ingest(
+        now = pipeline.now()
+        try:
+            results = pipeline.ledger.ingest_batch(
                 self.cluster,
-                window,
-                lines.get(window.start_ms, no_lines),
-                observed_ms=observed_ms(frames.observed, window),
-                rates=rates,
-                problems=found.problems_of(window),
-                progress=progress_in(frames.progress, window),
+                found,
+                observed_ms={window: observed_ms(frames.observed, window) for window in batch},
+                progress={} if progress.empty else {one: progress_in(progress, one) for one in batch},
                 source=pipeline.source.name,
                 code_version=pipeline.code_version,
-                settle=window.end_ms + pipeline.lateness_ms <= pipeline.now(),
+                settled={window for window in batch if window.end_ms + pipeline.lateness_ms <= now},
             )
+        except _REFUSALS:
+            # All of a batch is written or none: only the windows from the refused one on shall be missing.
+            if len(batch) > 1:
+                return self._halves(batch)
+            raise
+        for window, result in zip(batch, results, strict=True):
             self.ingested += 1
             self.changed += result.changed
             self.on_window(self.cluster, window)

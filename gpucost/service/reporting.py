@@ -37,6 +37,10 @@ R = TypeVar("R")
 
 # Before the first priced window a ledger has no currency; ISO 4217 has a code for that.
 NO_CURRENCY = "XXX"
+WINDOW_FORMS = (
+    "a month such as 2026-10, or START/END in RFC 3339 with a zone, half-open, START before END, "
+    "such as 2026-10-01T00:00:00Z/2026-10-08T00:00:00Z, from 2010 to 2099"
+)
 _LOOKS = 5
 _NO_FILTERS: Mapping[str, frozenset[str]] = MappingProxyType({})
 
@@ -63,11 +67,16 @@ class Answer(Generic[R]):
 
 @dataclass(frozen=True)
 class Reporting:
-    """Reports over one ledger. ``quotas`` are the weights of ``idle=by_quota``, boards per team."""
+    """Reports over one ledger. ``quotas`` are the weights of ``idle=by_quota``, boards per team.
+
+    ``team_idle_sharing`` lets a scope with teams ask for its part of the idle time, from which it can compute
+    what the others hold.
+    """
 
     ledger: Ledger
     code_version: str
     quotas: Mapping[str, Fraction]
+    team_idle_sharing: bool = False
 
     @property
     def currency(self) -> str:
@@ -94,7 +103,14 @@ class Reporting:
         idle: IdlePolicy = IdlePolicy.SEPARATE,
         filters: Mapping[str, frozenset[str]] = _NO_FILTERS,
     ) -> Answer[Allocations]:
-        """Who held what in ``window``. Raises InputError for a wrong dimension, or a window cut in two."""
+        """Who held what in ``window``.
+
+        Raises InputError for a wrong dimension, a window cut in two, and a policy that shares idle time where
+        the scope may not know its part.
+        """
+        if idle is not IdlePolicy.SEPARATE and scope.teams is not None and not self.team_idle_sharing:
+            allowed = "separate for some teams only: a part of what is idle would tell what the others hold"
+            raise InputError("idle", idle.value, f"{allowed} (setting api.team_idle_sharing)")
         if idle is IdlePolicy.BY_QUOTA and not self.quotas:
             raise InputError("idle", idle.value, "separate or proportional: no team has a quota_gpus")
         query = AllocationQuery(window, group_by, step_ms, idle, self.quotas, filters, scope)
@@ -116,11 +132,21 @@ class Reporting:
         return LedgerStand(
             digest=digest_of(_window_facts(info) for info in infos),
             windows=len(infos),
-            settled=all(info.state is not LedgerState.OPEN for info in infos),
+            settled=bool(infos) and all(info.state is not LedgerState.OPEN for info in infos),
             covered_ms=sum(window.overlap_ms(info.window.start_ms, info.window.end_ms) for info in infos),
             observed_ms=sum(info.observed_ms for info in infos),
             clusters=tuple(sorted({info.cluster for info in infos})),
         )
+
+    def is_whole(self, window: Window) -> bool:
+        """Whether no window of the ledger is cut by the edges of ``window``."""
+        return all(info.window.intersect(window) == info.window for info in self.ledger.windows(window))
+
+    def months(self) -> tuple[Month, ...]:
+        """The months that the ledger has windows of, oldest first."""
+        extent = self.ledger.extent()
+        infos = () if extent is None else self.ledger.windows(extent)
+        return tuple(sorted({Month.of(info.window.start_ms) for info in infos}))
 
     def _steady(self, window: Window, read: Callable[[], R]) -> Answer[R]:
         """``read`` between two looks at the ledger that agree: a report is made of several reads, and the
@@ -139,17 +165,18 @@ class Reporting:
         """One aggregate over the month's lines, by day: they are many, and read once."""
         ledger, window, before = self.ledger, month.window, month.previous().window
         lines = ledger.aggregate(scope, window, MONTH_DIMS, step_ms=DAY_MS)
-        infos = ledger.windows(window)
+        infos, infos_before = ledger.windows(window), ledger.windows(before)
         return MonthInputs(
             month=month,
             currency=self.currency,
             code_version=self.code_version,
             lines=lines,
-            previous=ledger.aggregate(scope, before, PREVIOUS_DIMS) if ledger.windows(before) else None,
+            previous=ledger.aggregate(scope, before, PREVIOUS_DIMS) if infos_before else None,
             days=lines,
             scope=scope,
             facts=_month_facts(ledger.month(month)),
             windows=tuple(_window_facts(info) for info in infos),
+            previous_windows=tuple(_window_facts(info) for info in infos_before),
             rates=ledger.rates(frozenset(lines["rate_id"])),
             problems=ledger.problems(scope, window),
             adjustments=tuple(_adjustment_facts(item) for item in ledger.adjustments(scope, month)),
@@ -158,14 +185,16 @@ class Reporting:
 
     def _allocation_lines(self, query: AllocationQuery) -> pd.DataFrame:
         scope, filters = query.scope, query.filters
-        if query.idle is not IdlePolicy.SEPARATE:
+        if query.shares:
             # What is idle is shared among everybody, so a team's share needs the others' lines; ``allocate``
             # applies the scope and the filters afterwards.
             scope, filters = EVERYTHING, {}
         elif _names_nobody(filters):
             # The ledger knows nobody by fewer columns than ``allocate``, which filters once more.
             filters = {}
-        return self.ledger.aggregate(scope, query.window, query.dims, filters=filters, step_ms=query.step_ms)
+        return self.ledger.aggregate(
+            scope, query.window, query.dims, filters=filters, step_ms=query.read_step_ms
+        )
 
     def _job_inputs(self, scope: Scope, job_uid: str, window: Window, progress: str | None) -> JobInputs:
         ledger = self.ledger
@@ -202,9 +231,12 @@ class Reporting:
 def parse_window(text: str) -> Window:
     """``2026-10`` or ``START/END`` in RFC 3339 -> Window. Raises InputError."""
     start, slash, end = text.partition("/")
-    if not slash:
-        return Month.parse(text).window
-    return Window(parse_instant(start, "window"), parse_instant(end, "window"))
+    try:
+        if not slash:
+            return Month.parse(text).window
+        return Window(parse_instant(start), parse_instant(end))
+    except InputError:
+        raise InputError("window", text, WINDOW_FORMS) from None
 
 
 def _names_nobody(filters: Mapping[str, frozenset[str]]) -> bool:

@@ -26,6 +26,7 @@ from gpucost.service.settings_types import (
     Share,
     base_url,
     milliseconds,
+    one_line,
     secret,
 )
 
@@ -53,11 +54,12 @@ class LedgerSettings(Group):
     def _one_url(self) -> Self:
         if self.url_file is not None and "url" in self.model_fields_set:
             raise wrong(Remark("both are given"), "url or url_file, not both", "url")
+        self.database_url()
         return self
 
     def database_url(self) -> str:
         if self.url_file is not None:
-            return self.url_file.read_text(encoding="utf-8").strip()
+            return one_line(self.url_file, "url")
         return self.url.get_secret_value()
 
 
@@ -73,7 +75,8 @@ class SourceSettings(Group):
     @model_validator(mode="after")
     def _path_with_recorded(self) -> Self:
         if (self.kind == "recorded") != (self.path is not None):
-            raise wrong(str(self.path), "a folder when kind is recorded, and nothing otherwise", "path")
+            found = Remark("missing") if self.path is None else str(self.path)
+            raise wrong(found, "a folder when kind is recorded, and nothing otherwise", "path")
         return self
 
 
@@ -160,7 +163,10 @@ class PrometheusSettings(Group):
         return self
 
     def token(self) -> str | None:
-        return secret(self.bearer_token, self.bearer_token_file, "bearer_token")
+        token = secret(self.bearer_token, self.bearer_token_file, "bearer_token")
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise wrong(Remark("not fit for a header"), "printable ASCII on one line", "bearer_token")
+        return token
 
     def basic_password(self) -> str | None:
         return secret(self.password, self.password_file, "password")

@@ -81,6 +81,12 @@ class ApiSettings(Group):
     max_page_rows: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     """Most rows on one page, 1 to 100,000. The default is about 4 MB of JSON."""
 
+    team_idle_sharing: bool = False
+    """Whether a viewer, who sees its ``teams`` only, may ask for ``idle=proportional`` and ``by_quota``. Off
+    by default, since it tells what others hold: a team's share of the idle time follows from everybody's use, so
+    that from its own held time and its two shares of one window it can compute what all teams held together.
+    """
+
     metrics_jobs: Annotated[int, Field(ge=0, le=100_000)] = 500
     """Most jobs with a series of their own on /metrics, 0 to 100,000: the costliest of the month. What the
     others cost is one more series per team, with an empty job.

@@ -63,6 +63,8 @@ def _shown(value: object) -> str:
         return _duration(value)
     if isinstance(value, SecretStr):
         return value.get_secret_value()
+    if isinstance(value, bool):
+        return str(value).lower()
     return value if isinstance(value, str) else str(value)
 
 

@@ -38,7 +38,7 @@ def load_settings(file: Path | None = None) -> Settings:
     origin = _ENVIRONMENT if file is None else str(file)
     values, lines = ({}, {}) if file is None else read_yaml(read_config(file), origin)
     if not isinstance(values, Mapping):
-        raise ConfigError(origin, "(top level)", values, f"a mapping of {', '.join(Settings.groups())}")
+        raise ConfigError(origin, "(top level)", _HIDDEN, f"a mapping of {', '.join(Settings.groups())}")
     try:
         return Settings(**values)
     except ValidationError as error:
@@ -90,7 +90,7 @@ def checked(model: type[G], values: Mapping[str, object], prefix: str) -> G:
 
 def _brief(description: str) -> str:
     """The first sentence of a setting's description says what it may be; the rest is documentation."""
-    return " ".join(description.split()).split(". ")[0].removesuffix(".")
+    return " ".join(description.replace("``", "").split()).split(". ")[0].removesuffix(".")
 
 
 def _named(error: ConfigError) -> ConfigError:
@@ -99,14 +99,23 @@ def _named(error: ConfigError) -> ConfigError:
     key = rest.split(".")[0].split("[")[0]
     name = variable(group, key)
     by_environment = next((found for found in os.environ if found.upper() == name), None)
-    value = _HIDDEN if _is_secret(group, key, rest) else error.value
+    is_told = error.value is None or isinstance(error.value, Remark)
+    is_hidden = not is_told and _is_secret(group, key, rest, error.value)
+    value = _HIDDEN if is_hidden else error.value
     allowed = _brief(error.allowed)
     if by_environment is not None:
         return ConfigError(_ENVIRONMENT, by_environment, value, allowed)
     return ConfigError(error.file, error.field, value, allowed, error.line)
 
 
-def _is_secret(group: str, key: str, path: str) -> bool:
+def _is_secret(group: str, key: str, path: str, value: object) -> bool:
+    """Whether a value may be a secret, or hold one: also one that stands where a group or a list should."""
+    if not key or (group == "prometheus" and key == "url"):
+        return True
+    if group == "api" and key == "keys":
+        if path == key and isinstance(value, list):
+            return False  # the ids of keys that are well-formed
+        return path.rpartition(".")[2] not in ("role", "teams", "expires")
     model = Settings.groups().get(group)
     field = None if model is None else model.model_fields.get(key)
-    return path.endswith("sha256") or (field is not None and SecretStr.__name__ in str(field.annotation))
+    return field is not None and SecretStr.__name__ in str(field.annotation)

@@ -47,10 +47,13 @@ def _share(value: object) -> Fraction:
 def base_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise wrong(Remark("not one"), "http:// or https://, a host, and at most a path")
+        # User info and a query may be secrets.
+        found = Remark("its value, not shown here, is wrong") if {"@", "?"} & set(url) else url
+        raise wrong(found, "http:// or https://, a host, and at most a path")
     if "@" in parts.netloc:
         raise wrong(
-            Remark("not one"), "a URL without user info; username and password are settings of their own"
+            Remark("it has user info"),
+            "a URL without user info; username and password are settings of their own",
         )
     return url.rstrip("/")
 
@@ -77,5 +80,13 @@ def secret(inline: SecretStr | None, file: Path | None, key: str) -> str | None:
     if inline is not None and file is not None:
         raise wrong(Remark("both are given"), f"{key} or {key}_file, not both", key)
     if file is not None:
-        return file.read_text(encoding="utf-8").strip()
+        return one_line(file, key)
     return None if inline is None else inline.get_secret_value()
+
+
+def one_line(file: Path, key: str) -> str:
+    """The only line of a mounted secret's file. A second line would be sent along, or shown in an error."""
+    lines = file.read_text(encoding="utf-8").strip().splitlines()
+    if len(lines) != 1:
+        raise wrong(Remark(f"its file has {len(lines)} lines"), "a file of one line", f"{key}_file")
+    return lines[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from gpucost.domain.time import Window
@@ -13,29 +14,36 @@ _KEPT_FAILURES = 50
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A window that could not be read, and why. It stays open and is read again."""
+    """What could not be read, and why. It stays open and is read again.
+
+    ``window`` is None when the source did not answer and it is not known what there is to read.
+    """
 
     cluster: str
-    window: Window
+    window: Window | None
     kind: str
     reason: str
 
     @classmethod
-    def of(cls, cluster: str, window: Window, error: Exception) -> Failure:
+    def of(cls, cluster: str, window: Window | None, error: Exception) -> Failure:
         return cls(cluster, window, type(error).__name__, str(error))
+
+    def __str__(self) -> str:
+        cause = f"{self.kind}: {self.reason}"
+        return cause if self.window is None else f"{self.window}: {cause}"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """One cluster. ``up`` and the times are None before the first attempt; ``pending`` counts windows.
+    """One cluster. ``pending`` counts windows that are due; all but ``failures`` is None until it is known.
 
     ``lost`` counts windows that are in neither the ledger nor the source any more.
     """
 
     up: bool | None = None
     last_success_ms: int | None = None
-    pending: int = 0
-    lost: int = 0
+    pending: int | None = None
+    lost: int | None = None
     failures: tuple[Failure, ...] = ()
 
 
@@ -48,10 +56,47 @@ class LoopStatus:
     _ingested: Counter[str] = field(default_factory=Counter)
     _source_errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     _other_errors: Counter[str] = field(default_factory=Counter)
+    _stale_after_ms: int | None = None
+    _last_turn_ms: int | None = None
+    _last_sign_ms: int = 0
+    _has_ended: bool = False
+
+    def started(self, now_ms: int, stale_after_ms: int) -> None:
+        """The loop begins; it is stalled when it gives no sign of life for ``stale_after_ms``."""
+        with self._lock:
+            self._stale_after_ms, self._last_sign_ms, self._has_ended = stale_after_ms, now_ms, False
+
+    def turned(self, now_ms: int) -> None:
+        """The end of a turn over all clusters, whatever became of it."""
+        with self._lock:
+            self._last_turn_ms = self._last_sign_ms = now_ms
+
+    def ended(self) -> None:
+        """The loop is over: stopped, or dead."""
+        with self._lock:
+            self._has_ended = True
+
+    def last_turn_ms(self) -> int | None:
+        """When the last turn ended; None before the first."""
+        with self._lock:
+            return self._last_turn_ms
+
+    def stalled(self, now_ms: int) -> str | None:
+        """Why nothing flows into the ledger any more; None while the loop lives, or where there is none."""
+        with self._lock:
+            if self._stale_after_ms is None:
+                return None
+            if self._has_ended:
+                return "the loop has ended"
+            silent_ms = now_ms - self._last_sign_ms
+            if silent_ms > self._stale_after_ms:
+                return f"the loop has given no sign for {silent_ms // 1000} s"
+            return None
 
     def window_ingested(self, cluster: str, now_ms: int) -> None:
         with self._lock:
             self._ingested[cluster] += 1
+            self._last_sign_ms = now_ms
             self._change(cluster, up=True, last_success_ms=now_ms)
 
     def cluster_read(self, cluster: str, *, pending: int, lost: int, failures: tuple[Failure, ...]) -> None:
@@ -62,12 +107,20 @@ class LoopStatus:
             kept = failures[:_KEPT_FAILURES]
             self._change(cluster, pending=pending, lost=lost, failures=kept, up=not failures)
 
-    def source_failed(self, cluster: str, error: Exception) -> None:
-        """The source could not even say what it holds; without a cluster, of none of them."""
+    def source_failed(self, failure: Failure, due: int | None) -> None:
+        """The source could not even say what it holds. ``due`` windows are to be read; None: not known."""
+        name = failure.cluster
         with self._lock:
-            self._source_errors[cluster, type(error).__name__] += 1
-            for name in (cluster,) if cluster else tuple(self._clusters):
-                self._change(name, up=False)
+            self._source_errors[name, failure.kind] += 1
+            lost = self._clusters.get(name, ClusterStatus()).lost or 0
+            pending = None if due is None else max(0, due - lost)
+            self._change(name, up=False, pending=pending, failures=(failure,))
+
+    def keep(self, clusters: Collection[str]) -> None:
+        """Forget all other clusters: names that the source turned out not to have."""
+        with self._lock:
+            for name in self._clusters.keys() - set(clusters):
+                del self._clusters[name]
 
     def failed(self, error: Exception) -> None:
         """Something other than the source: the ledger, or a fault of ours."""

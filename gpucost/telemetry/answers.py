@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpucost.domain.errors import QueryRejected, SourceError, SourceTimeout, SourceUnreachable, shorten
+from gpucost.domain.time import LATEST_MS
 
 _UNREACHABLE_STATUS = frozenset({429, 500, 502, 503, 504})
 
@@ -34,14 +35,24 @@ def parse(server: str, status: int, body: bytes) -> Answer:
     succeeded = isinstance(document, dict) and document.get("status") == "success"
     data = document.get("data") if succeeded else None
     result = data.get("result") if isinstance(data, dict) else data
-    if not isinstance(result, list) or not all(isinstance(series, dict) for series in result):
+    kind = data.get("resultType") if isinstance(data, dict) else None
+    if not isinstance(result, list) or not all(_is_series(entry, kind) for entry in result):
         said = shorten(body[:120].decode("utf-8", "replace"))
         raise SourceUnreachable(f"{server} does not speak the Prometheus API; it answered {said}")
     return Answer(result, _texts(document.get("warnings")), _texts(document.get("infos")))
 
 
+def holding(key: str, answer: Answer) -> Answer:
+    """``answer``, when every entry has ``key`` (value, values). Raises SourceUnreachable for another kind."""
+    if any(key not in series for series in answer.result):
+        raise SourceUnreachable(f"the source answered with something else than the {key} of series")
+    return answer
+
+
 def joined(answers: list[Answer]) -> Answer:
     """Pieces of a range put together: one entry per label set, points in order, none twice."""
+    for answer in answers:
+        holding("values", answer)
     if len(answers) == 1:
         return answers[0]
     merged: dict[tuple[tuple[str, str], ...], Series] = {}
@@ -54,6 +65,39 @@ def joined(answers: list[Answer]) -> Answer:
     warnings = tuple(dict.fromkeys(text for answer in answers for text in answer.warnings))
     infos = tuple(dict.fromkeys(text for answer in answers for text in answer.infos))
     return Answer(list(merged.values()), warnings, infos)
+
+
+def _is_series(entry: object, kind: object) -> bool:
+    """Whether one entry of a result has the shape that ``kind`` (None: label sets) promises."""
+    if not isinstance(entry, dict):
+        return False
+    if kind is None:
+        return _are_labels(entry)
+    if not _are_labels(entry.get("metric")):
+        return False
+    if kind == "vector":
+        return _is_point(entry.get("value"))
+    values = entry.get("values")
+    return kind == "matrix" and isinstance(values, list) and all(map(_is_point, values))
+
+
+def _are_labels(labels: object) -> bool:
+    return isinstance(labels, dict) and all(isinstance(value, str) for value in labels.values())
+
+
+def _is_point(point: object) -> bool:
+    """``[1790812800.123, "1"]``: an instant in seconds, and a number as text (``NaN`` and ``+Inf`` too)."""
+    if not (isinstance(point, list) and len(point) == 2):
+        return False
+    at, value = point
+    if isinstance(at, bool) or not isinstance(at, int | float) or not isinstance(value, str):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return False
+    # The comparison refuses NaN, infinities and integers of any length.
+    return -LATEST_MS < at * 1000 < LATEST_MS
 
 
 def _failure(server: str, status: int, says: dict[str, Any]) -> SourceError:

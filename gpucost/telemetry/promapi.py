@@ -9,6 +9,8 @@ to decide.
 from __future__ import annotations
 
 import random
+import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +32,15 @@ from gpucost.telemetry.answers import Answer, Series, joined, parse
 from gpucost.telemetry.promql import PromQL, samples
 
 _CHUNK_BYTES = 1 << 18
+# The first that is among the causes says what happened; without words, the operating system does.
+_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (ssl.SSLCertVerificationError, "its TLS certificate is not trusted (prometheus.ca_file)"),
+    (ssl.SSLError, "TLS failed; does it speak https?"),
+    (socket.gaierror, "its name cannot be resolved (DNS)"),
+    (ConnectionRefusedError, "connection refused"),
+    (ConnectionResetError, "connection reset"),
+    (OSError, ""),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +78,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
     """One server. ``headers`` may carry a bearer token; userinfo in ``url`` becomes basic auth.
 
     ``sleep`` and ``jitter`` (uniform in [0, 1)) are passed in so that tests need not wait.
+    Once ``stopped`` says so, a request that failed is not tried again.
     """
 
     def __init__(
@@ -77,13 +89,14 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         headers: Mapping[str, str] | None = None,
         proxy: Mapping[str, str] | None = None,
         verify: bool | str = True,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] = time.sleep,
+        stopped: Callable[[], bool] = lambda: False,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         bare, auth = _split_userinfo(url)
         self.settings = settings or ClientSettings()
         self.stats = QueryStats()
-        self._sleep, self._jitter = sleep, jitter
+        self._sleep, self._jitter, self._stopped = sleep, jitter, stopped
         session = requests.Session()
         # Proxies and credentials come from the settings, never from the environment or ~/.netrc.
         session.trust_env = False
@@ -160,11 +173,13 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
             try:
                 return self._once(path, form, timeout)
             except (SourceUnreachable, SourceTimeout):
-                if attempt + 1 == self.settings.attempts:
+                if attempt + 1 == self.settings.attempts or self._stopped():
                     raise
                 self.stats.retries += 1
                 ceiling = min(self.settings.backoff_cap_s, self.settings.backoff_s * 2**attempt)
                 self._sleep(self._jitter() * ceiling)
+                if self._stopped():
+                    raise
         raise AssertionError("at least one attempt is made")
 
     def _once(self, path: str, form: Mapping[str, Any], timeout: float | None) -> Answer:
@@ -198,7 +213,9 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         except ReadTimeoutError:
             raise SourceTimeout(f"{self.url} stopped sending for {read_timeout:g} s") from None
         except (requests.exceptions.RequestException, HTTPError) as error:
-            raise SourceUnreachable(f"{self.url} cannot be reached: {type(error).__name__}") from error
+            raise SourceUnreachable(
+                f"{self.url} cannot be reached: {_reason(error)}; is prometheus.url right?"
+            ) from None  # the cause may show the header that holds the token
 
     def _body(self, response: requests.Response, deadline: float) -> bytes:
         parts, size = [], 0
@@ -223,6 +240,25 @@ def _spans(start_ms: int, end_ms: int, span_ms: int) -> Iterator[tuple[int, int]
         if end == end_ms:
             return
         start = end
+
+
+def _reason(error: BaseException) -> str:
+    """What failed below HTTP, in words; the classes of the libraries say it only in the chain of causes."""
+    chain, at = [error], 0
+    while at < len(chain):
+        causes = (
+            *chain[at].args,
+            getattr(chain[at], "reason", None),
+            chain[at].__cause__,
+            chain[at].__context__,
+        )
+        chain += [cause for cause in causes if isinstance(cause, BaseException) and cause not in chain]
+        at += 1
+    for kind, words in _REASONS:
+        found = next((cause for cause in chain if isinstance(cause, kind)), None)
+        if found is not None:
+            return words or getattr(found, "strerror", None) or type(found).__name__
+    return type(error).__name__
 
 
 def _seconds(instant_ms: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpucost.domain.errors import PartialResponse
-from gpucost.telemetry.answers import Answer, Series
+from gpucost.telemetry.answers import Answer, Series, holding
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.promql import PromQL, equals, one_of, select
 from gpucost.telemetry.settings import PrometheusSettings
@@ -29,7 +29,7 @@ class ClusterReader:
         return select(names, (*self._matchers, *matchers))
 
     def vector(self, expression: PromQL, at_ms: int) -> list[Series]:
-        return self._whole(self._client.query(expression, at_ms))
+        return self._whole(holding("value", self._client.query(expression, at_ms)))
 
     def matrix(self, expression: PromQL, start_ms: int, end_ms: int, step_ms: int) -> list[Series]:
         return self._whole(self._client.query_range(expression, start_ms, end_ms, step_ms))

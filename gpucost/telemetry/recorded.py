@@ -44,6 +44,10 @@ _OPTIONAL = (SIGNALS, PROGRESS)
 _AMOUNTS = (SIGNALS, PROGRESS)
 # Nearly every pod has values of its own: a dictionary of them would only cost.
 _MANY_VALUED = ("pod", "pod_uid", "job", "job_uid", "workload")
+# Parquet packs equal rows a thousandfold: what a recording would take in memory is known before it is read.
+# A thousand boards have nine million rows of signals in a year, by the hour: below a GiB.
+MOST_ROWS = 50_000_000
+MOST_BYTES = 2 << 30
 _TYPES = {ColumnType.TEXT: pa.string(), ColumnType.INTEGER: pa.int64(), ColumnType.REAL: pa.float64()}
 
 
@@ -137,6 +141,7 @@ def record(folder: Path, frames: Frames) -> None:
 
 def _load(folder: Path, spec: FrameSpec) -> _Rows:
     files = _files(folder, spec)
+    _refuse_too_large(files)
     tables = [_table(file, spec) for file in files] or [_schema(spec).empty_table()]
     table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     starts = table["start_ms"].to_numpy()
@@ -161,6 +166,25 @@ def _files(folder: Path, spec: FrameSpec) -> list[Path]:
             str(single), Remark("missing file"), f"a Parquet file of {spec.name}, or a folder of them"
         )
     return files
+
+
+def _refuse_too_large(files: list[Path]) -> None:
+    """Raises InputError for the file with which a frame exceeds what may be read at once."""
+    rows = size = 0
+    for file in files:
+        try:
+            metadata = pq.read_metadata(file)
+            groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+        except (pa.ArrowException, OSError):
+            raise InputError(str(file), Remark("cannot be read"), "a Parquet file") from None
+        rows += metadata.num_rows
+        # A column of equal values says it is small however many there are: eight bytes each are the least.
+        least = metadata.num_rows * metadata.num_columns * 8
+        size += max(sum(group.total_byte_size for group in groups), least)
+        if rows > MOST_ROWS or size > MOST_BYTES:
+            found = Remark(f"with it the frame has {rows:,} rows and {size:,} bytes")
+            allowed = f"at most {MOST_ROWS:,} rows and {MOST_BYTES:,} bytes per frame"
+            raise InputError(str(file), found, allowed)
 
 
 def _table(file: Path, spec: FrameSpec) -> pa.Table:

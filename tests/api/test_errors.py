@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +47,11 @@ def error_of(response: Any) -> dict[str, Any]:
         ("/v1/allocations?window=2026-10-01T00:00:00/2026-10-02T00:00:00", 422, "invalid_value", "window"),
         ("/v1/allocations?window=2026-10-01T00:30:00Z/2026-10-02T00:00:00Z", 422, "invalid_value", "window"),
         (f"{ALLOCATIONS}&limit=1000000000", 422, "invalid_value", "limit"),
+        ("/v1/allocations?window=7d", 422, "invalid_value", "window"),
+        ("/v1/allocations?window=2026-09", 404, "not_found", "window"),
+        (f"{ALLOCATIONS}&format=html", 422, "invalid_value", "format"),
+        (f"{ALLOCATIONS}&limit=x", 422, "invalid_value", "limit"),
+        (f"{ALLOCATIONS}&step=7m", 422, "invalid_value", "step"),
         (f"{ALLOCATIONS}&limit=0", 422, "invalid_value", "limit"),
         (f"{ALLOCATIONS}&page=2", 422, "invalid_value", "page"),
         (f"{ALLOCATIONS}&step=1m", 422, "invalid_value", "step"),
@@ -53,11 +59,12 @@ def error_of(response: Any) -> dict[str, Any]:
         (f"{ALLOCATIONS}&group_by=tea", 422, "invalid_value", "group_by"),
         (f"{ALLOCATIONS}&group_by=team,team", 422, "invalid_value", "group_by"),
         (f"{ALLOCATIONS}&idle=by_quota", 422, "invalid_value", "idle"),
+        (f"{ALLOCATIONS}&idle=proportional&step=1h", 422, "invalid_value", "step"),
         (f"{ALLOCATIONS}&idle=free", 422, "invalid_value", "idle"),
         (f"{ALLOCATIONS}&tema=x", 400, "unknown_parameter", "tema"),
         (f"{ALLOCATIONS}&team={'x' * 3000}", 422, "invalid_value", "team"),
         (f"/v1/jobs/{'x' * 300}", 422, "invalid_value", "uid"),
-        ("/v1/jobs/nope", 404, "not_found", "job"),
+        ("/v1/jobs/nope", 404, "not_found", "uid"),
         ("/v1/jobs/job-train?progress=epochs", 422, "invalid_value", "progress"),
         ("/healthz?x=1", 400, "unknown_parameter", "x"),
         ("/metrics?name=x", 400, "unknown_parameter", "name"),
@@ -81,11 +88,64 @@ def test_what_is_allowed_is_said(clients: Clients) -> None:
     assert "team" in error_of(clients.root.get(f"{ALLOCATIONS}&group_by=tea"))["allowed"]
 
 
+@pytest.mark.parametrize(
+    ("query", "value", "allowed"),
+    [
+        ("window=7d", "7d", "START/END"),
+        ("window=7d", "7d", "2026-10-01T00:00:00Z/2026-10-08T00:00:00Z"),
+        ("window=2026-10-02T00:00:00Z/2026-10-01T00:00:00Z", None, "START before END"),
+        ("window=2016-10-02T00:00:00%2B00:00/2026-10-01T00:00:00Z", "2016-10-02T00:00:00+00:00", "400 days"),
+        ("", None, "START/END"),
+        ("window=2026-10&format=html", "html", "'json', 'csv' or 'parquet'"),
+        ("window=2026-10&limit=x", "x", "a whole number"),
+        ("window=2026-10&limit=0", "0", "a number greater than or equal to 1"),
+        ("window=2026-10&limit=0999", "0999", "1 to 50"),
+        (f"window=2026-10&pod={'x' * 2001}", "x" * 120, "at most 2000 characters"),
+        ("window=2026-10-01T00:00:00Z/2026-10-02T00:00:00Z&step=20m", "20m", "between the ledger's windows"),
+        ("window=2026-10&step=1m", "1m", "at most 100 steps"),
+        ("window=2026-10&group_by=team,tea", "tea", "namespace"),
+        ("window=2026-09", "2026-09", "2026-10"),
+    ],
+)
+def test_the_value_is_as_it_was_written_and_what_would_do_is_said(
+    query: str, value: str | None, allowed: str, clients: Clients
+) -> None:
+    error = error_of(clients.root.get(f"/v1/allocations?{query}"))
+    assert (error["value"] or "").startswith(value or "")
+    assert allowed in error["allowed"]
+    assert error["message"].startswith(("the ledger holds nothing", f"{error['field']}: "))
+
+
+def test_a_month_that_is_not_there_names_those_that_are(clients: Clients) -> None:
+    for who in (clients.ada, clients.fin):
+        error = error_of(who.get("/v1/reports/2026-09"))
+        assert (error["value"], error["allowed"]) == ("2026-09", "2026-10")
+
+
+def test_an_empty_ledger_says_so(tmp_path: Path) -> None:
+    with Ledger.open(f"sqlite:///{tmp_path / 'l.db'}", now=Clock()) as empty:
+        client = TestClient(
+            create_app(empty, ApiSettings(auth="off"), now=Clock()), base_url="http://localhost"
+        )
+        for url in (REPORT, ALLOCATIONS):
+            response = client.get(url)
+            assert response.status_code == 404
+            assert error_of(response)["allowed"] == "nothing yet: the ledger is empty"
+
+
+def test_an_unknown_path_names_the_index(clients: Clients) -> None:
+    error = error_of(clients.anybody.get("/nowhere"))
+    assert "GET /" in error["allowed"]
+    routes = clients.prom.get("/").json()["routes"]
+    assert set(routes) == set(clients.app.openapi()["paths"])
+    assert all(routes.values())
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_other_methods_are_refused_in_the_same_shape(method: str, clients: Clients) -> None:
     response = clients.root.request(method, REPORT)
     assert error_of(response)["code"] == "method_not_allowed"
-    assert (response.status_code, response.headers["allow"]) == (405, "GET")
+    assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
 
 
 @pytest.mark.fault(50)

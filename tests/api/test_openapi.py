@@ -12,6 +12,7 @@ from gpucost.api.principal import format_key
 from tests.api.conftest import SECRETS
 
 PATHS = (
+    "/",
     "/healthz",
     "/metrics",
     "/readyz",
@@ -50,7 +51,7 @@ def test_no_request_breaks_the_description(path: str, app: FastAPI) -> None:
 def test_every_route_documents_its_refusals(app: FastAPI) -> None:
     document = app.openapi()
     for path, item in document["paths"].items():
-        wanted = {"400"} if path == "/healthz" else {"400", "401", "403"}
+        wanted = {"/healthz": {"400"}, "/": {"400", "401"}}.get(path, {"400", "401", "403"})
         assert wanted <= set(item["get"]["responses"]), path
         assert item["get"]["description"], path
     assert "ErrorBody" in document["components"]["schemas"]

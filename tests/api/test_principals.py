@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from gpucost.api.principal import authenticate
 from gpucost.domain.errors import ConfigError
 from gpucost.ledger import Ledger
 from gpucost.service.settings_api import ApiSettings
-from tests.api.conftest import SECRETS, Clients
+from tests.api.conftest import SECRETS, SETTINGS, Clients
 from tests.service.worlds import Clock
 
 PUBLIC = {"/healthz"}
 REPORT = "/v1/reports/2026-10"
 DAY = "window=2026-10-01T00:00:00Z/2026-10-02T00:00:00Z"
 PROTECTED = (
+    "/",
     REPORT,
     f"/v1/allocations?{DAY}",
     "/v1/jobs/job-train",
@@ -120,6 +122,8 @@ def test_a_key_in_the_query_is_refused_and_not_logged(
         ("fin", REPORT, 200),
         ("fin", "/metrics", 200),
         ("root", "/readyz", 200),
+        ("ada", "/", 200),
+        ("prom", "/", 200),
     ],
 )
 def test_roles(who: str, url: str, status: int, clients: Clients) -> None:
@@ -143,7 +147,6 @@ def test_a_team_sees_nothing_of_another(clients: Clients) -> None:
     for url in (
         REPORT,
         f"/v1/allocations?{DAY}&group_by=team,job,queue,pod_uid",
-        f"/v1/allocations?{DAY}&group_by=team&idle=proportional",
         f"/v1/allocations?{DAY}&group_by=bucket",
     ):
         seen = strings(clients.ada.get(url).json())
@@ -162,11 +165,31 @@ def test_totals_are_scoped_so_that_nothing_can_be_subtracted(clients: Clients) -
 
 
 @pytest.mark.fault(47)
-def test_the_share_of_idle_time_is_the_same_whoever_looks(clients: Clients) -> None:
-    url = f"/v1/allocations?{DAY}&group_by=team&idle=proportional"
+@pytest.mark.parametrize("policy", ["proportional", "by_quota"])
+def test_a_part_of_what_is_idle_would_tell_what_others_hold(policy: str, ledger: Ledger) -> None:
+    quotas = {"research": Fraction(8), "vision": Fraction(8)}
+    clients = Clients(create_app(ledger, SETTINGS, now=Clock(), quotas=quotas))
+    for url in (f"{DAY}&idle={policy}", f"{DAY}&idle={policy}&team=research&step=1d"):
+        refused = clients.ada.get(f"/v1/allocations?{url}")
+        error = refused.json()["error"]
+        assert (refused.status_code, error["field"], error["value"]) == (422, "idle", policy)
+        assert error["allowed"].startswith("separate")
+        assert "api.team_idle_sharing" in error["allowed"]
+        assert clients.fin.get(f"/v1/allocations?{url}").status_code == 200
+    assert clients.ada.get(f"/v1/allocations?{DAY}&idle=separate").status_code == 200
+
+
+@pytest.mark.fault(47)
+@pytest.mark.parametrize("policy", ["proportional", "by_quota"])
+def test_the_share_of_idle_time_is_the_same_whoever_looks(policy: str, ledger: Ledger) -> None:
+    settings = SETTINGS.model_copy(update={"team_idle_sharing": True})
+    quotas = {"research": Fraction(8), "vision": Fraction(8)}
+    clients = Clients(create_app(ledger, settings, now=Clock(), quotas=quotas))
+    url = f"/v1/allocations?{DAY}&group_by=team&idle={policy}"
     everybody = {row["group"]["team"]: row["total"] for row in clients.fin.get(url).json()["rows"]}
-    own = {row["group"]["team"]: row["total"] for row in clients.ada.get(url).json()["rows"]}
-    assert own == {"research": everybody["research"]}
+    own = clients.ada.get(url).json()
+    assert {row["group"]["team"]: row["total"] for row in own["rows"]} == {"research": everybody["research"]}
+    assert not strings(own) & {"vision", "detect", "__unallocated__"}
 
 
 @pytest.mark.fault(47)

@@ -12,10 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpucost.api.app import create_app
 from gpucost.api.formats import LEDGER_HEADER, MEDIA_TYPES
 from gpucost.domain.errors import LedgerUnavailable
-from gpucost.domain.time import HOUR_MS
+from gpucost.domain.time import HOUR_MS, Month
 from gpucost.ledger import Ledger
 from gpucost.service.metrics import SERVICE_METRICS
 from gpucost.service.rendering import Format
+from gpucost.service.reporting import Reporting
 from gpucost.service.settings_api import ApiSettings
 from gpucost.service.status import Failure, LoopStatus
 from tests.api.conftest import Clients
@@ -161,19 +162,22 @@ def test_metrics_say_how_the_loop_stands(ledger: Ledger) -> None:
     status.window_ingested("c", DAY.end_ms)
     failure = Failure("c", hours(23, 24), "PartialResponse", "one shard")
     status.cluster_read("c", pending=1, lost=2, failures=(failure,))
-    status.source_failed("", LedgerUnavailable("x"))
+    status.source_failed(Failure("c", hours(23, 24), "SourceUnreachable", "refused"), 3)
     status.failed(LedgerUnavailable("x"))
     clients = Clients(create_app(ledger, ApiSettings(auth="off"), now=Clock(), status=status))
     found = samples(clients.anybody.get("/metrics", headers={"Host": "localhost"}).text)
     assert found["gpucost_source_up"]["c",] == 0.0
-    assert found["gpucost_windows_pending"]["c",] == 1
+    assert found["gpucost_windows_pending"]["c",] == 1, "three are due, two of them lost"
     assert found["gpucost_windows_lost"]["c",] == 2
     assert found["gpucost_windows_ingested_total"]["c",] == 1
-    assert found["gpucost_source_errors_total"]["c", "PartialResponse"] == 1
+    assert found["gpucost_source_errors_total"] == {
+        ("c", "PartialResponse"): 1,
+        ("c", "SourceUnreachable"): 1,
+    }
     assert found["gpucost_errors_total"]["LedgerUnavailable",] == 1
     assert found["gpucost_source_last_success_timestamp_seconds"]["c",] == DAY.end_ms / 1000
     ready = clients.anybody.get("/readyz", headers={"Host": "localhost"}).json()
-    assert ready["clusters"][0]["open_because"] == [f"{hours(23, 24)}: PartialResponse: one shard"]
+    assert ready["clusters"][0]["open_because"] == [f"{hours(23, 24)}: SourceUnreachable: refused"]
 
 
 def test_a_scrape_survives_a_ledger_that_is_down(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,12 +219,35 @@ def test_readyz_says_how_far_behind_the_ledger_is(clients: Clients) -> None:
                 "cluster": "c",
                 "lag_seconds": 3600.0,
                 "source_up": None,
-                "pending_windows": 0,
-                "lost_windows": 0,
+                "pending_windows": None,
+                "lost_windows": None,
                 "open_because": [],
             }
         ],
     }
+
+
+def test_a_ledger_ahead_of_the_clock_is_not_behind_it(ledger: Ledger) -> None:
+    clients = Clients(create_app(ledger, ApiSettings(auth="off"), now=Clock(DAY.end_ms - 1)))
+    local = {"Host": "localhost"}
+    assert clients.anybody.get("/readyz", headers=local).json()["clusters"][0]["lag_seconds"] == 0
+    assert samples(clients.anybody.get("/metrics", headers=local).text)["gpucost_ledger_lag_seconds"] == {
+        ("c",): 0
+    }
+
+
+def test_a_window_that_the_ledger_has_nothing_of_is_not_settled(ledger: Ledger) -> None:
+    reporting = Reporting(ledger, "test", {})
+    assert reporting.stand(DAY).settled
+    assert not reporting.stand(Month(2026, 9).window).settled
+
+
+@pytest.mark.parametrize("url", ["/", "/healthz", "/readyz", "/metrics", REPORT, f"/v1/allocations?{WINDOW}"])
+def test_head_is_get_without_the_body(url: str, clients: Clients) -> None:
+    head, get = clients.root.head(url), clients.root.get(url)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers == get.headers
+    assert clients.anybody.head(REPORT).status_code == 401
 
 
 def test_the_metrics_are_those_that_are_declared(clients: Clients) -> None:

@@ -73,10 +73,16 @@ def filled(run: Run) -> Run:
 
 
 def test_ingest_reads_what_is_missing_and_says_so(run: Run) -> None:
+    short = run("ingest", "--from", "2026-10-01T02:10:00Z", "--to", "2026-10-01T02:50:00Z")
+    assert "c: no whole window of 1 h has ended in that time" in short.stdout
     first = run("ingest", "--from", "2026-10-01", "--to", "2026-10-02")
     assert "24 of 24 windows read, 24 changed" in first.stdout
     second = run("ingest", "--from", "2026-10-01", "--to", "2026-10-02")
     assert "0 of 0 windows read" in second.stdout
+    assert "the ledger has all of it already" in second.stdout
+    outside = run("ingest", "--from", "2026-10-05")
+    assert "the source holds 2026-10-01T00:00:00Z/2026-10-02T00:00:00Z" in outside.stderr
+    assert outside.exit_code == Exit.SOURCE
     again = run("ingest", "--from", "2026-10-01", "--to", "2026-10-02", "--again")
     assert "24 of 24 windows read, 0 changed" in again.stdout
     assert (first.exit_code, second.exit_code, again.exit_code) == (0, 0, 0)
@@ -86,6 +92,10 @@ def test_again_rates_an_open_month_anew(filled: Run, folder: Path) -> None:
     (folder / "prices.yaml").write_text(PRICES.replace("2.50", "5.00"), encoding="utf-8")
     result = filled("ingest", "--from", "2026-10-01", "--to", "2026-10-02", "--again")
     assert "24 changed" in result.stdout
+    assert f"prices: {folder / 'prices.yaml'}; teams: {folder / 'teams.yaml'}" in result.stdout
+    assert "1 rate in these windows that this price book does not give (H100@" in result.stderr
+    again = filled("ingest", "--from", "2026-10-01", "--to", "2026-10-02", "--again")
+    assert again.stderr == "", "now the ledger has the rates of this book"
     report = json.loads(filled("report", "2026-10", "--format", "json").stdout)
     assert report["totals"]["held"]["cost"] == "463.750000000"
 
@@ -119,6 +129,99 @@ def test_allocations_and_job(filled: Run) -> None:
     assert "train" in job.stdout
     assert "0.16" in job.stdout
     assert json.loads(filled("job", "job-train", "-f", "json").stdout)["held"]["cost"] == "80.000000000"
+
+
+def test_a_filter_that_matches_nothing_is_said(filled: Run) -> None:
+    words = ("allocations", "2026-10", "--filter", "team=vison", "--filter", "model=H100")
+    assert filled(*words).stdout == "nothing matches --filter team=vison --filter model=H100 in 2026-10\n"
+    document = filled(*words, "-f", "json")
+    assert json.loads(document.stdout)["rows"] == []
+    assert "nothing matches" in document.stderr
+
+
+def test_an_adjustment_names_what_is_known(filled: Run) -> None:
+    def adjust(team: str, *more: str) -> Result:
+        words = ("--amount=1", "--reason=r", "--reference=T-1", "--author=ada")
+        return filled("month", "adjust", "2026-10", f"--team={team}", *words, *more)
+
+    opened = adjust("research")
+    assert opened.exit_code == Exit.LEDGER
+    assert opened.stderr.startswith("gpucost: 2026-10 is open")
+    close = ("month", "close", "2026-10", "--author", "ada", "--reason", "a test month")
+    assert filled(*close).stdout.startswith("2026-10 closed by ada")
+    assert filled(*close).stdout.startswith("2026-10 already closed by ada")
+    misspelt = adjust("reserach")
+    assert misspelt.exit_code == Exit.USAGE
+    assert "--team: 'reserach' is not allowed; allowed: research, vision; another one" in misspelt.stderr
+    assert "--job: 'nobody'" in adjust("research", "--job=nobody").stderr
+    assert adjust("research", "--job=job-train").stdout.startswith("2026-10 research: 1.000000000 USD, T-1")
+    assert adjust("research", "--job=job-train").stdout.startswith("already recorded: 2026-10 research")
+    assert adjust("newcomers", "--new-team").exit_code == Exit.OK
+
+
+def test_a_month_without_windows_has_nothing_to_verify(filled: Run) -> None:
+    verified = filled("month", "verify", "2026-01")
+    assert verified.stdout.startswith(
+        "2026-01: nothing to verify, no windows in the ledger: it holds 2026-10-01"
+    )
+    assert verified.exit_code == Exit.OK
+    assert filled("month", "status", "2026-01").stdout.startswith("2026-01 no windows in the ledger")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "2026-10"),
+        ("allocations", "2026-10"),
+        ("job", "x"),
+        ("month", "status"),
+        ("month", "verify"),
+    ],
+)
+def test_reading_makes_no_ledger(words: tuple[str, ...], run: Run, folder: Path) -> None:
+    result = run(*words)
+    assert result.exit_code == Exit.LEDGER
+    assert result.stderr.startswith(f"gpucost: ledger.url sqlite:///{folder / 'ledger.db'}: no such ledger")
+    assert not (folder / "ledger.db").exists()
+
+
+def test_errors_of_the_database_name_the_setting_without_secrets(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = "postgresql+psycopg://ann:hunter2@127.0.0.1:9/costs?application_name=hunter2"
+    monkeypatch.setenv("GPUCOST_LEDGER__URL", url)
+    result = run("report", "2026-10")
+    assert result.exit_code == Exit.LEDGER
+    assert result.stderr.startswith("gpucost: ledger.url postgresql+psycopg://127.0.0.1:9/costs: ")
+    assert "hunter2" not in result.stderr
+    monkeypatch.setenv("GPUCOST_LEDGER__URL", "oracle://ann:hunter2@h/x")
+    assert run("report", "2026-10").stderr.startswith("gpucost: ledger.url: 'oracle://")
+
+
+def test_the_argument_parser_speaks_plainly(filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Value error" not in filled("report", "2026-10", "-f", "xml").stderr
+    assert "it is a global option and stands before" in filled("report", "2026-10", "--config", "x").stderr
+    monkeypatch.setenv("GPUCOST_API__AUTH", "maybe")
+    assert filled("report", "2026-10").stderr.endswith("allowed: keys or off\n")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_no_number_is_cut(columns: int, filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.console import Console
+
+    for module in ("reports", "prices"):
+        monkeypatch.setattr(f"gpucost.cli.{module}.stdout", lambda: Console(width=columns, highlight=False))
+    job = filled("job", "job-train").stdout
+    assert "2.50 USD/h = 80" in " ".join(job.split())
+    assert "on 1 node" in job
+    assert "1 nodes" not in job
+    dims = "--group-by=team,model,namespace"
+    table = filled("allocations", "2026-10", dims, "--idle=proportional", "--filter=team=research").stdout
+    assert "81.88" in table
+    assert "…" not in table
+    shown = filled("prices", "show").stdout
+    assert "2.5000" in shown
+    assert "2026-10-01" in shown
 
 
 def test_months_are_closed_adjusted_and_verified(filled: Run, folder: Path) -> None:
@@ -172,12 +275,24 @@ def test_late_data_for_a_closed_month_is_refused_with_a_proposal(filled: Run, fo
 
 
 WRONG = {
-    "month": (("report", "2026-13"), "month: '2026-13'"),
+    "month": (("report", "2026-13"), "MONTH: '2026-13'"),
     "empty month": (("report", "2031-01"), "MONTH: '2031-01'"),
     "job": (("job", "nobody"), "UID: 'nobody'"),
-    "dimension": (("allocations", "2026-10", "--group-by", "tea"), "group_by: 'tea'"),
+    "dimension": (("allocations", "2026-10", "--group-by", "tea"), "--group-by: 'tea'"),
     "filter": (("allocations", "2026-10", "--filter", "team"), "--filter: 'team'"),
     "step": (("allocations", "2026-10", "--step", "1"), "--step: '1'"),
+    "two filters in one": (
+        ("allocations", "2026-10", "--filter", "team=vision,model=H100"),
+        "--filter: 'team=vision,model=H100'",
+    ),
+    "filter by what is no dimension": (("allocations", "2026-10", "--filter", "tea=x"), "--filter: 'tea'"),
+    "window without windows": (("allocations", "2031-01"), "WINDOW: '2031-01'"),
+    "window": (("allocations", "x"), "WINDOW: 'x'"),
+    "progress": (("job", "job-train", "--progress", "x"), "--progress: 'x'"),
+    "url": (("ingest", "--source", "prometheus:ftp://x"), "prometheus.url: 'ftp://x'"),
+    "key without a team": (("key", "a"), "--team: missing"),
+    "key with role and team": (("key", "a", "--role", "finance", "--team", "x"), "--team: 'x'"),
+    "expired key": (("key", "a", "--team", "x", "--expires", "2020-01-01"), "--expires: '2020-01-01'"),
     "source": (("ingest", "--source", "graphite:x"), "--source: 'graphite:x'"),
     "time": (("ingest", "--from", "yesterday"), "--from: 'yesterday'"),
     "cluster": (("ingest", "--cluster", "x"), "--cluster: 'x'"),
@@ -187,7 +302,7 @@ WRONG = {
     ),
     "output": (("report", "2026-10", "-f", "json", "-o", "/nonexistent/x"), "--output: '/nonexistent/x'"),
     "table to a file": (("report", "2026-10", "-o", "x"), "--output: 'x'"),
-    "key id": (("key", "A B"), "id: 'A B'"),
+    "key id": (("key", "A B", "--team", "x"), "ID: 'A B'"),
     "serve without keys": (("serve", "--port", "0"), "api.keys: none"),
     "serve elsewhere": (("serve", "--host", "999.1.1.1"), "api.host and api.port: '999.1.1.1:8080'"),
 }
@@ -238,7 +353,7 @@ def test_wrong_prices_and_teams_stop_the_start(run: Run, folder: Path) -> None:
 def test_a_source_that_does_not_answer_is_exit_code_3(run: Run) -> None:
     result = run("ingest", "--source", "prometheus:http://127.0.0.1:9")
     assert result.exit_code == Exit.SOURCE
-    assert "127.0.0.1:9" in result.stderr
+    assert "127.0.0.1:9 cannot be reached: connection refused; is prometheus.url right?" in result.stderr
 
 
 def test_an_unexpected_error_is_a_sentence_unless_debug(filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,9 +366,11 @@ def test_an_unexpected_error_is_a_sentence_unless_debug(filled: Run, monkeypatch
 
 def test_prices_are_checked_and_shown(run: Run, folder: Path) -> None:
     checked = run("prices", "check")
-    assert "valid, 1 rows in USD" in checked.stdout
+    assert "valid, 1 row in USD" in checked.stdout
     shown = run("prices", "show", "--model", "h100")
     assert "2.5000" in shown.stdout
+    assert "a test" in run("prices", "show", "--sources").stdout
+    assert "nothing matches 'FOO' among 1 row" in run("prices", "show", "--model", "FOO").stdout
     assert run("prices", "check", str(folder / "teams.yaml")).exit_code == Exit.USAGE
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -60,7 +61,8 @@ def test_the_report_is_printed_and_written(demo: tuple[Path, str]) -> None:
 @pytest.mark.fault(71)
 def test_the_files_of_a_run_are_a_ledger_like_any_other(demo: tuple[Path, str]) -> None:
     folder, _ = demo
-    environ = {**os.environ, "GPUCOST_LEDGER__URL": f"sqlite:///{folder / 'ledger.db'}"}
+    assert f"export GPUCOST_CONFIG={folder / 'config.yaml'}\n  gpucost report 2026-10\n" in demo[1]
+    environ = {**os.environ, "GPUCOST_CONFIG": str(folder / "config.yaml")}
     command = gpucost("report", str(DEMO_MONTH), "--format", "json")
     done = subprocess.run(
         command, capture_output=True, encoding="utf-8", cwd=ROOT, env=environ, check=True, timeout=120
@@ -69,6 +71,15 @@ def test_the_files_of_a_run_are_a_ledger_like_any_other(demo: tuple[Path, str]) 
     assert report["provenance"]["state"] == "settled"
     assert len(report["teams"]) >= 6
     assert len(report["capacity"]["models"]) == 3
+
+
+def test_the_settings_of_a_run_name_its_prices_and_teams(demo: tuple[Path, str]) -> None:
+    """Read again by the settings that the demo wrote, nothing changes."""
+    words = ("ingest", "--from", "2026-10-15", "--to", "2026-10-17", "--again")
+    command = gpucost("--config", str(demo[0] / "config.yaml"), *words)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=ROOT, check=True, timeout=120)
+    assert "48 of 48 windows read, 0 changed" in done.stdout
+    assert done.stderr == ""
 
 
 def test_an_earlier_run_is_not_mixed_with_another(demo: tuple[Path, str]) -> None:
@@ -91,10 +102,10 @@ def test_a_difference_is_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     result = CliRunner().invoke(app, ["demo", "--once", "--dir", str(tmp_path)])
     assert result.exit_code == 5
     last = result.stdout.splitlines()[-1]
-    assert last.startswith("conservation: difference -")
+    assert last.startswith("conservation: difference 299816640000 GPU-ms, ")
     assert last.endswith("nano-USD")
     assert last != LAST_LINE
-    assert not Difference(-1, 0, ()).is_zero
+    assert not Difference(1, 0, (), ()).is_zero
 
 
 def wait_for_url(process: subprocess.Popen[str], part: str) -> str:
@@ -150,3 +161,37 @@ def eventually(url: str) -> dict[str, dict[str, int]]:
         except OSError:
             time.sleep(0.5)
     raise AssertionError(f"{url} never answered")
+
+
+@pytest.mark.fault(23)
+def test_serve_ends_on_sigterm_though_the_source_hangs(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (tmp_path / "settings.yaml").write_text(
+            f"""
+ledger: {{url: "sqlite:///{tmp_path / "ledger.db"}"}}
+prometheus: {{url: "http://127.0.0.1:{silent.getsockname()[1]}"}}
+api: {{port: 0, auth: "off"}}
+""",
+            encoding="utf-8",
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", _IMPATIENT, "--config", str(tmp_path / "settings.yaml"), "serve"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            cwd=ROOT,
+        )
+        try:
+            line = wait_for_url(process, "http://127.0.0.1:")
+            with silent.accept()[0]:
+                assert eventually(f"{line[line.index('http://') :].split()[0]}/healthz") == {"status": "ok"}
+                process.send_signal(signal.SIGTERM)
+                said, _ = process.communicate(timeout=50)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == 0, said
+    assert "the source does not answer" in said
+
+
+_IMPATIENT = "from gpucost.cli import main, serve; serve._GRACE_S = 1; main()"

@@ -187,3 +187,14 @@ def test_months_outside_the_calendar_are_refused(text: str) -> None:
 def test_iso_survives_instants_that_no_calendar_has() -> None:
     assert iso(2**62) == f"{2**62}ms"
     assert iso(1_790_000_000_001).endswith(".001Z")
+
+
+@pytest.mark.parametrize("text", ["２026-10", "٢٠٢٦-10"])
+def test_a_month_has_plain_digits(text: str) -> None:
+    with pytest.raises(InputError):
+        Month.parse(text)
+
+
+def test_a_duration_has_plain_digits() -> None:
+    with pytest.raises(InputError):
+        parse_duration("１5m")

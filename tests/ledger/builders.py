@@ -7,12 +7,14 @@ from typing import Any
 
 import pandas as pd
 
+from gpucost.attribution import Attribution, attribute
 from gpucost.contract.frames import LINE_MEASURES, PROGRESS, USAGE_LINES, ColumnType
 from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.money import NANO
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import HOUR_MS, Month, Window
 from gpucost.ledger import IngestResult, Ledger
+from tests.support.frames import FlatRates, NamespaceTeams, build, node, pod, signal, units
 
 CLUSTER = "alpha"
 MONTH = Month(2026, 10)
@@ -92,6 +94,68 @@ def ingest(ledger: Ledger, window: Window, *rows: dict[str, Any], **options: Any
     }
     cluster = options.pop("cluster", CLUSTER)
     return ledger.ingest(cluster, window, lines(*rows), **(settings | options))
+
+
+BATCH_CLUSTER = "c"
+
+
+def attribution(first: int, last: int, *, pods: int = 4, moved_ms: int = 0) -> Attribution:
+    """Attribution of the hours from ``first`` to ``last`` of MONTH, with every kind of line.
+
+    Two nodes, one of a price that changes within an hour and one without a price; pods that start on the
+    half-hour, one shared, one more than there is room for; an hour nobody saw. ``moved_ms`` ends the pods
+    that much earlier. Lines of an hour do not depend on ``first`` and ``last``.
+    """
+    length = 2.5 - moved_ms / HOUR_MS
+    names = [(f"p{n}", n * 0.5) for n in range(pods)]
+    frames = build(
+        pods=[pod(name, (at, at + length), namespace=f"team-{at % 3}", user=name) for name, at in names]
+        + [pod("crowd", (1, 9), count=7, namespace="crowd"), pod("free", (0, 40), node="n2")],
+        nodes=[node(), node("n2", product="NVIDIA-L4")],
+        capacity=[units(), units(name="n2", schedulable=0)],
+        observed=[(0, 2), (3, 40)],
+        signals=[signal("p1", (0, 2), observed=1, busy=0.5)],
+    )
+    prices = FlatRates(("2.50", 0), ("3.333333333", 1.3))
+    return attribute(
+        frames,
+        [hour(number) for number in range(first, last)],
+        rates=lambda facts, window: () if facts.node == "n2" else prices(facts, window),
+        teams=NamespaceTeams(),
+    )
+
+
+def ingest_batch(ledger: Ledger, found: Attribution, **options: Any) -> tuple[IngestResult, ...]:
+    """Ingest as settled, fully observed windows, unless ``options`` say otherwise."""
+    settings: dict[str, Any] = {
+        "observed_ms": {window: window.length_ms for window in found.windows},
+        "source": "test",
+        "code_version": "1",
+        "settled": found.windows,
+    }
+    return ledger.ingest_batch(BATCH_CLUSTER, found, **(settings | options))
+
+
+def ingest_flat(ledger: Ledger, found: Attribution, **options: Any) -> tuple[IngestResult, ...]:
+    """The same, window by window, as frames of USAGE_LINES; ``progress`` by window."""
+    frame, rates = found.flat(), {rate.rate_id: rate for rate in found.rates}
+    progress_of = options.pop("progress", {})
+    return tuple(
+        ledger.ingest(
+            BATCH_CLUSTER,
+            window,
+            frame[frame["window_start_ms"] == window.start_ms],
+            observed_ms=window.length_ms,
+            rates=rates,
+            source="test",
+            code_version="1",
+            settle=True,
+            problems=problems,
+            progress=progress_of.get(window),
+            **options,
+        )
+        for window, problems in zip(found.windows, found.problems_by_window(), strict=True)
+    )
 
 
 def random_rows(seed: int, window: Window, count: int = 40, cluster: str = CLUSTER) -> list[dict[str, Any]]:

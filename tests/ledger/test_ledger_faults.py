@@ -22,10 +22,21 @@ from sqlalchemy import Engine, create_engine, event, text
 
 from gpucost.domain.errors import LedgerError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
-from gpucost.domain.time import DAY_MS, Window
+from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
 from gpucost.ledger import Ledger
-from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, contents, hour, ingest, line, random_rows
-from tests.ledger.child import ROWS
+from tests.ledger.builders import (
+    CLUSTER,
+    MONTH,
+    NOW_MS,
+    attribution,
+    contents,
+    hour,
+    ingest,
+    ingest_batch,
+    line,
+    random_rows,
+)
+from tests.ledger.child import BATCH, write
 from tests.support.postgres import PostgresServer
 
 ROOT = Path(__file__).parents[2]
@@ -111,6 +122,15 @@ def test_a_crash_at_any_statement_leaves_all_or_nothing(ledger: Ledger) -> None:
     crash_everywhere(ledger, lambda: ledger.adjust(MONTH, "red", 1, 1, **correction), at_least=4)
 
 
+@pytest.mark.fault(39, 44)
+def test_a_crash_at_any_statement_of_a_batch_leaves_all_or_nothing(ledger: Ledger) -> None:
+    """Also of a batch of windows of which some are new and some are replaced."""
+    first, late = attribution(0, 2), attribution(0, 4, moved_ms=5 * MINUTE_MS)
+    crash_everywhere(ledger, lambda: ingest_batch(ledger, first), at_least=10)
+    crash_everywhere(ledger, lambda: ingest_batch(ledger, late, reason="late"), at_least=10)
+    assert len(ledger.windows(MONTH.window)) == 4
+
+
 @pytest.mark.fault(39)
 def test_after_crashes_the_ledger_is_the_one_without(ledger: Ledger, tmp_path: Path) -> None:
     choose = random.Random(11)
@@ -161,9 +181,9 @@ def test_clusters_that_share_holders_and_rates_do_not_get_into_each_others_way(l
     assert ledger.verify() == ()
 
 
-def start_child(url: str, hours: int) -> subprocess.Popen[str]:
+def start_child(url: str, way: str, hours: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.ledger.child", url, str(hours)],
+        [sys.executable, "-m", "tests.ledger.child", url, way, str(hours)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
@@ -172,37 +192,44 @@ def start_child(url: str, hours: int) -> subprocess.Popen[str]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[tuple[str, str, int]]]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], list[tuple[str, str, int]]]:
     """What the child's windows look like when nobody disturbs it."""
-    path = tmp_path_factory.mktemp("undisturbed") / "ledger.db"
-    with opened(f"sqlite:///{path}") as ledger:
-        for number in range(HOURS):
-            ingest(ledger, hour(number), *random_rows(3, hour(number), count=ROWS))
-        found = contents(ledger, MONTH.window)
-    return lambda hours: found[:hours]
+    found = {}
+    for way in ("window", "batch"):
+        path = tmp_path_factory.mktemp("undisturbed") / "ledger.db"
+        with opened(f"sqlite:///{path}") as ledger:
+            for number in range(HOURS):
+                write(ledger, way, number)
+            found[way] = contents(ledger, MONTH.window)
+    return lambda way, hours: found[way][:hours]
 
 
+both_ways = pytest.mark.parametrize("way", ["window", "batch"])
+
+
+@both_ways
 @pytest.mark.fault(39)
 def test_processes_that_write_the_same_windows_leave_one_ledger(
-    ledger_url: str, undisturbed: Callable[[int], list[tuple[str, str, int]]]
+    ledger_url: str, way: str, undisturbed: Callable[[str, int], list[tuple[str, str, int]]]
 ) -> None:
-    children = [start_child(ledger_url, 6) for _ in range(2)]
+    children = [start_child(ledger_url, way, 6) for _ in range(2)]
     for child in children:
         child.communicate(timeout=120)
     assert [child.returncode for child in children] == [0, 0]
     with opened(ledger_url) as ledger:
-        assert contents(ledger, MONTH.window) == undisturbed(6)
+        assert contents(ledger, MONTH.window) == undisturbed(way, 6)
         assert ledger.verify() == ()
 
 
+@both_ways
 @pytest.mark.fault(39, 44)
 def test_a_process_killed_while_it_writes_leaves_whole_windows(
-    ledger_url: str, undisturbed: Callable[[int], list[tuple[str, str, int]]]
+    ledger_url: str, way: str, undisturbed: Callable[[str, int], list[tuple[str, str, int]]]
 ) -> None:
     choose = random.Random(4)
     have = 0
     for _ in range(2):
-        with start_child(ledger_url, HOURS) as child:
+        with start_child(ledger_url, way, HOURS) as child:
             assert child.stdout is not None
             # It goes over what is there without a change; the kill falls into the windows after.
             for text_line in child.stdout:
@@ -213,12 +240,13 @@ def test_a_process_killed_while_it_writes_leaves_whole_windows(
         with opened(ledger_url) as ledger:
             found = contents(ledger, MONTH.window)
             have = len(found)
-            assert found == undisturbed(have)
+            assert way == "window" or have % BATCH == 0
+            assert found == undisturbed(way, have)
             assert ledger.verify() == ()
-    with start_child(ledger_url, HOURS) as child:
+    with start_child(ledger_url, way, HOURS) as child:
         child.communicate(timeout=120)
     with opened(ledger_url) as ledger:
-        assert contents(ledger, MONTH.window) == undisturbed(HOURS)
+        assert contents(ledger, MONTH.window) == undisturbed(way, HOURS)
 
 
 def then_it_works(ledger: Ledger, before: tuple[object, ...]) -> None:

@@ -17,7 +17,15 @@ from gpucost.domain.errors import InputError, LedgerConflict, LedgerError, Month
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Month, Window
-from gpucost.ledger import CloseRefused, LateLines, Ledger, LedgerState, MonthInfo, ProposedAdjustment
+from gpucost.ledger import (
+    CloseRefused,
+    LateLines,
+    Ledger,
+    LedgerState,
+    MonthInfo,
+    MonthOpen,
+    ProposedAdjustment,
+)
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, ingest, line, progress, random_rows
 
 DAYS = list(MONTH.window.split(DAY_MS))
@@ -196,7 +204,7 @@ def test_a_window_that_was_missing_at_the_close_is_a_proposal_too(ledger: Ledger
 def test_adjustments_correct_a_closed_month(ledger: Ledger) -> None:
     fill(ledger)
     correction = {"reason": "late data", "author": "ann", "reference": "FIN-1"}
-    with pytest.raises(InputError, match="a closed month"):
+    with pytest.raises(MonthOpen, match="a closed month"):
         ledger.adjust(MONTH, "red", 200, 20, **correction)
     close(ledger)
     made = ledger.adjust(MONTH, "red", 200, 20, **correction)
@@ -338,7 +346,30 @@ DETECTED = {
     "UPDATE unit SET model = 'T4' WHERE id = 2": "unit 2",
     "UPDATE rate SET currency = 'EUR' WHERE id = 1": "rate 1",
     "UPDATE adjustment SET nano = nano - 1": "adjustment of red, FIN-1",
+    "DELETE FROM adjustment": "2026-10 red",
+    "UPDATE month SET author = 'bob'": "2026-10",
+    "UPDATE month SET reason = 'because'": "2026-10",
+    "UPDATE month SET closed_at_ms = closed_at_ms + 1": "2026-10",
+    "DELETE FROM audit": "2026-10",
+    "UPDATE audit SET author = 'bob'": "2026-10",
+    "UPDATE ledger_meta SET currency = 'EUR'": "currency",
 }
+REOPENED = (
+    "DELETE FROM adjustment",
+    "DELETE FROM month",
+    "UPDATE ledger_window SET state = 'settled' WHERE state = 'closed'",
+)
+
+
+@pytest.mark.fault(41)
+def test_a_month_that_was_quietly_opened_again_is_found(sqlite_url: str) -> None:
+    with Ledger.open(sqlite_url, now=lambda: NOW_MS) as ledger:
+        close_a_week(ledger)
+    for statement in REOPENED:
+        tamper(sqlite_url, statement)
+    with Ledger.open(sqlite_url, now=lambda: NOW_MS) as ledger:
+        found = [(finding.subject, finding.detail.split(" of ")[0]) for finding in ledger.verify()]
+    assert found == [("2026-10", "month close"), ("2026-10 red", "adjustment")]
 
 
 @pytest.mark.fault(41)
@@ -390,7 +421,9 @@ def test_rewriting_a_window_with_its_digest_breaks_the_month_and_rewriting_that_
     with Ledger.open(sqlite_url, now=lambda: NOW_MS) as ledger:
         ingest(ledger, FIRST, line(FIRST, nano=1))
         close(ledger)
-        assert [finding.month for finding in ledger.verify()] == [following], "the chain names its next link"
+        found = ledger.verify()
+    assert [finding.month for finding in found] == [following, MONTH], "the chain's next link, and the trail"
+    assert "in the audit trail only" in found[1].detail
     engine.dispose()
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.rates import Rate
-from gpucost.domain.time import DAY_MS, HOUR_MS, Month
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month
 from gpucost.reports.inputs import JOB_DIMS, MONTH_DIMS, AdjustmentFacts, MonthInputs, WindowFacts
 from gpucost.reports.values import MEASURES
 
@@ -34,10 +34,10 @@ A100 = Rate(
 )
 RATES = {rate.rate_id: rate for rate in (H100, A100)}
 
-_INTEGERS = (*MEASURES, "first_ms", "last_ms")
-_TEXTS = tuple(
-    dict.fromkeys((*MONTH_DIMS, *JOB_DIMS, "instance_type", "capacity_type", "region", "zone", "pool"))
-)
+_SHARE = ("share_num", "share_den")
+_INTEGERS = (*MEASURES, *_SHARE, "first_ms", "last_ms")
+_NODE = ("instance_type", "capacity_type", "region", "zone", "pool")
+_TEXTS = tuple(name for name in dict.fromkeys((*MONTH_DIMS, *JOB_DIMS, *_NODE)) if name not in _SHARE)
 
 
 def row(
@@ -64,7 +64,7 @@ def row(
         found[active] = None if mean is None or seen_ms is None else round(mean * seen_ms)
         if found.get(observed) is None:
             found[observed] = None if found[active] is None else seen_ms
-    found |= {"first_ms": START_MS, "last_ms": START_MS + HOUR_MS}
+    found |= {"first_ms": START_MS, "last_ms": START_MS + HOUR_MS, "share_num": 1, "share_den": 1}
     if "job" in columns:
         found["job_uid"] = f"uid-{columns['job']}"
     found |= columns
@@ -80,19 +80,21 @@ def frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
     data = {}
     for name in names:
         values = [line.get(name) for line in rows]
-        if name in ("board_ms", "unpriced_ms", "step_start_ms", "first_ms", "last_ms"):
+        if name in ("board_ms", "unpriced_ms", "step_start_ms", "first_ms", "last_ms", *_SHARE):
             data[name] = pd.Series(values, dtype="int64")
         else:
             data[name] = pd.Series(values, dtype="Int64" if name in _INTEGERS else "str")
     return pd.DataFrame(data)
 
 
-def windows(cluster: str = "east", days: int = 31, observed: float = 1.0) -> tuple[WindowFacts, ...]:
+def windows(
+    cluster: str = "east", days: int = 31, observed: float = 1.0, start_ms: int = START_MS
+) -> tuple[WindowFacts, ...]:
     return tuple(
         WindowFacts(
             cluster,
-            START_MS + day * DAY_MS,
-            START_MS + (day + 1) * DAY_MS,
+            start_ms + day * DAY_MS,
+            start_ms + (day + 1) * DAY_MS,
             1,
             f"digest-{day}",
             round(observed * DAY_MS),
@@ -102,6 +104,22 @@ def windows(cluster: str = "east", days: int = 31, observed: float = 1.0) -> tup
         )
         for day in range(days)
     )
+
+
+def september(days: int = 30, cluster: str = "east") -> tuple[WindowFacts, ...]:
+    """The last ``days`` of the month before."""
+    return windows(cluster, days, start_ms=START_MS - days * DAY_MS)
+
+
+def holed() -> tuple[WindowFacts, ...]:
+    """A month in which two days were not seen at all, and 25 others but for their last minutes."""
+
+    def seen_ms(day: int) -> int:
+        if day in (3, 4):
+            return 0
+        return DAY_MS - (day * MINUTE_MS if day < 28 else 0)
+
+    return tuple(replace(item, observed_ms=seen_ms(day)) for day, item in enumerate(windows()))
 
 
 def small_lines() -> list[dict[str, Any]]:
@@ -134,6 +152,7 @@ def small_month(**changes: Any) -> MonthInputs:
         lines=frame(small_lines()),
         previous=frame(previous),
         windows=windows(days=30, observed=0.99),
+        previous_windows=september(),
         rates=RATES,
         problems=(Problem(ProblemCode.END_UNKNOWN, "east", "uid-eval-1", "no end seen", 3_600_000),) * 2,
         adjustments=(AdjustmentFacts("nlp", -5_000_000_000, 0, "credit for node n9", "ada", "TICKET-1"),),
@@ -198,6 +217,7 @@ def realistic_month(seed: int = 7, **changes: Any) -> MonthInputs:
         previous=past,
         days=whole,
         windows=windows(observed=0.997),
+        previous_windows=september(),
         rates=RATES,
         problems=(
             Problem(

@@ -31,6 +31,8 @@ FLAT = Rate("flat", 2_500_000_000, "USD", 2_500_000_000, "model", "vector", "202
 def allocations(
     lines: list[dict[str, Any]], *group_by: str, window: Window = DAY, **query: Any
 ) -> Allocations:
+    """``lines`` are of the first day or step, where they do not say of which."""
+    lines = [{"step_start_ms": window.start_ms} | line for line in lines]
     return allocate(AllocationQuery(window, group_by or ("team",), **query), frame(lines), "USD")
 
 
@@ -141,14 +143,68 @@ def test_steps_are_cut_at_the_edges_of_the_window() -> None:
     ]
 
 
-def test_sharing_happens_inside_a_step() -> None:
+@pytest.mark.parametrize("step_ms", [None, DAY_MS, 7 * DAY_MS])
+def test_idle_time_is_shared_by_the_day_whatever_the_step(step_ms: int | None) -> None:
     lines = [
         row(1, FLAT, team="a", job="a", step_start_ms=START_MS),
         row(1, FLAT, bucket="unallocated", step_start_ms=START_MS),
-        row(1, FLAT, team="b", job="b", step_start_ms=START_MS + HOUR_MS),
+        row(1, FLAT, team="b", job="b", step_start_ms=START_MS + DAY_MS),
     ]
-    result = by_team(allocations(lines, step_ms=HOUR_MS, idle=IdlePolicy.PROPORTIONAL))
-    assert (result["a"].shared_idle.board_ms, result["b"].shared_idle.board_ms) == (HOUR_MS, 0)
+    week = Window(START_MS, START_MS + 7 * DAY_MS)
+    result = allocations(lines, window=week, step_ms=step_ms, idle=IdlePolicy.PROPORTIONAL)
+    shared = {item.group["team"]: item.shared_idle.board_ms for item in result.rows}
+    assert shared == {"a": HOUR_MS, "b": 0}
+
+
+@pytest.mark.parametrize("policy", [IdlePolicy.PROPORTIONAL, IdlePolicy.BY_QUOTA])
+@pytest.mark.parametrize("step_ms", [HOUR_MS, 36 * HOUR_MS, 1])
+def test_a_step_that_cuts_a_shared_day_is_refused_by_name(policy: IdlePolicy, step_ms: int) -> None:
+    with pytest.raises(InputError, match=r"step: .* whole days, such as 1d") as caught:
+        AllocationQuery(DAY, ("team",), step_ms, policy, {"a": 1})
+    assert caught.value.field == "step"
+    assert AllocationQuery(DAY, ("team",), step_ms).read_step_ms == step_ms
+
+
+SHARED_LINES = st.lists(
+    st.tuples(
+        st.integers(1, 10**7),
+        st.integers(0, 10**11),
+        st.sampled_from(["held", "held", "unallocated", "unknown"]),
+        st.sampled_from(["a", "b", "c"]),
+        st.sampled_from(["x", "y", "z"]),
+        st.sampled_from(["H100", "L4"]),
+        st.integers(0, 9),
+    ),
+    min_size=1,
+    max_size=20,
+)
+
+
+@pytest.mark.fault(31)
+@settings(max_examples=25, deadline=None)
+@given(SHARED_LINES, st.sampled_from([IdlePolicy.PROPORTIONAL, IdlePolicy.BY_QUOTA]))
+def test_a_team_pays_the_same_by_every_step_and_grouping(
+    lines: list[tuple[int, int, str, str, str, str, int]], policy: IdlePolicy
+) -> None:
+    rows = [
+        row(0, board_ms=ms, nano=nano, bucket=bucket, model=model, node=f"n-{job}")
+        | ({"team": team, "job": job, "user": f"u-{job}"} if bucket == "held" else {})
+        | {"step_start_ms": START_MS + day * DAY_MS}
+        for ms, nano, bucket, team, job, model, day in lines
+    ]
+    window = Window(START_MS, START_MS + 10 * DAY_MS)
+    query = {"idle": policy, "quotas": {"a": 3, "b": Fraction(5, 7), "d": 1}, "window": window}
+    bills = []
+    for group_by in (("team",), ("team", "job"), ("team", "node", "user", "model"), ("team", "bucket")):
+        for step_ms in (None, DAY_MS, 3 * DAY_MS):
+            bill: dict[str, Amount] = {}
+            for item in allocations(rows, *group_by, step_ms=step_ms, **query).rows:
+                team = item.group["team"]
+                bill[team] = bill.get(team, NOTHING) + item.total
+            bills.append(bill)
+    assert all(bill == bills[0] for bill in bills)
+    assert sum(bills[0].values(), NOTHING).nano == sum(nano for _, nano, *_ in lines)
+    assert sum(bills[0].values(), NOTHING).board_ms == sum(ms for ms, *_ in lines)
 
 
 @pytest.mark.parametrize(
@@ -197,10 +253,11 @@ def test_no_policy_and_no_grouping_changes_a_total(
         for ms, nano, bucket, team, model in lines
     ]
     query = AllocationQuery(DAY, group_by, idle=policy, quotas={"a": 2, "d": Fraction(1, 3)})
-    result = allocate(query, frame(rows), "USD")
+    found = frame(rows).assign(step_start_ms=START_MS)
+    result = allocate(query, found, "USD")
     assert result.total.board_ms == sum(ms for ms, *_ in lines)
     assert result.total.nano or sum(nano or 0 for _, nano, *_ in lines) == 0
-    assert result == allocate(query, frame(rows[::-1]), "USD")
+    assert result == allocate(query, found[::-1], "USD")
     assert all(item.total.board_ms > 0 for item in result.rows)
 
 

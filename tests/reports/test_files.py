@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.money import NANO
+from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Month
 from gpucost.reports.allocations import AllocationQuery, IdlePolicy, allocate
 from gpucost.reports.document import document, to_json
@@ -36,7 +38,8 @@ def month() -> Any:
 
 def allocations() -> Any:
     query = AllocationQuery(Month(2026, 10).window, ("team", "model"), idle=IdlePolicy.PROPORTIONAL)
-    return allocate(query, frame(small_lines()), "USD")
+    lines = [line | {"step_start_ms": query.window.start_ms} for line in small_lines()]
+    return allocate(query, frame(lines), "USD")
 
 
 def job() -> Any:
@@ -74,6 +77,11 @@ def test_json_has_money_and_hours_as_text_beside_the_integers() -> None:
     }
 
 
+def test_the_list_of_jobs_is_null_unless_it_was_asked_for() -> None:
+    assert document(build_month(small_month()))["jobs"] is None
+    assert document(build_month(small_month(lines=frame([])), every_job=True))["jobs"] == []
+
+
 def test_json_says_null_for_what_is_missing() -> None:
     lines = frame([row(1, None, team="nlp", job="a")])
     found = document(build_month(small_month(lines=lines, previous=None)))
@@ -87,6 +95,18 @@ def test_csv_columns_agree_with_each_other() -> None:
         if line["nano"]:
             assert Decimal(line["cost"]) * NANO == int(line["nano"])
         assert abs(Decimal(line["gpu_hours"]) * HOUR_MS - int(line["board_ms"])) < Decimal("0.01")
+
+
+def test_the_first_column_says_which_cut_a_row_is() -> None:
+    """Rows of two sections tell the same money twice; docs/reports.md lists all sections."""
+    head, *lines = list(csv.reader(io.StringIO(to_csv(month_table(month())))))
+    scoped = small_month(scope=Scope(frozenset({"nlp"})), lines=frame(small_lines()[:2]))
+    found = {line[0] for line in lines} | {str(row[0]) for row in month_table(build_month(scoped)).rows}
+    assert head[0] == "section"
+    page = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")
+    table = page.split("### Sections of the month's table")[1].split("\n## ")[0]
+    names = re.findall(r"^- (.*?):", table, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(names))) == found
 
 
 def test_csv_sections_add_up() -> None:

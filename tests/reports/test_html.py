@@ -22,7 +22,7 @@ from gpucost.reports.inputs import AdjustmentFacts
 from gpucost.reports.model import Buckets
 from gpucost.reports.month import build_month
 from gpucost.reports.values import NOTHING, Amount
-from tests.reports.builders import H100, frame, realistic_month, row, small_month, windows
+from tests.reports.builders import H100, frame, holed, realistic_month, row, small_month, windows
 from tests.support.chromium import console_messages, dump_dom, needs_chromium, print_to_pdf, screenshot
 
 HOSTILE = (
@@ -89,6 +89,38 @@ def test_the_page_says_the_numbers() -> None:
     assert "AWS price list" in page
     assert "2026-10-31T00:00:00Z/" not in page  # the tail is missing, no gap
     assert "24 h" in page
+
+
+def test_adjustments_reach_the_totals() -> None:
+    page = to_html(build_month(small_month()))
+    assert "−5.00 adjustments, net <strong>579.53</strong>" in page
+    for net in ("476.60", "579.53"):
+        assert f'<td><span class="money">{net}</span><small>−5.00</small></td>' in page
+    assert "net" not in to_html(build_month(small_month(adjustments=()))).split("<main>")[1].lower().split()
+
+
+def test_what_has_no_name_is_called_so() -> None:
+    page = to_html(build_month(small_month(lines=frame([row(1, team="nlp", job="a", job_kind="")]))))
+    for words in ("no project", "no queue", "no kind"):
+        assert f'<th scope="row">{words}' in page
+
+
+def test_the_spans_that_were_not_observed_are_listed() -> None:
+    page = to_html(build_month(small_month(windows=holed())))
+    assert "2026-10-04T00:00:00Z/2026-10-06T00:00:00Z</td><td>48 h</td>" in page
+    assert "6 more spans were not wholly observed" in page
+
+
+def test_short_tables_are_not_divided_between_pages() -> None:
+    many = [row(1, team=f"team-{i:03}", job=f"j{i}") for i in range(MOST_ROWS)]
+    short, long = (
+        to_html(build_month(small_month(lines=frame(lines), previous=None)))
+        for lines in ([row(1, team="nlp", job="a")], many)
+    )
+    teams = 'aria-labelledby="teams">\n<table{}>'
+    assert teams.format(' class="short"') in short
+    assert teams.format("") in long
+    assert ".short { break-inside: avoid; }" in short
 
 
 def test_the_page_runs_nothing_and_fetches_nothing() -> None:

@@ -16,6 +16,7 @@ from gpucost.reports.job import build_job, formula
 from gpucost.reports.values import NOTHING, Amount
 from tests.reports.builders import H100, RATES, START_MS, frame, row
 
+DIFFERS = "(time held differs from the span of"
 LOW = Rate("v23@1", 2_000_000_000, "USD", 2_000_000_000, "model", "vector", "2026-10-01")
 HIGH = Rate("v23@2", 3_000_000_000, "USD", 3_000_000_000, "model", "vector", "2026-10-01")
 
@@ -79,18 +80,35 @@ def test_steps_are_lines_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("board_ms", "span_ms", "nano", "rate", "text"),
+    ("board_ms", "span_ms", "share", "rate", "text"),
     [
-        (514_286, HOUR_MS, 982_858_000, H100, "1/7 board × 1 h × 6.88 USD/h = 0.982858 USD"),
-        (1_200_000, 1_200_000, 2_293_333_333, H100, "1 board × 20 min × 6.88 USD/h = 2.293333333 USD"),
-        (1, 1, 1911, H100, "1 board × 0.001 s × 6.88 USD/h = 0.000001911 USD"),
-        (7_200_001, HOUR_MS, 13_760_001_911, H100, "2 GPU-hours × 6.88 USD/h = 13.760001911 USD"),
-        (HOUR_MS, HOUR_MS, None, None, "1 board × 1 h, no price"),
+        (514_286, HOUR_MS, "1/7", H100, "1 unit × 1/7 board × 1 h × 6.88 USD/h"),
+        (5_416_287, 18_957_000, "2/7", H100, "1 unit × 2/7 board × 5 h 15 min 57 s × 6.88 USD/h"),
+        (2_700_000, HOUR_MS, "1/4", H100, "3 units × 1/4 board × 1 h × 6.88 USD/h"),
+        (1_200_000, 1_200_000, "1", H100, "1 board × 20 min × 6.88 USD/h"),
+        (1, 1, "1", H100, "1 board × 0.001 s × 6.88 USD/h"),
+        (HOUR_MS, HOUR_MS, "1", None, "1 board × 1 h"),
+        # Not all of the span was held: never a board that nobody divided, never units that nobody had.
+        (HOUR_MS, 2 * HOUR_MS, "1", H100, f"1 GPU-hours {DIFFERS} 2 h) × 6.88 USD/h"),
+        (7_200_001, HOUR_MS, "1", H100, f"2 GPU-hours {DIFFERS} 1 h) × 6.88 USD/h"),
+        (514_000, HOUR_MS, "1/7", H100, f"0.142778 GPU-hours {DIFFERS} 1 h) × 6.88 USD/h"),
+        (1_000, HOUR_MS, "1/7", None, f"0.000278 GPU-hours {DIFFERS} 1 h)"),
     ],
 )
-def test_formula(board_ms: int, span_ms: int, nano: int | None, rate: Rate | None, text: str) -> None:
+def test_formula(board_ms: int, span_ms: int, share: str, rate: Rate | None, text: str) -> None:
     span = Window(START_MS, START_MS + span_ms)
-    assert formula(Amount(board_ms, nano), span, rate, "USD") == text
+    amount = Amount(board_ms, None if rate is None else 1_500_000_000)
+    end = ", no price" if rate is None else " = 1.50 USD"
+    assert formula(amount, span, Fraction(share), rate, "USD") == f"{text}{end}"
+
+
+def test_the_trace_tells_units_of_two_shares_apart() -> None:
+    slices = {"resource": "nvidia.com/gpu.shared", "share_num": 1}
+    lines = [part(0.5, 0, 2, **slices, share_den=4), part(1, 0, 2, **slices, share_den=2)]
+    assert [line.formula.split(" × 6.88")[0] for line in build_job(job_inputs(*lines)).lines] == [
+        "1 unit × 1/2 board × 2 h",
+        "1 unit × 1/4 board × 2 h",
+    ]
 
 
 def test_cost_per_progress() -> None:

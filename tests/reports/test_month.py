@@ -12,13 +12,14 @@ import pytest
 
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
-from gpucost.domain.time import DAY_MS, HOUR_MS, Window
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.reports.document import to_json
 from gpucost.reports.files import to_csv, to_parquet
 from gpucost.reports.html import to_html
-from gpucost.reports.inputs import MonthFacts
+from gpucost.reports.inputs import MonthFacts, WindowFacts
 from gpucost.reports.model import GroupRow, MonthReport
 from gpucost.reports.month import build_month
+from gpucost.reports.provenance import UnobservedSpan
 from gpucost.reports.tables import month_table
 from gpucost.reports.values import NOTHING, Amount
 from tests.reports.builders import (
@@ -27,8 +28,10 @@ from tests.reports.builders import (
     RATES,
     START_MS,
     frame,
+    holed,
     realistic_month,
     row,
+    september,
     small_lines,
     small_month,
     windows,
@@ -152,6 +155,65 @@ def test_no_previous_month_is_no_change() -> None:
     assert {item.row.change for item in report.teams} == {None}
 
 
+def test_an_hour_of_the_previous_month_is_not_compared_with() -> None:
+    hour = september(days=1)
+    hour = (replace(hour[0], start_ms=START_MS - HOUR_MS),)
+    report = build_month(small_month(windows=windows(), previous_windows=hour))
+    assert report.totals.change is None
+    assert {item.row.change for item in report.teams} == {None}
+    assert [item.row.group["team"] for item in report.teams] == ["nlp", "vision"]
+    comparison = report.comparison
+    assert (comparison.covered, comparison.previous_covered) == (1, Fraction(1, 720))
+    assert comparison.reason == comparison.note == "previous month covered 0.1%"
+    text = to_html(report)
+    assert '<dd class="figure">–</dd>' in text
+    assert '<dd class="more">previous month covered 0.1%</dd>' in text
+
+
+NOTHING_BEFORE = "nothing of the previous month in the ledger"
+HOUR_SHORT = (*september()[1:], replace(september()[0], start_ms=september()[0].start_ms + 8 * HOUR_MS))
+LATE = tuple(item for item in windows() if item.start_ms >= START_MS + 3 * DAY_MS)
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "is_compared", "note"),
+    [
+        (windows(), september(), True, ""),
+        (windows(), (), False, NOTHING_BEFORE),
+        (windows(), september(days=29), False, "previous month covered 96.7%"),
+        (windows(), HOUR_SHORT, False, "previous month covered 98.9%"),
+        (windows(days=3), september(), True, "so far: this month covered 9.7%, previous 100.0%"),
+        (LATE, september(), False, "this month covered 90.3%"),
+        (windows(days=10)[5:], september(), False, "this month covered 16.1%"),
+        ((), september(), False, "this month covered 0.0%"),
+        (
+            (*windows(), *windows("west")),
+            (*september(), *september(3, "west")),
+            False,
+            "previous month covered 10.0% of cluster west",
+        ),
+        (
+            windows(),
+            (*september(), *september(cluster="west")),
+            False,
+            "this month covered 0.0% of cluster west",
+        ),
+    ],
+    ids=[
+        *("whole", "none before", "a day is missing", "eight hours are missing", "in progress"),
+        *("began late", "began late and ended", "nothing now", "a cluster came", "a cluster went"),
+    ],
+)
+def test_months_are_compared_only_where_both_are_there(
+    now: tuple[WindowFacts, ...], before: tuple[WindowFacts, ...], is_compared: bool, note: str
+) -> None:
+    report = build_month(small_month(windows=now, previous_windows=before))
+    assert report.comparison.note == note
+    assert (report.totals.change is not None) is is_compared
+    assert {item.row.change is not None for item in report.teams} == {is_compared}
+    assert report.comparison.in_progress is note.startswith("so far")
+
+
 def test_change_is_unknown_where_a_cost_is() -> None:
     report = month_of(row(1, None, team="nlp", job="a"))
     change = team(report, "nlp").change
@@ -241,7 +303,7 @@ def test_costliest_jobs_break_ties_by_name() -> None:
     report = month_of(*lines)
     assert [job.job for job in report.top_jobs] == ["job-0", "job-1", "job-10", "job-11", "job-2"]
     assert [job.job for job in report.teams[0].top_jobs] == ["job-0", "job-10", "job-2", "job-4", "job-6"]
-    assert report.jobs == ()
+    assert report.jobs is None
 
 
 @pytest.mark.vector("V26")
@@ -249,7 +311,7 @@ def test_a_job_that_changes_its_team_is_one_job_and_two_charges() -> None:
     lines = [row(2, team="nlp", job="a"), row(3, team="vision", job="a")]
     report = build_month(small_month(lines=frame(lines), previous=None), every_job=True)
     assert [(job.teams, job.held.board_ms) for job in report.top_jobs] == [(("nlp", "vision"), 5 * HOUR_MS)]
-    assert [(job.teams, job.held.board_ms) for job in report.jobs] == [
+    assert [(job.teams, job.held.board_ms) for job in report.jobs or ()] == [
         (("vision",), 3 * HOUR_MS),
         (("nlp",), 2 * HOUR_MS),
     ]
@@ -348,6 +410,29 @@ def test_gaps_in_the_ledger_are_listed() -> None:
         Window(START_MS + 9 * DAY_MS, START_MS + 10 * DAY_MS),
     )
     assert (east.windows, east.missing_ms, east.observed) == (28, 3 * DAY_MS, Fraction(1, 2))
+
+
+@pytest.mark.fault(26)
+def test_spans_that_were_not_observed_are_listed_longest_first() -> None:
+    facts = build_month(small_month(windows=holed())).provenance
+    both, *others = facts.unobserved
+    assert both == UnobservedSpan("east", Window(START_MS + 3 * DAY_MS, START_MS + 5 * DAY_MS), 2 * DAY_MS), (
+        "a run of windows in which nothing was seen is one span"
+    )
+    assert [item.unobserved_ms for item in others] == [day * MINUTE_MS for day in range(27, 8, -1)]
+    assert facts.unobserved_more == 6, "days 1, 2, 5, 6, 7 and 8"
+    assert build_month(small_month(windows=windows())).provenance.unobserved == ()
+
+
+def test_adjustments_are_in_the_net_amounts() -> None:
+    report = build_month(small_month())
+    nlp, vision = (
+        next(row for row in report.teams if row.row.group["team"] == name) for name in ("nlp", "vision")
+    )
+    assert (nlp.row.held.nano, nlp.adjusted.nano) == (usd("481.6"), usd("476.6"))
+    assert vision.adjusted == vision.row.held
+    net = sum(row.adjusted.nano or 0 for row in report.teams)
+    assert net == report.totals.adjusted.nano == usd("579.53")
 
 
 def test_state_of_the_month() -> None:

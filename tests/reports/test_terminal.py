@@ -16,7 +16,7 @@ from gpucost.reports.inputs import ProgressFacts
 from gpucost.reports.job import build_job
 from gpucost.reports.month import build_month
 from gpucost.reports.terminal import print_allocations, print_job, print_month
-from tests.reports.builders import frame, realistic_month, row, small_lines, small_month
+from tests.reports.builders import frame, holed, realistic_month, row, september, small_lines, small_month
 from tests.reports.test_job import job_inputs, part
 
 
@@ -28,7 +28,8 @@ def shown(draw: Callable[[Console], None], width: int = 120) -> str:
 
 
 def test_the_month_in_a_terminal() -> None:
-    text = shown(lambda console: print_month(build_month(small_month()), console))
+    report = build_month(small_month(adjustments=()))
+    text = shown(lambda console: print_month(report, console))
     assert "GPU cost, October 2026  open, all teams" in text
     assert "584.53 USD for 100.0 GPU-hours held by 4 jobs, +21.5% against the month before" in text
     assert "difference 0 GPU-ms, 0 nano-USD" in text
@@ -41,6 +42,43 @@ def test_the_month_in_a_terminal() -> None:
     assert [bar.count(block) for block in "█▒▚░"] == [77, 23, 3, 3]  # of 108 cells: 71.4, 21.4, 3.6, 3.6 %
 
 
+def test_a_month_in_progress_says_what_is_compared() -> None:
+    text = shown(lambda console: print_month(build_month(small_month()), console), 200)
+    note = "+21.5% against the month before (so far: this month covered 96.8%, previous 100.0%)"
+    assert note in text
+
+
+def test_months_that_are_not_alike_are_a_dash_with_its_reason() -> None:
+    report = build_month(small_month(previous_windows=september(days=3)))
+    text = shown(lambda console: print_month(report, console), 200)
+    assert "– against the month before (previous month covered 10.0%)" in text
+    assert "change" not in text
+    assert "%+" not in text.replace(" ", "")
+
+
+MARK = "* part of it has no price."
+
+
+def test_the_footnote_of_a_mark_stands_only_where_the_mark_does() -> None:
+    partly = [row(1, team="nlp", job="a"), row(1, None, team="nlp", job="a")]
+    for lines, marks in ((small_lines(), 0), (partly, 1)):
+        report = build_month(small_month(lines=frame(lines)))
+        month = shown(lambda console, report=report: print_month(report, console))
+        query = AllocationQuery(Month(2026, 10).window, ("team",))
+        result = allocate(query, frame(lines), "USD")
+        table = shown(lambda console, result=result: print_allocations(result, console))
+        for text in (month, table):
+            assert (MARK in text) == ("*" in text.replace(MARK, "")) == bool(marks)
+
+
+def test_a_total_of_priced_and_unpriced_rows_is_marked_and_explained() -> None:
+    lines = frame([row(1, team="nlp", job="a"), row(1, None, team="vision", job="b")])
+    result = allocate(AllocationQuery(Month(2026, 10).window, ("team",)), lines, "USD")
+    text = shown(lambda console: print_allocations(result, console))
+    assert "6.88*" in text
+    assert MARK in text
+
+
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_nothing_is_wider_than_the_terminal(width: int) -> None:
     report = build_month(realistic_month())
@@ -50,6 +88,23 @@ def test_nothing_is_wider_than_the_terminal(width: int) -> None:
     assert "62,746.07" in team
     assert "30.8%" in team
     assert "…" not in team
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_adjustments_reach_the_totals(width: int) -> None:
+    text = shown(lambda console: print_month(build_month(small_month()), console), width)
+    assert "−5.00 USD of adjustments, 579.53 USD net" in text
+    rows = [line.split() for line in text.splitlines() if line.split()]
+    nlp = next(row for row in rows if row[0] == "nlp")
+    total = next(row for row in rows if row[0] == "all")
+    assert nlp[1:5] == ["481.60", "−5.00", "476.60", "70.0"]
+    assert total[1:5] == ["584.53", "−5.00", "579.53", "100.0"]
+
+
+def test_the_spans_that_were_not_observed_are_listed() -> None:
+    text = shown(lambda console: print_month(build_month(small_month(windows=holed())), console))
+    assert "not observed: east 2026-10-04T00:00:00Z/2026-10-06T00:00:00Z, 48 h" in text
+    assert "not observed: 6 shorter spans more" in text
 
 
 def test_a_team_sees_no_capacity() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.domain.errors import LedgerUnavailable, PartialResponse, SourceUnreachable
+from gpucost.domain.errors import InputError, LedgerUnavailable, PartialResponse, SourceUnreachable
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.ledger import Ledger, LedgerState
 from gpucost.service.loop import Loop
@@ -171,7 +171,7 @@ def test_a_ledger_that_is_down_is_tried_again(
         raise LedgerUnavailable("disk full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "ingest", full)
+        patched.setattr(Ledger, "ingest_batch", full)
         world.run_until(clock.now_ms + 5 * MINUTE_MS)
     assert world.status.other_errors()["LedgerUnavailable"] == len(world.pauses)
     world.run_until(START + 4 * HOUR_MS)
@@ -215,7 +215,101 @@ def test_a_source_that_is_back_is_up_again_before_there_is_anything_to_read(
         patched.setattr(world.source, "clusters", gone)
         world.run_until(clock.now_ms + 1)
     assert world.status.clusters()["c"].up is False
-    assert world.status.source_errors() == {("", "SourceUnreachable"): 1}
+    assert world.status.source_errors() == {("c", "SourceUnreachable"): 1}
     world.run_until(clock.now_ms + MINUTE_MS)
     assert world.status.clusters()["c"].up is True
     assert set(world.status.clusters()) == {"c"}
+
+
+def unreachable(*_: object) -> None:
+    raise SourceUnreachable("connection refused")
+
+
+@pytest.mark.fault(23)
+@pytest.mark.parametrize("call", ["clusters", "covered", "read"])
+def test_a_source_that_is_down_is_told_of_every_known_cluster(
+    call: str, ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a restart, when nothing is known but what the ledger holds."""
+    World(ledger, clock).run_until(START + 2 * HOUR_MS + 20 * MINUTE_MS)
+    clock.now_ms = START + 5 * HOUR_MS + MINUTE_MS
+    world = World(ledger, clock)
+    monkeypatch.setattr(world.source, call, unreachable)
+    world.run_until(clock.now_ms + 1)
+    status = world.status.clusters()["c"]
+    assert (status.up, status.pending) == (False, 3)
+    assert [str(failure) for failure in status.failures] == [
+        f"{hours(2, 5)}: SourceUnreachable: connection refused"
+    ]
+    assert world.status.source_errors() == {("c", "SourceUnreachable"): 1}
+
+
+def test_windows_that_are_lost_are_not_due_while_the_source_is_down(
+    ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock.now_ms = START + 12 * HOUR_MS
+    world = World(ledger, clock, start=START)
+    world.source.extent = Window(hours(4, 5).start_ms, DAY.end_ms)
+    world.run_until(clock.now_ms + 1)
+    monkeypatch.setattr(world.source, "clusters", unreachable)
+    clock.now_ms = START + 14 * HOUR_MS
+    world.run_until(clock.now_ms + 1)
+    status = world.status.clusters()["c"]
+    assert (status.lost, status.pending) == (4, 3), "the last hour was open, and two have ended"
+
+
+def test_a_source_that_never_answered_is_told_of_under_the_name_of_the_settings(
+    ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(ledger, clock)
+    loop = Loop(
+        pipeline(ledger, world.source, clock),
+        IngestSettings(),
+        world.status,
+        sleep=world.sleep,
+        stopped=lambda: False,
+        rng=random.Random(7),
+        expected="default",
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(world.source, "clusters", unreachable)
+        loop.turn()
+    status = world.status.clusters()["default"]
+    assert (status.up, status.pending) == (False, None), "nobody knows what there is to read"
+    assert str(status.failures[0]) == "SourceUnreachable: connection refused"
+    loop.turn()
+    assert set(world.status.clusters()) == {"c"}, "the source has no cluster of that name"
+
+
+@pytest.mark.fault(23)
+@pytest.mark.parametrize(
+    "error", [InputError("observed.parquet", "x", "a Parquet file"), TypeError("odd"), "\ud800"]
+)
+def test_no_error_of_the_source_ends_the_loop(
+    error: Exception | str, ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> tuple[str, ...]:
+        if isinstance(error, str):
+            error.encode()
+        raise error
+
+    world = World(ledger, clock)
+    with monkeypatch.context() as patched:
+        patched.setattr(world.source, "clusters", broken)
+        world.run_until(START + HOUR_MS)
+    assert sum(world.status.source_errors().values()) >= 2
+    assert world.status.last_turn_ms() is not None
+    world.run_until(START + 3 * HOUR_MS)
+    assert world.status.ingested()["c"] >= 2
+
+
+def test_a_loop_that_is_dead_or_silent_is_stalled(ledger: Ledger, clock: Clock) -> None:
+    world = World(ledger, clock)
+    assert world.status.stalled(clock.now_ms) is None, "there is no loop yet"
+    world.status.started(START, 1000)
+    assert world.status.stalled(START + 1000) is None
+    assert "no sign" in (world.status.stalled(START + 1001) or "")
+    world.status.window_ingested("c", START + 900)
+    assert world.status.stalled(START + 1900) is None
+    world.status.ended()
+    assert "ended" in (world.status.stalled(START + 1900) or "")

@@ -9,7 +9,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from gpucost.domain.errors import NotCovered, PartialResponse, SourceError, SourceTimeout, SourceUnreachable
+from gpucost.domain.errors import (
+    LedgerConflict,
+    NotCovered,
+    PartialResponse,
+    SourceError,
+    SourceTimeout,
+    SourceUnreachable,
+)
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
 from gpucost.ledger import Ledger, LedgerState
@@ -153,17 +160,26 @@ def test_what_the_source_no_longer_holds_stays_missing(ledger: Ledger, clock: Cl
     assert outcome.ingested == 21
 
 
-def test_a_stop_ends_between_windows(ledger: Ledger, clock: Clock) -> None:
+def test_a_stop_ends_between_batches(ledger: Ledger, clock: Clock) -> None:
     lines = pipeline(ledger, MemorySource(frames()), clock)
     seen: list[Window] = []
     outcome = lines.ingest(
         "c",
         lines.pending("c", DAY),
         on_window=lambda _, window: seen.append(window),
-        stop=lambda: len(seen) == 3,
+        stop=lambda: len(seen) >= 3,
     )
-    assert outcome.ingested == 3
-    assert len(ledger.windows(DAY)) == 3
+    assert outcome.ingested == 6, "a batch is written whole"
+    assert len(ledger.windows(DAY)) == 6
+
+
+def test_a_window_that_the_ledger_refuses_costs_none_before_it(ledger: Ledger, clock: Clock) -> None:
+    quarter = with_windows(pipeline(ledger, MemorySource(frames()), clock), 15 * MINUTE_MS, HOUR_MS)
+    quarter.ingest("c", quarter.pending("c", hours(3, 3.25)))
+    hourly = pipeline(ledger, MemorySource(frames()), clock)
+    with pytest.raises(LedgerConflict, match="overlaps"):
+        hourly.ingest("c", tuple(hours(0, 6).split(HOUR_MS)))
+    assert [info.window for info in ledger.windows(DAY)] == [*hours(0, 3).split(HOUR_MS), hours(3, 3.25)]
 
 
 def test_a_change_of_window_length_fills_around_what_is_there(ledger: Ledger, clock: Clock) -> None:

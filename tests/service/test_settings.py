@@ -55,8 +55,8 @@ WRONG = {
     "not a part of a day": ("ingest: {window: 7h}", "ingest.window", "7:00:00", "a part of a day"),
     "a key twice": ("ingest: {poll: 1m, poll: 2m}", "ingest.poll", "duplicate key", "every key once"),
     "out of range": ("api: {port: 99999}", "api.port", "99999", "0 to 65535"),
-    "not one of": ("source: {kind: graphite}", "source.kind", "'graphite'", "``recorded``"),
-    "not a mapping": ("[1]", "(top level)", "(1,)", "a mapping of ledger"),
+    "not one of": ("source: {kind: graphite}", "source.kind", "'graphite'", "or recorded: Parquet files"),
+    "not a mapping": ("[1]", "(top level)", "not shown here", "a mapping of ledger"),
     "an empty group": ("api:", "api", "None", "a mapping of host"),
     "missing secret file": (
         "ledger: {url_file: /nonexistent/url}",
@@ -86,14 +86,31 @@ WRONG = {
     "user info in a URL": (
         "prometheus: {url: 'http://u:hunter2@h'}",
         "prometheus.url",
-        "not one",
+        "it has user info",
         "without user",
     ),
     "no path for recorded": (
         "source: {kind: recorded}",
         "source.path",
-        "None",
+        "missing",
         "a folder when kind is recorded",
+    ),
+    "a secret for a list of keys": ("api: {keys: gpc_a_hunter2}", "api.keys", "not shown", "API keys"),
+    "a secret for a key": ("api: {keys: [gpc_a_hunter2]}", "api.keys[0]", "not shown", "id, sha256"),
+    "a secret for an id": (
+        f"api: {{keys: [{{id: gpc_a_hunter2, sha256: {'0' * 64}}}]}}",
+        "api.keys[0].id",
+        "not shown",
+        "1 to 32",
+    ),
+    "a secret for a group": ("ledger: hunter2", "ledger", "not shown", "a mapping of url"),
+    "a secret for the settings": ("hunter2", "(top level)", "not shown", "a mapping of ledger"),
+    "a list of URLs": ("prometheus: {url: ['http://u:hunter2@h']}", "prometheus.url", "not shown", "http"),
+    "a token of two lines": (
+        'prometheus: {bearer_token: "one\\nhunter2"}',
+        "prometheus.bearer_token",
+        "not fit for a header",
+        "printable",
     ),
     "coverage above one": ("ledger: {close_coverage: 1.5}", "ledger.close_coverage", "1.5", "from 0 to 1"),
 }
@@ -197,3 +214,13 @@ def test_every_setting_says_what_it_is() -> None:
     for name, model in Settings.groups().items():
         for key, field in model.model_fields.items():
             assert field.description, f"{name}.{key} has no description"
+
+
+@pytest.mark.parametrize("setting", ["prometheus: {{bearer_token_file: {}}}", "ledger: {{url_file: {}}}"])
+@pytest.mark.parametrize("content", ["first\nhunter2\n", "\n"])
+def test_a_file_of_a_secret_has_one_line(setting: str, content: str, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match="a file of one line") as caught:
+        load(tmp_path, setting.format(file))
+    assert "hunter2" not in str(caught.value)

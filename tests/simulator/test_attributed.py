@@ -58,7 +58,8 @@ def test_demo_is_the_simulated_cluster(cluster: SimulatedCluster) -> None:
 def test_capacity_is_conserved_in_time_and_money(
     cluster: SimulatedCluster, by_day: Attribution, lines: pd.DataFrame
 ) -> None:
-    by_bucket = lines.groupby(["cluster", "node", "model", "bucket"], as_index=False)[["board_ms", "nano"]].sum()
+    key = ["cluster", "node", "model", "bucket"]
+    by_bucket = lines.groupby(key, as_index=False)[["board_ms", "nano"]].sum()
     found = difference(by_bucket, cluster.frames, cluster.window, BOOK.rates)
     assert (found.board_ms, found.nano, found.uncounted) == (0, 0, ())
     totals = by_day.totals()

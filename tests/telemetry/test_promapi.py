@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -54,6 +55,24 @@ def error_body(kind: str, text: str) -> dict[str, object]:
     return {"status": "error", "errorType": kind, "error": text}
 
 
+def answered(kind: str, entry: object) -> dict[str, object]:
+    return {"status": "success", "data": {"resultType": kind, "result": [entry]}}
+
+
+MISSHAPEN = [
+    answered("vector", {"metric": {}, "value": [1, None]}),
+    answered("vector", {"metric": {}, "value": [1, "one"]}),
+    answered("vector", {"metric": {}, "value": ["1", "1"]}),
+    answered("vector", {"metric": {}, "value": [10**400, "1"]}),
+    answered("vector", {"metric": {}, "value": [float("inf"), "1"]}),
+    answered("vector", {"metric": {}, "value": [float("nan"), "1"]}),
+    answered("vector", {"metric": {}, "values": [[1, "1"]]}),
+    answered("vector", {"metric": {"pod": 7}, "value": [1, "1"]}),
+    answered("vector", {"value": [1, "1"]}),
+    answered("matrix", {"metric": {}, "values": [[1]]}),
+    answered("matrix", {"metric": {}}),
+    {"status": "success", "data": [{"pod": None}]},
+]
 REFUSALS = [
     (Reply(400, error_body("bad_data", "1:3: parse error")), QueryRejected, "parse error"),
     (Reply(422, error_body("execution", "too many samples")), QueryRejected, "too many samples"),
@@ -73,6 +92,7 @@ RETRIED = [
     (Reply(200, "[" * 100_000), SourceUnreachable, "does not speak"),
     (Reply(200, {"status": "success", "data": {"result": ["x"]}}), SourceUnreachable, "does not speak"),
     (Reply(hang_up=True), SourceUnreachable, "cannot be reached"),
+    *((Reply(200, body), SourceUnreachable, "does not speak") for body in MISSHAPEN),
 ]
 
 
@@ -176,7 +196,11 @@ def test_a_partial_answer_closes_no_window() -> None:
 @pytest.mark.fault(24)
 def test_infos_alone_are_no_partial_answer() -> None:
     matrix = {"metric": {}, "values": [[at / 1000, "1"] for at in range(T0, T0 + 1_500_000, 60_000)]}
-    beats = {"status": "success", "data": {"result": [matrix]}, "infos": ["by the way"]}
+    beats = {
+        "status": "success",
+        "data": {"resultType": "matrix", "result": [matrix]},
+        "infos": ["by the way"],
+    }
     with scripted_server(Reply(200, beats), Reply(200, EMPTY)) as server, client_of(server) as client:
         source = PrometheusSource(client, PrometheusSettings(), now=lambda: T0)
         assert len(source.read("c", WINDOW).observed) == 1
@@ -264,3 +288,36 @@ def test_a_url_that_is_none_is_refused(url: str) -> None:
 def test_limits_must_be_positive() -> None:
     with pytest.raises(InputError, match=r"prometheus\.attempts"):
         ClientSettings(attempts=0)
+
+
+@pytest.mark.fault(23)
+def test_another_kind_of_answer_is_an_error_of_the_source() -> None:
+    vector = answered("vector", {"metric": {}, "value": [1, "1"]})
+    with (
+        scripted_server(Reply(200, vector)) as server,
+        client_of(server) as client,
+        pytest.raises(SourceUnreachable, match="something else"),
+    ):
+        client.query_range(UP, T0, T0, 1000)
+
+
+def test_once_stopped_nothing_is_asked_again() -> None:
+    with (
+        scripted_server(Reply(503)) as server,
+        PrometheusClient(server.url, sleep=Waits().append, stopped=lambda: True) as client,
+    ):
+        with pytest.raises(SourceUnreachable):
+            client.query(UP, T0)
+        assert len(server.asked) == 1
+
+
+def test_no_cause_shows_the_header_that_holds_the_token() -> None:
+    headers = {"Authorization": "Bearer a\nhunter2"}
+    with (
+        PrometheusClient(
+            "http://127.0.0.1:1", settings=ClientSettings(attempts=1), headers=headers
+        ) as client,
+        pytest.raises(SourceError) as caught,
+    ):
+        client.query(UP, T0)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))

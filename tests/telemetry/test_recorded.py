@@ -23,6 +23,7 @@ from gpucost.contract.frames import (
 )
 from gpucost.domain.errors import InputError, NotCovered
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
+from gpucost.telemetry import recorded
 from gpucost.telemetry.recorded import RecordedSource, record
 from tests.support.history import GPU, T0, at
 
@@ -201,3 +202,17 @@ def test_a_wrong_frame_is_not_recorded(frames: Frames, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"allocations\.count"):
         record(tmp_path / "recording", broken)
     assert not (tmp_path / "recording").exists()
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MOST_ROWS", 2_999), ("MOST_BYTES", 8 * 3 * 3_000 - 1)])
+def test_a_file_that_would_fill_the_memory_is_not_read(
+    limit: str, most: int, frames: Frames, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal rows are next to nothing on the disk: what they take in memory is what counts."""
+    record(tmp_path, frames)
+    values = {"cluster": ["c"] * 3_000, "start_ms": [T0] * 3_000, "end_ms": [T0 + 1] * 3_000}
+    pq.write_table(pa.table(values), tmp_path / "observed.parquet", compression="zstd")
+    assert RecordedSource(tmp_path).clusters() == ("c",)
+    monkeypatch.setattr(recorded, limit, most)
+    with pytest.raises(InputError, match=r"observed\.parquet: with it the frame has 3,000 rows"):
+        RecordedSource(tmp_path).clusters()

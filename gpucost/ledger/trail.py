@@ -1,0 +1,90 @@
+"""The audit trail against the tables: what one tells and the other does not hold was done behind its back.
+
+Digests find what was changed; rows that were deleted to the last leave no digest to compare. Closes and
+adjustments are therefore told twice, in their table and in the trail, and the two are compared both ways.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+from sqlalchemy import Connection, select
+
+from gpucost.domain.time import Month, iso
+from gpucost.ledger.records import VerifyFinding
+from gpucost.ledger.tables import ADJUSTMENT, AUDIT, LEDGER_META, MONTH, RATE
+
+CLOSES = ("month close", "month close override")
+ADJUSTS = ("adjustment",)
+
+# (at_ms, author, subject, reason, detail): one event as the audit trail tells it.
+_Event = tuple[int, str, str, str, str]
+
+
+def adjustment_event(
+    at_ms: int,
+    author: str,
+    month: str,
+    team: str,
+    job_uid: str,
+    reason: str,
+    reference: str,
+    board_ms: int,
+    nano: int,
+    currency: str,
+) -> _Event:
+    """How an adjustment stands in the audit trail."""
+    subject = f"{month} {team} {job_uid}".strip()
+    return at_ms, author, subject, reason, f"{reference}: {board_ms:+d} ms, {nano:+d} nano-{currency}"
+
+
+def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFinding]:
+    """Findings about closes and adjustments of the ``wanted`` months, and about the ledger's currency."""
+    m, a = MONTH.c, ADJUSTMENT.c
+    closes = select(m.closed_at_ms, m.author, m.month, m.reason, m.digest)
+    adjusts = select(
+        *(a.created_at_ms, a.author, a.month, a.team, a.job_uid, a.reason),
+        *(a.reference, a.board_ms, a.nano, a.currency),
+    )
+    held = {
+        CLOSES: Counter(_event(row) for row in connection.execute(closes)),
+        ADJUSTS: Counter(adjustment_event(*tuple(row)) for row in connection.execute(adjusts)),
+    }
+    for actions, events in held.items():
+        told = _told(connection, actions)
+        for event in sorted(((events - told) + (told - events)).elements()):
+            if event[2][:7] in wanted:
+                yield _finding(actions[0], event, is_told=told[event] > events[event])
+    yield from _currency(connection)
+
+
+def months_told(connection: Connection) -> set[str]:
+    """The months that the trail speaks of, whether a table still does or not."""
+    return {event[2][:7] for actions in (CLOSES, ADJUSTS) for event in _told(connection, actions)}
+
+
+def _told(connection: Connection, actions: Collection[str]) -> Counter[_Event]:
+    t = AUDIT.c
+    statement = select(t.at_ms, t.author, t.subject, t.reason, t.detail).where(t.action.in_(actions))
+    return Counter(_event(row) for row in connection.execute(statement))
+
+
+def _event(row: Collection[object]) -> _Event:
+    at_ms, author, subject, reason, detail = row
+    return int(str(at_ms)), str(author), str(subject), str(reason or ""), str(detail).partition("\n")[0]
+
+
+def _finding(what: str, event: _Event, *, is_told: bool) -> VerifyFinding:
+    at_ms, author, subject, _, detail = event
+    where = "in the audit trail only" if is_told else "not in the audit trail"
+    text = f"{what} of {iso(at_ms)} by {author} is {where}: {detail}"
+    return VerifyFinding(Month.parse(subject[:7]), subject, text)
+
+
+def _currency(connection: Connection) -> Iterator[VerifyFinding]:
+    fixed = connection.execute(select(LEDGER_META.c.currency)).scalars().all()
+    used = connection.execute(select(RATE.c.currency).where(RATE.c.rate_id != "").distinct()).scalars().all()
+    if used and sorted(fixed) != sorted(used):
+        detail = f"the ledger says {', '.join(fixed) or 'nothing'}, its rates {', '.join(sorted(used))}"
+        yield VerifyFinding(None, "currency", detail)

@@ -1,0 +1,89 @@
+"""What an attacker sends, and what a ledger in trouble says: always the one error shape, never a 500."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpucost.api.app import create_app
+from gpucost.domain.errors import InputError, LedgerConflict, LedgerError, MonthClosed
+from gpucost.domain.scope import EVERYTHING
+from gpucost.ledger import Ledger
+from gpucost.ledger.database import Database, place_of
+from gpucost.service.settings_api import ApiSettings
+from gpucost.service.status import LoopStatus
+from tests.api.conftest import Clients
+from tests.service.worlds import DAY, NOW_MS, Clock
+
+ALLOCATIONS = "/v1/allocations?window=2026-10-01T00:00:00Z/2026-10-02T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        (f"{ALLOCATIONS}&team=a%00b", "team"),
+        (f"{ALLOCATIONS}&page=1_0", "page"),
+        (f"{ALLOCATIONS}&limit=%EF%BC%91", "limit"),
+        ("/v1/jobs/a%00b", "uid"),
+        ("/v1/reports/%EF%BC%922026-10", "month"),
+    ],
+)
+def test_what_no_name_and_no_number_is_made_of_is_refused(path: str, field: str, clients: Clients) -> None:
+    found = clients.root.get(path)
+    assert found.status_code == 422
+    assert found.json()["error"]["field"] in (field, f"job_{field}")
+
+
+def test_the_ledger_refuses_nul_by_itself(ledger: Ledger) -> None:
+    with pytest.raises(InputError, match="team"):
+        ledger.aggregate(EVERYTHING, DAY, ("team",), filters={"team": ["a\0b"]})
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(LedgerConflict("x"), 409), (MonthClosed("x"), 409), (LedgerError("secret detail"), 503)],
+)
+def test_every_error_of_the_ledger_has_the_one_shape(
+    error: LedgerError, status: int, clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Ledger, "aggregate", refuse)
+    monkeypatch.setattr(Ledger, "windows", refuse)
+    found = clients.root.get(ALLOCATIONS)
+    assert found.status_code == status
+    assert found.json()["error"]["code"].startswith("ledger_")
+    assert "secret" not in found.text
+
+
+@pytest.mark.fault(23)
+def test_a_dead_loop_is_not_ready(ledger: Ledger) -> None:
+    status = LoopStatus()
+    app = create_app(ledger, ApiSettings(auth="off"), now=Clock(), status=status)
+    ask = Clients(app).anybody
+    host = {"Host": "localhost"}
+    status.started(NOW_MS, 1000)
+    status.turned(NOW_MS)
+    assert ask.get("/readyz", headers=host).status_code == 200
+    stamp = f"gpucost_loop_last_turn_timestamp_seconds {NOW_MS / 1000!r}"
+    assert stamp.partition(" ")[0] in ask.get("/metrics", headers=host).text
+    status.ended()
+    found = ask.get("/readyz", headers=host)
+    assert found.status_code == 503
+    assert found.json()["error"]["code"] == "loop_stalled"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://u:p@hunter2@h/db",
+        "postgresql+psycopg://u:p@a/hunter2@h/db",
+        "postgresql://h/db?password=hunter2",
+        "postgresql+psycopg://u:p@h:hunter2/db",
+    ],
+)
+def test_no_part_of_a_password_is_shown(url: str) -> None:
+    assert "hunter2" not in place_of(url)
+    with pytest.raises(InputError) as caught:
+        Database.open(url, 100)
+    assert "hunter2" not in str(caught.value)

@@ -1,0 +1,78 @@
+"""Files are whole or not there; links, devices and pipes are what they were; nothing drives the terminal."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpucost.cli.exits import complain
+from gpucost.cli.output import tolerate_narrow_encodings, write_file
+from gpucost.domain.errors import InputError
+from gpucost.service.demo import WRITTEN, Demo
+
+
+def test_a_file_that_exists_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
+    file, link = tmp_path / "report.csv", tmp_path / "link"
+    file.write_bytes(b"old")
+    file.chmod(0o600)
+    link.symlink_to(file)
+    write_file(link, b"new")
+    assert link.is_symlink()
+    assert file.read_bytes() == b"new"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write_file(pipe, b"data")
+    reader.join()
+    assert read == [b"data"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_device_is_not_replaced() -> None:
+    write_file(Path("/dev/null"), b"data")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_link_to_itself_and_a_folder_are_refused(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for place in (loop, tmp_path):
+        with pytest.raises(InputError, match="--output"):
+            write_file(place, b"data")
+
+
+def test_a_terminal_of_ascii_shows_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    with io.TextIOWrapper(raw, encoding="ascii") as narrow:
+        monkeypatch.setattr(sys, "stdout", narrow)
+        tolerate_narrow_encodings()
+        narrow.write("– 5 €")
+        narrow.flush()
+        assert raw.getvalue() == b"? 5 ?"
+
+
+def test_a_complaint_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    complain("cluster \x1b[2J\u202egone")
+    assert capsys.readouterr().err == "gpucost: cluster \\x1b[2J\\u202egone\n"
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_demo_replaces_nothing_and_follows_no_link(name: str, tmp_path: Path) -> None:
+    folder, outside = tmp_path / "demo", tmp_path / "outside"
+    folder.mkdir()
+    (folder / name).symlink_to(outside)
+    with pytest.raises(InputError, match=f"a folder without a {name}"), Demo.record(folder):
+        pass
+    assert not outside.exists()
+    assert [path.name for path in folder.iterdir()] == [name]
