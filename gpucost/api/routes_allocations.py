@@ -56,9 +56,7 @@ class AllocationParams(BaseModel):
     ] = None
     idle: Annotated[
         Literal["separate", "proportional", "by_quota"],
-        Field(
-            description="who bears unallocated time; keys of some teams: separate, unless the settings allow more"
-        ),
+        Field(description="who bears unallocated time; a viewer: separate, unless the settings allow more"),
     ] = "separate"
     limit: Annotated[
         WholeNumber | SkipJsonSchema[None],

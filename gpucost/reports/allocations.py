@@ -1,8 +1,8 @@
 """Allocations: usage by any dimensions and steps of time, with a policy for the time that nobody held.
 
-Sharing happens inside a pool, one GPU model of one cluster on one UTC day, first over the teams and then inside
-a team, before any filter is applied: what a team is charged does not depend on who looks, by which dimensions,
-nor in which steps. Every split is exact, so no policy changes a total.
+Sharing happens inside a pool, one GPU model of one cluster on one UTC day, first over the teams and then
+inside a team, before any filter is applied: what a team is charged does not depend on who looks, by which
+dimensions, nor in which steps. Every split is exact, so no policy changes a total.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class IdlePolicy(StrEnum):
 class AllocationQuery:
     """What is asked. ``quotas`` are the weights of the teams; only ``by_quota`` reads them.
 
-    Raises InputError for an unknown or repeated dimension, for a policy by quota without quotas, and for a step
-    that cuts a day whose idle time is shared.
+    Raises InputError for an unknown or repeated dimension, for a policy by quota without quotas, and for a
+    step that cuts a day whose idle time is shared.
     """
 
     window: Window

@@ -31,7 +31,8 @@ class Comparison:
     def note(self) -> str:
         """What has to stand beside a change, or in its place; empty for two whole months."""
         if self.in_progress and not self.reason:
-            return f"so far: this month covered {_percent(self.covered)}, previous {_percent(self.previous_covered)}"
+            before = _percent(self.previous_covered)
+            return f"so far: this month covered {_percent(self.covered)}, previous {before}"
         return self.reason
 
 

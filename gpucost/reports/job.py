@@ -185,7 +185,7 @@ def _units(board_ms: int, span: Window, share: Fraction) -> int | None:
     """The number of units whose time over the whole span this is, but for what dealing leaves; else None."""
     one = share * span.length_ms
     units = round(board_ms / one)
-    # Whole boards are never dealt. Dealing a part moves milliseconds, by how often somebody came or went on the
-    # node; a gap is longer, since Kubernetes writes times in whole seconds.
+    # Whole boards are never dealt. Dealing a part moves milliseconds, by how often somebody came or went on
+    # the node; a gap is longer, since Kubernetes writes times in whole seconds.
     left = 0 if share == 1 else max(units * share * SECOND_MS / 2, Fraction(board_ms, 1_000_000))
     return units if units and abs(units * one - board_ms) <= left else None

@@ -1,8 +1,8 @@
 """Reports as one flat table each, for CSV and Parquet: integers, ratios and text, no rounding.
 
-A month is one tidy table: ``section``, the first column, says what a row is (``team``, ``model``, ``job`` …),
-and the columns that do not apply to it are empty. Each section tells the same time by another cut: the rows of
-one add up to the report's total (the costliest jobs aside), and rows of two must not be added.
+A month is one tidy table: ``section``, the first column, says what a row is (``team``, ``model``, ``job``
+…), and the columns that do not apply to it are empty. Each section tells the same time by another cut: the
+rows of one add up to the report's total (the costliest jobs aside), and rows of two must not be added.
 """
 
 from __future__ import annotations

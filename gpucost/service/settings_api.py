@@ -83,8 +83,9 @@ class ApiSettings(Group):
 
     team_idle_sharing: bool = False
     """Whether a viewer, who sees its ``teams`` only, may ask for ``idle=proportional`` and ``by_quota``. Off
-    by default, since it tells what others hold: a team's share of the idle time follows from everybody's use, so
-    that from its own held time and its two shares of one window it can compute what all teams held together.
+    by default, since it tells what others hold: a team's share of the idle time follows from everybody's
+    use, so that from its own held time and its two shares of one window it can compute what all teams held
+    together.
     """
 
     metrics_jobs: Annotated[int, Field(ge=0, le=100_000)] = 500

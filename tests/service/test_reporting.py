@@ -1,0 +1,102 @@
+"""Reports from a real ledger: how often it is read, and that every way of asking gives the same bill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+
+import pytest
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
+from gpucost.ledger import Ledger
+from gpucost.reports.allocations import IdlePolicy
+from gpucost.reports.values import NOTHING, Amount
+from gpucost.service.reporting import Reporting
+from tests.service.worlds import DAY, Clock, filled_ledger
+
+QUOTAS = {"research": Fraction(5), "vision": Fraction(3), "absent": Fraction(1, 3)}
+RESEARCH = Scope(frozenset({"research"}))
+SHARED = (IdlePolicy.PROPORTIONAL, IdlePolicy.BY_QUOTA)
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    with filled_ledger(tmp_path_factory.mktemp("reporting"), Clock()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def reporting(ledger: Ledger) -> Reporting:
+    return Reporting(ledger, "test", QUOTAS)
+
+
+def bill(reporting: Reporting, window: Window, *group_by: str, **query: object) -> Mapping[str, Amount]:
+    """What each team pays."""
+    found: dict[str, Amount] = {}
+    answer = reporting.allocations(EVERYTHING, window, ("team", *group_by), **query)  # type: ignore[arg-type]
+    for row in answer.report.rows:
+        team = row.group["team"]
+        found[team] = found.get(team, NOTHING) + row.total
+    return found
+
+
+@pytest.mark.fault(31)
+@pytest.mark.parametrize("policy", SHARED)
+def test_a_shared_bill_is_the_same_however_it_is_asked_for(policy: IdlePolicy, reporting: Reporting) -> None:
+    whole = bill(reporting, DAY, idle=policy)
+    assert whole["research"].board_ms > bill(reporting, DAY)["research"].board_ms
+    assert sum(whole.values(), NOTHING) == sum(bill(reporting, DAY).values(), NOTHING)
+    for group_by in ((), ("job",), ("node", "user"), ("pod_uid", "bucket", "rate_id")):
+        for step_ms in (None, DAY_MS, 7 * DAY_MS):
+            assert bill(reporting, DAY, *group_by, idle=policy, step_ms=step_ms) == whole
+
+
+@pytest.mark.parametrize("policy", SHARED)
+def test_a_step_that_would_share_anew_is_refused(policy: IdlePolicy, reporting: Reporting) -> None:
+    with pytest.raises(InputError) as caught:
+        reporting.allocations(EVERYTHING, DAY, ("team",), step_ms=HOUR_MS, idle=policy)
+    assert (caught.value.field, caught.value.value) == ("step", "1 h")
+    assert "1d" in caught.value.allowed
+    assert bill(reporting, DAY, step_ms=HOUR_MS) == bill(reporting, DAY)
+
+
+def test_sharing_reads_the_lines_once(reporting: Reporting, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    real = Ledger.aggregate
+
+    def counted(self: Ledger, *args: object, **more: object) -> object:
+        calls.append(args)
+        return real(self, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Ledger, "aggregate", counted)
+    reporting.allocations(EVERYTHING, DAY, ("team", "job"), step_ms=DAY_MS, idle=IdlePolicy.PROPORTIONAL)
+    assert len(calls) == 1
+
+
+@pytest.mark.fault(47)
+@pytest.mark.parametrize("policy", SHARED)
+def test_some_teams_do_not_learn_what_is_shared(
+    policy: IdlePolicy, ledger: Ledger, reporting: Reporting
+) -> None:
+    with pytest.raises(InputError, match=r"idle: .*separate.*api\.team_idle_sharing"):
+        reporting.allocations(RESEARCH, DAY, ("team",), idle=policy)
+    allowing = Reporting(ledger, "test", QUOTAS, team_idle_sharing=True)
+    (row,) = allowing.allocations(RESEARCH, DAY, ("team",), idle=policy).report.rows
+    assert row.total == bill(reporting, DAY, idle=policy)["research"]
+
+
+def test_a_ledger_of_one_day_is_a_month_in_progress_with_nothing_before(reporting: Reporting) -> None:
+    answer = reporting.month(EVERYTHING, Month(2026, 10))
+    assert answer is not None
+    comparison = answer.report.comparison
+    assert (comparison.covered, comparison.previous_covered) == (Fraction(1, 31), 0)
+    assert (comparison.in_progress, answer.report.totals.change) == (True, None)
+    assert comparison.note == "nothing of the previous month in the ledger"
+
+
+def test_the_trace_of_a_job_knows_its_units(reporting: Reporting) -> None:
+    answer = reporting.job(EVERYTHING, "job-train")
+    assert answer is not None
+    assert [line.formula for line in answer.report.lines] == ["4 boards × 8 h × 2.50 USD/h = 80.00 USD"]
