@@ -165,6 +165,21 @@ def test_a_step_that_cuts_a_shared_day_is_refused_by_name(policy: IdlePolicy, st
     assert AllocationQuery(DAY, ("team",), step_ms).read_step_ms == step_ms
 
 
+@pytest.mark.parametrize("group_by", [("team",), ("team", "job"), ("team", "user")])
+def test_the_last_nano_goes_to_a_team_before_it_goes_to_a_job(group_by: tuple[str, ...]) -> None:
+    """6 of 10 ms are team a's, so the only nano is; by jobs, 4 of 10 ms are more than 3 and 3."""
+    lines = [
+        row(0, board_ms=3, nano=0, team="a", job="x", user="ada"),
+        row(0, board_ms=3, nano=0, team="a", job="y", user="ben"),
+        row(0, board_ms=4, nano=0, team="b", job="z", user="cat"),
+        row(0, board_ms=1, nano=1, bucket="unallocated"),
+    ]
+    shared = {"a": NOTHING, "b": NOTHING}
+    for item in allocations(lines, *group_by, idle=IdlePolicy.PROPORTIONAL).rows:
+        shared[item.group["team"]] += item.shared_idle
+    assert shared == {"a": Amount(1, 1), "b": NOTHING}
+
+
 SHARED_LINES = st.lists(
     st.tuples(
         st.integers(1, 10**7),

@@ -14,7 +14,8 @@ from gpucost.ledger import Ledger
 from gpucost.reports.allocations import IdlePolicy
 from gpucost.reports.values import NOTHING, Amount
 from gpucost.service.reporting import Reporting
-from tests.service.worlds import DAY, Clock, filled_ledger
+from tests.service.worlds import DAY, Clock, MemorySource, filled_ledger, pipeline
+from tests.support.frames import build, hours, node, pod, units
 
 QUOTAS = {"research": Fraction(5), "vision": Fraction(3), "absent": Fraction(1, 3)}
 RESEARCH = Scope(frozenset({"research"}))
@@ -51,6 +52,38 @@ def test_a_shared_bill_is_the_same_however_it_is_asked_for(policy: IdlePolicy, r
     for group_by in ((), ("job",), ("node", "user"), ("pod_uid", "bucket", "rate_id")):
         for step_ms in (None, DAY_MS, 7 * DAY_MS):
             assert bill(reporting, DAY, *group_by, idle=policy, step_ms=step_ms) == whole
+
+
+TWO_DAYS = hours(0, 48)
+
+
+@pytest.fixture(scope="module")
+def two_days(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reporting]:
+    """Eight boards: research holds three of them on the first day, vision one for a part of the second."""
+    held = build(
+        pods=[
+            pod("train", (0, 24), count=3, namespace="research"),
+            pod("detect", (25, 32), count=1, namespace="vision"),
+        ],
+        nodes=[node()],
+        capacity=[units()],
+    )
+    clock = Clock(TWO_DAYS.end_ms + HOUR_MS)
+    url = f"sqlite:///{tmp_path_factory.mktemp('two') / 'ledger.db'}"
+    with Ledger.open(url, now=clock) as found:
+        lines = pipeline(found, MemorySource(held, extent=TWO_DAYS), clock)
+        assert lines.ingest("c", lines.pending("c", TWO_DAYS)).ingested == 48
+        yield Reporting(found, "test", QUOTAS)
+
+
+def test_each_day_is_shared_among_those_who_held_on_it(two_days: Reporting) -> None:
+    day_ms = 8 * 24 * HOUR_MS
+    expected = {"research": Amount(day_ms, 480 * 10**9), "vision": Amount(day_ms, 480 * 10**9)}
+    for step_ms in (None, DAY_MS, 7 * DAY_MS):
+        found = bill(two_days, TWO_DAYS, idle=IdlePolicy.PROPORTIONAL, step_ms=step_ms)
+        assert found == expected
+    days = [bill(two_days, day, idle=IdlePolicy.PROPORTIONAL) for day in TWO_DAYS.split(DAY_MS)]
+    assert days == [{"research": expected["research"]}, {"vision": expected["vision"]}]
 
 
 @pytest.mark.parametrize("policy", SHARED)
