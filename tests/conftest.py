@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support.postgres import PostgresServer, postgres_server
 
 _NUMBERS = itertools.count()
+
+# On a developer's machine every run tries other examples; in CI the same ones, so that a change is what
+# turns it red. No deadlines: tests never assert a time.
+settings.register_profile("developer", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "developer")
 
 
 @pytest.fixture(scope="session")
