@@ -19,7 +19,7 @@ from gpucost.domain.time import Window, parse_duration
 from gpucost.reports.allocations import DIMENSIONS, Allocations, IdlePolicy
 from gpucost.service.rendering import Format, render_allocations
 from gpucost.service.reporting import WINDOW_FORMS, Answer, parse_window
-from gpucost.service.settings_types import milliseconds
+from gpucost.settings.types import milliseconds
 
 router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gpucost.contract.metrics import METRICS, RULES, Exporter, MetricSpec
+from gpucost.contract.gpu_metrics import GPU_RULES
+from gpucost.contract.metrics import METRICS, RULES
+from gpucost.contract.spec import Exporter, MetricSpec
 
 _HEAD = """# Metrics
 
@@ -19,7 +21,7 @@ later.
 
 def render() -> str:
     """The whole page, in Markdown."""
-    parts = [_HEAD, f"## Rules\n\n{RULES}"]
+    parts = [_HEAD, f"## Rules\n\n{RULES}", f"## Rules of the GPU exporter\n\n{GPU_RULES}"]
     for exporter in Exporter:
         specs = [spec for spec in METRICS if spec.exporter is exporter]
         parts.append(f"## {exporter.value}\n\n" + "\n".join(_entry(spec) for spec in specs))

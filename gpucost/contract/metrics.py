@@ -1,23 +1,24 @@
-"""The metric contract: every series that gpucost's exporters give and its sources read, declared once."""
+"""The metric contract: every series that gpucost's exporters give and its sources read, declared once.
+
+The queue collector's are here, the GPU exporter's in ``gpu_metrics``, what a metric is in ``spec``.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 
-from gpucost.domain.errors import InputError, Remark
-
-_NAME = re.compile(r"gpucost_[a-z][a-z0-9]*(_[a-z0-9]+)*\Z")
-_LABEL = re.compile(r"[a-z][a-z0-9_]*\Z")
-_UNITS = ("seconds", "bytes", "joules", "ratio")
-# What Prometheus itself, the operator and common external labels put on every series of a target.
-_TARGET_LABELS = frozenset(
-    {"cluster", "container", "endpoint", "env", "environment", "instance", "job", "owner", "prometheus"}
-    | {"region", "replica", "service", "team", "zone"}
+from gpucost.contract.gpu_metrics import (
+    GPU_EXPORTER_METRICS,
+    POD_BUSY,
+    POD_LABELS,
+    POD_OBSERVED,
+    POD_SM_ACTIVE,
+    POD_SM_OBSERVED,
+    POD_TENSOR_ACTIVE,
 )
-
+from gpucost.contract.spec import MetricSpec, MetricType
+from gpucost.domain.errors import InputError
 
 # What a table cannot say.
 RULES = """\
@@ -33,70 +34,6 @@ RULES = """\
 """
 
 
-class MetricType(StrEnum):
-    GAUGE = "gauge"
-    COUNTER = "counter"
-
-
-class Stability(StrEnum):
-    """STABLE keeps name and labels; DEPRECATED goes at the earliest two minor releases later."""
-
-    EXPERIMENTAL = "experimental"
-    STABLE = "stable"
-    DEPRECATED = "deprecated"
-
-
-class Exporter(StrEnum):
-    QUEUE_COLLECTOR = "gpucost-queue-collector"
-    GPU_EXPORTER = "gpucost-gpu-exporter"
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSpec:
-    """One metric. ``unit`` is its base unit and the end of its name, empty for plain numbers.
-
-    ``label_prefix`` allows further labels whose names start with it (``label_`` on nodes). Raises
-    InputError when name, unit or a label breaks the conventions of the contract.
-    """
-
-    name: str
-    type: MetricType
-    unit: str
-    labels: tuple[str, ...]
-    help: str
-    exporter: Exporter = Exporter.QUEUE_COLLECTOR
-    stability: Stability = Stability.EXPERIMENTAL
-    label_prefix: str = ""
-
-    def __post_init__(self) -> None:
-        if _NAME.match(self.name) is None:
-            raise InputError("metric", self.name, "gpucost_ and lower-case words joined by _")
-        if (self.type is MetricType.COUNTER) != self.name.endswith("_total"):
-            raise InputError("metric", self.name, "_total at the end of counters, and of counters only")
-        suffix = next((unit for unit in _UNITS if self.family.endswith(f"_{unit}")), "")
-        if suffix != self.unit:
-            raise InputError(f"{self.name}.unit", self.unit, suffix or "no unit, or its unit in the name")
-        for label in self.labels:
-            if _LABEL.match(label) is None or label in _TARGET_LABELS:
-                raise InputError(f"{self.name}.labels", label, "a label name that no scrape target sets")
-
-    @property
-    def family(self) -> str:
-        """The name that OpenMetrics puts in ``# TYPE``: a counter's without ``_total``."""
-        return self.name.removesuffix("_total")
-
-    def check_labels(self, labels: Mapping[str, str]) -> None:
-        """Raise InputError unless ``labels`` are this metric's: none missing, none unknown."""
-        for label in self.labels:
-            if label not in labels:
-                raise InputError(f"{self.name}.{label}", Remark("missing label"), ", ".join(self.labels))
-        for label in labels:
-            is_open = bool(self.label_prefix) and label.startswith(self.label_prefix)
-            if label not in self.labels and not (is_open and _LABEL.match(label)):
-                raise InputError(f"{self.name}.{label}", Remark("unknown label"), ", ".join(self.labels))
-
-
-POD_LABELS = ("namespace", "pod", "pod_uid", "node")
 POD_RESOURCE_LABELS = (*POD_LABELS, "resource")
 
 # Labels of gpucost_pod_owner_info -> columns of a holder (frames.HOLDER_COLUMNS).
@@ -134,10 +71,6 @@ def node_label_name(kubernetes_label: str) -> str:
 
 def _gauge(name: str, unit: str, labels: tuple[str, ...], help_: str, label_prefix: str = "") -> MetricSpec:
     return MetricSpec(name, MetricType.GAUGE, unit, labels, help_, label_prefix=label_prefix)
-
-
-def _signal(name: str, help_: str) -> MetricSpec:
-    return MetricSpec(name, MetricType.COUNTER, "seconds", POD_LABELS, help_, Exporter.GPU_EXPORTER)
 
 
 STATE_UP = _gauge(
@@ -226,27 +159,6 @@ NODE_END = _gauge(
     ("node",),
     "When the node was deleted: exported from then on, for ten minutes.",
 )
-POD_OBSERVED = _signal(
-    "gpucost_pod_gpu_observed_seconds_total",
-    "Board seconds the pod held for which the busy signal was observed.",
-)
-POD_BUSY = _signal(
-    "gpucost_pod_gpu_busy_seconds_total",
-    "Board seconds with at least one kernel running (DCGM_FI_DEV_GPU_UTIL or NVML utilization.gpu).",
-)
-POD_SM_OBSERVED = _signal(
-    "gpucost_pod_gpu_sm_observed_seconds_total",
-    "Board seconds the pod held for which the SM signal was observed.",
-)
-POD_SM_ACTIVE = _signal(
-    "gpucost_pod_gpu_sm_active_seconds_total",
-    "Board seconds weighted by the share of SMs active (DCGM_FI_PROF_SM_ACTIVE).",
-)
-POD_TENSOR_ACTIVE = _signal(
-    "gpucost_pod_gpu_tensor_active_seconds_total",
-    "Board seconds weighted by the share of tensor pipes active (DCGM_FI_PROF_PIPE_TENSOR_ACTIVE).",
-)
-
 POD_METRICS = (POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_OWNER_INFO)
 NODE_METRICS = (
     NODE_INFO,
@@ -267,7 +179,7 @@ SIGNAL_METRICS: Mapping[str, MetricSpec] = {
     "sm_active_ms": POD_SM_ACTIVE,
     "tensor_active_ms": POD_TENSOR_ACTIVE,
 }
-METRICS: tuple[MetricSpec, ...] = (STATE_UP, *POD_METRICS, *NODE_METRICS, *SIGNAL_METRICS.values())
+METRICS: tuple[MetricSpec, ...] = (STATE_UP, *POD_METRICS, *NODE_METRICS, *GPU_EXPORTER_METRICS)
 
 
 def metric(name: str) -> MetricSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpucost.contract.metrics import MetricSpec
+from gpucost.contract.spec import MetricSpec
 
 EOF = "# EOF\n"
 

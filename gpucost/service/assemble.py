@@ -25,7 +25,7 @@ from gpucost.service.settings import (
     SourceSettings,
 )
 from gpucost.service.settings_load import checked, read_config
-from gpucost.service.settings_types import milliseconds
+from gpucost.settings.types import milliseconds
 from gpucost.telemetry.promapi import ClientSettings, PrometheusClient
 from gpucost.telemetry.prometheus import PrometheusSource
 from gpucost.telemetry.recorded import RecordedSource

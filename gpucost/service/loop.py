@@ -16,8 +16,8 @@ from gpucost.domain.time import Window, iso
 from gpucost.reports.display import visible
 from gpucost.service.pipeline import Pipeline
 from gpucost.service.settings import IngestSettings
-from gpucost.service.settings_types import milliseconds
 from gpucost.service.status import Failure, LoopStatus
+from gpucost.settings.types import milliseconds
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from gpucost.domain.errors import Remark
 from gpucost.domain.gpu import DEFAULT_RESOURCES, ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS, MINUTE_MS
 from gpucost.service.settings_api import ApiSettings
-from gpucost.service.settings_types import (
+from gpucost.settings.types import (
     Duration,
     ExistingFile,
     Group,

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from gpucost.domain.configfile import Instant, wrong
-from gpucost.service.settings_types import Duration, Group
+from gpucost.settings.types import Duration, Group
 
 
 class Role(StrEnum):

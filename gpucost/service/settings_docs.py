@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import timedelta
-
-from pydantic import SecretStr
-from pydantic.fields import FieldInfo
+from functools import partial
 
 from gpucost.service.settings import ProgressSettings, Settings
 from gpucost.service.settings_api import ApiKey
 from gpucost.service.settings_load import CONFIG_ENV, variable
-from gpucost.service.settings_types import Group
+from gpucost.settings.page import table, text
 
 _HEAD = f"""# Settings
 
@@ -29,51 +25,14 @@ def render() -> str:
     """The page, ending in one newline."""
     parts = [_HEAD]
     for name, model in Settings.groups().items():
-        parts.append(f"## {name}\n\n{_text(model.__doc__)}\n\n" + "\n".join(_table(name, model)) + "\n")
-    for name, model in (("api.keys", ApiKey), ("prometheus.progress", ProgressSettings)):
         parts.append(
-            f"## Entries of {name}\n\n{_text(model.__doc__)}\n\n" + "\n".join(_table("", model)) + "\n"
+            f"## {name}\n\n{text(model.__doc__)}\n\n"
+            + "\n".join(table(model, partial(variable, name)))
+            + "\n"
         )
+    for name, model in (("api.keys", ApiKey), ("prometheus.progress", ProgressSettings)):
+        parts.append(f"## Entries of {name}\n\n{text(model.__doc__)}\n\n" + "\n".join(table(model)) + "\n")
     return "\n".join(parts)
-
-
-def _table(group: str, model: type[Group]) -> Iterator[str]:
-    yield "| key | default | meaning |"
-    yield "|---|---|---|"
-    for key, field in model.model_fields.items():
-        named = f"`{key}`<br>`{variable(group, key)}`" if group else f"`{key}`"
-        yield f"| {named} | {_default(field)} | {_text(field.description)} |"
-
-
-def _text(text: str | None) -> str:
-    return " ".join((text or "").split()).replace("``", "`").replace("|", "\\|")
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "needed"
-    value = field.get_default(call_default_factory=True)
-    if value in (None, "", (), {}, frozenset()):
-        return "–"
-    return f"`{_shown(value)}`"
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, timedelta):
-        return _duration(value)
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    if isinstance(value, bool):
-        return str(value).lower()
-    return value if isinstance(value, str) else str(value)
-
-
-def _duration(value: timedelta) -> str:
-    seconds = int(value.total_seconds())
-    unit, length = next(
-        (u, n) for u, n in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)) if seconds % n == 0
-    )
-    return f"{seconds // length}{unit}"
 
 
 if __name__ == "__main__":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -15,14 +13,12 @@ from pydantic_settings import SettingsError
 from gpucost.domain.configfile import config_error, read_yaml
 from gpucost.domain.errors import ConfigError, InputError, Remark
 from gpucost.service.settings import ENV_DELIMITER, ENV_PREFIX, Settings
-from gpucost.service.settings_types import Group
+from gpucost.settings.environment import ENVIRONMENT, brief, refuse_unknown
+from gpucost.settings.types import Group
 
 G = TypeVar("G", bound=Group)
 
 CONFIG_ENV = "GPUCOST_CONFIG"
-_ENVIRONMENT = "environment"
-# Kubernetes gives every pod the address of each service: GPUCOST_SERVICE_HOST, GPUCOST_PORT_80_TCP_ADDR.
-_OF_KUBERNETES = re.compile(r"[^_]_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)\Z")
 _HIDDEN = Remark("its value, not shown here, is wrong")
 
 
@@ -34,8 +30,8 @@ def load_settings(file: Path | None = None) -> Settings:
     """
     if file is None and os.environ.get(CONFIG_ENV):
         file = Path(os.environ[CONFIG_ENV])
-    _refuse_unknown_variables(os.environ)
-    origin = _ENVIRONMENT if file is None else str(file)
+    refuse_unknown(os.environ, ENV_PREFIX, (CONFIG_ENV, *environment_names()), "docs/settings.md")
+    origin = ENVIRONMENT if file is None else str(file)
     values, lines = ({}, {}) if file is None else read_yaml(read_config(file), origin)
     if not isinstance(values, Mapping):
         raise ConfigError(origin, "(top level)", _HIDDEN, f"a mapping of {', '.join(Settings.groups())}")
@@ -45,7 +41,7 @@ def load_settings(file: Path | None = None) -> Settings:
         raise _named(config_error(error, origin, Settings, lines)) from None
     except SettingsError:
         names = ", ".join(sorted(name for name in os.environ if name.upper() in environment_names()))
-        raise ConfigError(_ENVIRONMENT, names, _HIDDEN, "JSON for lists and maps") from None
+        raise ConfigError(ENVIRONMENT, names, _HIDDEN, "JSON for lists and maps") from None
 
 
 def read_config(file: Path) -> str:
@@ -69,28 +65,13 @@ def variable(group: str, key: str) -> str:
     return f"{ENV_PREFIX}{group}{ENV_DELIMITER}{key}".upper()
 
 
-def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
-    known = (CONFIG_ENV, *environment_names())
-    for name in sorted(environ):
-        ours = name.upper().startswith(ENV_PREFIX) and not _OF_KUBERNETES.search(name)
-        if ours and name.upper() not in known:
-            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
-            allowed = f"{near[0]} (did you mean this?)" if near else "a name from docs/settings.md"
-            raise ConfigError(_ENVIRONMENT, name, Remark("unknown setting"), allowed)
-
-
 def checked(model: type[G], values: Mapping[str, object], prefix: str) -> G:
     """A group of settings from the command line. Raises InputError; ``prefix`` leads its field."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
         found = config_error(error, "", model)
-        raise InputError(f"{prefix}{found.field}", found.value, _brief(found.allowed)) from None
-
-
-def _brief(description: str) -> str:
-    """The first sentence of a setting's description says what it may be; the rest is documentation."""
-    return " ".join(description.replace("``", "").split()).split(". ")[0].removesuffix(".")
+        raise InputError(f"{prefix}{found.field}", found.value, brief(found.allowed)) from None
 
 
 def _named(error: ConfigError) -> ConfigError:
@@ -102,9 +83,9 @@ def _named(error: ConfigError) -> ConfigError:
     is_told = error.value is None or isinstance(error.value, Remark)
     is_hidden = not is_told and _is_secret(group, key, rest, error.value)
     value = _HIDDEN if is_hidden else error.value
-    allowed = _brief(error.allowed)
+    allowed = brief(error.allowed)
     if by_environment is not None:
-        return ConfigError(_ENVIRONMENT, by_environment, value, allowed)
+        return ConfigError(ENVIRONMENT, by_environment, value, allowed)
     return ConfigError(error.file, error.field, value, allowed, error.line)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from gpucost.attribution.frames import Frames
+from gpucost.contract.gpu_metrics import POD_LABELS
 from gpucost.contract.metrics import (
     METRICS,
     NODE_BOARDS,
@@ -31,14 +32,13 @@ from gpucost.contract.metrics import (
     POD_GPU_END,
     POD_GPU_REQUEST,
     POD_GPU_START,
-    POD_LABELS,
     POD_OWNER_INFO,
     POD_RESOURCE_LABELS,
     SIGNAL_METRICS,
     STATE_UP,
-    MetricSpec,
 )
 from gpucost.contract.openmetrics import EOF, header, series_name
+from gpucost.contract.spec import MetricSpec
 from gpucost.domain.problems import ProblemCode
 from gpucost.domain.time import Window
 from gpucost.simulator.incidents import LINGER_MS

@@ -11,12 +11,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from gpucost.contract.gpu_metrics import POD_LABELS
 from gpucost.contract.metrics import (
     OWNER_LABELS,
     POD_GPU_END,
     POD_GPU_REQUEST,
     POD_GPU_START,
-    POD_LABELS,
     POD_OWNER_INFO,
 )
 from gpucost.domain.problems import Problem, ProblemCode

@@ -14,24 +14,22 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from gpucost.contract import docs
 from gpucost.contract.frames import HOLDER_COLUMNS, NODES, SIGNALS
+from gpucost.contract.gpu_metrics import POD_BUSY, POD_LABELS
 from gpucost.contract.metrics import (
     METRICS,
     NODE_INFO,
     NODE_INFO_LABELS,
     OWNER_LABELS,
-    POD_BUSY,
     POD_GPU_START,
-    POD_LABELS,
     POD_METRICS,
     POD_OWNER_INFO,
     SIGNAL_METRICS,
     STATE_UP,
-    MetricSpec,
-    MetricType,
     metric,
     node_label_name,
 )
 from gpucost.contract.openmetrics import Sample, openmetrics, sample_line, series_name
+from gpucost.contract.spec import MetricSpec, MetricType
 from gpucost.domain.errors import InputError
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 

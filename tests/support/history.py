@@ -22,9 +22,9 @@ from gpucost.contract.metrics import (
     POD_GPU_START,
     POD_OWNER_INFO,
     STATE_UP,
-    MetricSpec,
 )
 from gpucost.contract.openmetrics import EOF, Sample, header, sample_line, series_name
+from gpucost.contract.spec import MetricSpec
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 
 T0 = 1_788_220_800_000  # 2026-09-01T00:00:00Z

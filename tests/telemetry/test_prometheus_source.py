@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpucost.attribution.frames import Frames
-from gpucost.contract.metrics import NODE_LABEL_PREFIX, POD_BUSY, POD_OBSERVED
+from gpucost.contract.gpu_metrics import POD_BUSY, POD_OBSERVED
+from gpucost.contract.metrics import NODE_LABEL_PREFIX
 from gpucost.contract.openmetrics import Sample
 from gpucost.domain.errors import NotCovered
 from gpucost.domain.problems import ProblemCode

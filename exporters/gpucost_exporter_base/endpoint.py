@@ -1,0 +1,225 @@
+"""A small HTTP/1.1 server in a thread of its own, which no client can exhaust.
+
+All connections live on one asyncio loop, so an idle, half-open or slow one costs some kilobytes and no
+thread; only the making of an answer takes a thread, of which there are few. Every wait has an end, every
+buffer a limit. Built on the standard library alone, see ``messages``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from gpucost.domain.errors import InputError
+from gpucost_exporter_base.messages import METHODS, Request, Response, encode, parse, text
+
+logger = logging.getLogger(__name__)
+
+Route = Callable[[Request], Response]
+
+_BACKLOG = 128
+_CHUNK_BYTES = 65_536
+# Of each connection, in the kernel, which would otherwise grow them to megabytes.
+_SEND_BUFFER_BYTES = 131_072
+_RECEIVE_BUFFER_BYTES = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the endpoint.
+
+    ``head_s``: from the first wait (or, on a used connection, the first byte) to the end of a request's
+    head. ``idle_s``: between requests of one connection. ``answer_s``: for a route. ``write_s``: for a
+    whole response to be taken by the client; Prometheus gives up after 10 s itself.
+    """
+
+    head_s: float = 5.0
+    idle_s: float = 120.0
+    answer_s: float = 10.0
+    write_s: float = 10.0
+    head_bytes: int = 8192
+    connections: int = 512
+    threads: int = 3
+
+
+class Endpoint:
+    """Serves ``routes`` (path -> function) on ``host`` and ``port``; port 0 takes a free one.
+
+    Routes are called in a few threads, several at a time. One that raises is answered with 500, one that
+    takes longer than ``limits.answer_s`` with 503. ``setting`` is what the user calls the address.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        routes: Mapping[str, Route],
+        limits: Limits | None = None,
+        setting: str = "listen",
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._routes = dict(routes)
+        self._limits = limits or Limits()
+        self._setting = setting
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._stop: asyncio.Event
+        self._pool: ThreadPoolExecutor
+        self._tasks: set[asyncio.Task[None]] = set()
+        # In the order in which they began to wait, or to be answered.
+        self._waiting: dict[asyncio.StreamWriter, None] = {}
+        self._answering: dict[asyncio.StreamWriter, None] = {}
+
+    def start(self) -> int:
+        """Listen, and return the port. Raises InputError when the address cannot be had."""
+        listener = self._listen()
+        port = int(listener.getsockname()[1])
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(listener, ready), name="endpoint", daemon=True
+        )
+        self._thread.start()
+        ready.result()
+        return port
+
+    def close(self) -> None:
+        """Stop listening, end all connections and the thread. A second call does nothing."""
+        if self._thread is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+        self._thread = None
+
+    def _listen(self) -> socket.socket:
+        where = f"{self._host}:{self._port}"
+        if not 0 <= self._port <= 65_535:  # getaddrinfo would wrap it round
+            raise InputError(self._setting, where, "a port from 0 to 65535")
+        try:
+            found = socket.getaddrinfo(
+                self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+            family, _, _, _, address = found[0]
+            both = self._host == "::" and socket.has_dualstack_ipv6()
+            listener = socket.create_server(
+                (address[0], address[1]), family=family, backlog=_BACKLOG, dualstack_ipv6=both
+            )
+        except OSError as error:
+            raise InputError(self._setting, where, f"an address that is free here ({error})") from error
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+        return listener
+
+    def _run(self, listener: socket.socket, ready: Future[None]) -> None:
+        try:
+            with listener:
+                asyncio.run(self._serve(listener, ready))
+        except Exception as error:
+            if ready.done():
+                logger.exception("the endpoint stopped")
+            else:
+                ready.set_exception(error)
+
+    async def _serve(self, listener: socket.socket, ready: Future[None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        self._pool = ThreadPoolExecutor(self._limits.threads, thread_name_prefix="endpoint")
+        server = await asyncio.start_server(
+            self._connected, sock=listener, limit=self._limits.head_bytes, backlog=_BACKLOG
+        )
+        ready.set_result(None)
+        try:
+            await self._stop.wait()
+        finally:
+            server.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._make_room()
+        writer.transport.set_write_buffer_limits(high=0)  # so that drain() waits for the kernel to have all
+        try:
+            await self._converse(reader, writer)
+        except (OSError, EOFError):
+            pass  # the client went, or was too slow
+        finally:
+            self._waiting.pop(writer, None)
+            self._answering.pop(writer, None)
+            self._tasks.discard(task)
+            writer.transport.abort()
+
+    def _make_room(self) -> None:
+        """Close the connection that has waited longest for its head, else the one longest in its answer."""
+        while len(self._waiting) + len(self._answering) >= self._limits.connections:
+            group = self._waiting or self._answering
+            oldest = next(iter(group))
+            del group[oldest]
+            oldest.transport.abort()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wait = self._limits.head_s
+        keep = True
+        while keep:
+            self._answering.pop(writer, None)
+            self._waiting[writer] = None
+            try:
+                head = await self._head(reader, wait)
+                request = parse(head)
+            except asyncio.LimitOverrunError:
+                request, refusal = None, text(431, f"a head of at most {self._limits.head_bytes} bytes")
+            except InputError as error:
+                request, refusal = None, text(400, str(error))
+            if writer not in self._waiting:
+                return  # closed to make room
+            del self._waiting[writer]
+            self._answering[writer] = None
+            if request is None:
+                await self._send(writer, *encode(None, refusal))
+                return
+            await self._send(writer, *await self._answer(request))
+            keep = request.keep_alive
+            wait = self._limits.idle_s
+
+    async def _head(self, reader: asyncio.StreamReader, wait: float) -> bytes:
+        async with asyncio.timeout(wait) as limit:
+            first = await reader.readexactly(1)
+            limit.reschedule(min(limit.when() or 0.0, self._loop.time() + self._limits.head_s))
+            return first + await reader.readuntil(b"\r\n\r\n")
+
+    async def _answer(self, request: Request) -> tuple[bytes, bytes]:
+        if request.method not in METHODS:
+            return encode(request, text(405, "GET or HEAD"))
+        route = self._routes.get(request.path)
+        if route is None:
+            return encode(request, text(404, "\n".join(("there is:", *self._routes))))
+        try:
+            async with asyncio.timeout(self._limits.answer_s):
+                return await self._loop.run_in_executor(self._pool, _call, route, request)
+        except TimeoutError:
+            return encode(request, text(503, "no answer in time"))
+
+    async def _send(self, writer: asyncio.StreamWriter, head: bytes, body: bytes) -> None:
+        view = memoryview(body)
+        async with asyncio.timeout(self._limits.write_s):
+            writer.write(head + view[:_CHUNK_BYTES])
+            await writer.drain()
+            for start in range(_CHUNK_BYTES, len(body), _CHUNK_BYTES):
+                writer.write(view[start : start + _CHUNK_BYTES])
+                await writer.drain()
+
+
+def _call(route: Route, request: Request) -> tuple[bytes, bytes]:
+    try:
+        return encode(request, route(request))
+    except Exception:
+        logger.exception("the route %s failed", request.path)
+        return encode(request, text(500, "this failed; the log says why"))

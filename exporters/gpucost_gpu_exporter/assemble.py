@@ -1,0 +1,214 @@
+"""Settings -> a running exporter: the only place that knows all parts and the real clocks."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from gpucost.kube.in_cluster import HttpTransport
+from gpucost.kube.reflector import Reflector
+from gpucost_exporter_base.endpoint import Endpoint, Route
+from gpucost_exporter_base.exposition import Exposition
+from gpucost_exporter_base.health import Health
+from gpucost_gpu_exporter.dcgm.endpoint import DcgmEndpoint
+from gpucost_gpu_exporter.dra import DraDevice
+from gpucost_gpu_exporter.driver_link import DriverLink
+from gpucost_gpu_exporter.exporter import Clock, Exporter
+from gpucost_gpu_exporter.holders import Holders, NoPodNames, PodNames
+from gpucost_gpu_exporter.kubelet.client import PodResources
+from gpucost_gpu_exporter.pods import NodePods, NodeSlices, pod_reflector, slice_reflector
+from gpucost_gpu_exporter.processes import ProcessOwners, pid_view
+from gpucost_gpu_exporter.second import DcgmSecond
+from gpucost_gpu_exporter.settings import ExporterSettings
+from gpucost_gpu_exporter.state_file import StateFile
+
+# A snapshot older than this many intervals means that collecting has stopped.
+STALE_AFTER_INTERVALS = 30
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boot_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+REAL_CLOCK = Clock(boot_ns, wall_ms)
+
+
+class WatchedPods:
+    """The pod watch and the ResourceSlices of the node, as ``Holders`` wants them."""
+
+    def __init__(self, pods: NodePods, slices: NodeSlices) -> None:
+        self._pods = pods
+        self._slices = slices
+
+    def uid(self, namespace: str, name: str) -> str | None:
+        return self._pods.uid(namespace, name)
+
+    def is_finished(self, namespace: str, name: str) -> bool:
+        return self._pods.is_finished(namespace, name)
+
+    def devices(self) -> Mapping[str, DraDevice]:
+        return self._slices.devices()
+
+    @property
+    def version(self) -> object:
+        return self._pods.reflector.version, self._slices.reflector.version
+
+    @property
+    def problem(self) -> str:
+        reflector = self._pods.reflector
+        if not reflector.synced:
+            return "starting" if not reflector.errors else "unreachable"
+        return "" if reflector.up else "unreachable"
+
+
+@dataclass(slots=True)
+class Assembled:
+    """An exporter with its threads and its endpoint. ``start`` and ``close`` each once."""
+
+    exporter: Exporter
+    holders: Holders
+    endpoint: Endpoint
+    settings: ExporterSettings
+    reflectors: tuple[Reflector, ...] = ()
+    dcgm: DcgmEndpoint | None = None
+    threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> int:
+        """Start everything; returns the port that is listened on. Raises InputError when it is taken."""
+        port = self.endpoint.start()
+        for reflector in self.reflectors:
+            reflector.start()
+        if self.dcgm:
+            self.dcgm.start()
+        self._thread("kubelet", self._ask_kubelet)
+        self._thread("collector", self._collect)
+        return port
+
+    def close(self) -> None:
+        """Stop in order; the last counters are saved, and the driver's process is ended."""
+        self.exporter.close()
+        self.holders.close()
+        for reflector in self.reflectors:
+            reflector.close()
+        if self.dcgm:
+            self.dcgm.close()
+        for thread in self.threads:
+            thread.join(self.settings.driver_timeout.total_seconds() + 2)
+        self.exporter.stop_driver()
+        self.endpoint.close()
+
+    def _ask_kubelet(self) -> None:
+        self.holders.run(self.settings.kubelet_interval.total_seconds())
+
+    def _collect(self) -> None:
+        self.exporter.run(self.settings.interval.total_seconds())
+
+    def _thread(self, name: str, target: Callable[[], None]) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
+
+def assemble(
+    settings: ExporterSettings, environ: Mapping[str, str], state_file: StateFile, clock: Clock = REAL_CLOCK
+) -> Assembled:
+    """All parts of an exporter with these settings, none started yet; ``state_file`` is read.
+
+    Raises InputError for an address that cannot be used.
+    """
+    pods, reflectors, wakes = _pods(settings, environ)
+    kubelet = PodResources(settings.kubelet_socket, resources=settings.extra_resources)
+    dcgm = _dcgm(settings, clock)
+    view = pid_view(settings.proc_root)
+    is_split = settings.processes and view.host
+
+    def driver(resume: Mapping[str, int]) -> DriverLink:
+        timeout_s = settings.driver_timeout.total_seconds()
+        return DriverLink(random=random.random, timeout_s=timeout_s, resume=resume, environment=environ)
+
+    holders = Holders(kubelet, pods, clock.boot_ns)
+    exporter = Exporter(
+        settings.node,
+        clock,
+        driver,
+        holders,
+        state_file,
+        ProcessOwners(settings.proc_root) if is_split else None,
+        "" if is_split else ("not_host_pid_namespace" if settings.processes else "off"),
+        DcgmSecond(dcgm) if dcgm else None,
+    )
+    holders.on_change(exporter.wake)
+    wakes.append(holders.wake)
+    endpoint = Endpoint(
+        settings.listen_host, settings.listen_port, _routes(exporter, settings, clock), setting="listen_port"
+    )
+    return Assembled(exporter, holders, endpoint, settings, reflectors, dcgm)
+
+
+def _routes(exporter: Exporter, settings: ExporterSettings, clock: Clock) -> Mapping[str, Route]:
+    stale_ms = STALE_AFTER_INTERVALS * settings.interval // timedelta(milliseconds=1)
+    stale_ms += settings.driver_timeout // timedelta(milliseconds=1)
+    started_ms = clock.wall_ms()
+
+    def alive() -> str:
+        latest = exporter.source.latest
+        age_ms = clock.wall_ms() - (latest.at_ms if latest else started_ms)
+        return f"no collection for {age_ms // 1000} s" if age_ms > stale_ms else ""
+
+    def ready() -> str:
+        return alive() if exporter.source.latest else "no collection yet"
+
+    return {
+        "/metrics": Exposition([exporter.source]).answer,
+        "/healthz": Health({"collection": alive}).answer,
+        "/readyz": Health({"collection": ready}).answer,
+    }
+
+
+def _pods(
+    settings: ExporterSettings, environ: Mapping[str, str]
+) -> tuple[PodNames, tuple[Reflector, ...], list[Callable[[], None]]]:
+    """Who the pods are; the list takes the functions to call when something changed on the node."""
+    wakes: list[Callable[[], None]] = []
+    is_off = settings.kubernetes == "auto" and "KUBERNETES_SERVICE_HOST" not in environ
+    if is_off or settings.kubernetes == "off":
+        return NoPodNames(), (), wakes
+    if settings.kubernetes == "url":
+        transport = HttpTransport(
+            settings.kubernetes_url, settings.kubernetes_token_file, settings.kubernetes_ca_file
+        )
+    else:
+        transport = HttpTransport.in_cluster(environ)
+
+    def changed() -> None:
+        for wake in wakes:
+            wake()
+
+    pods = NodePods(pod_reflector(transport, settings.node, changed))
+    slices = NodeSlices(slice_reflector(transport, settings.node, changed))
+    return WatchedPods(pods, slices), (pods.reflector, slices.reflector), wakes
+
+
+def _dcgm(settings: ExporterSettings, clock: Clock) -> DcgmEndpoint | None:
+    if not settings.dcgm_url:
+        return None
+    interval_s = settings.dcgm_interval.total_seconds()
+    return DcgmEndpoint(settings.dcgm_url, clock=clock.boot_ns, interval_s=interval_s)
+
+
+def boot_id() -> str:
+    """What the kernel calls this boot of the node; empty where it does not say."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,148 @@
+"""Which names a field goes by in dcgm-exporter's texts, in which unit, and which values are believable.
+
+Three dialects (dcgm-exporter releases 1.x to 4.9): the classic ``DCGM_FI_*`` names; the lower-case ones of
+1.x and of ``--use-old-namespace``; and the names in base units that 4.9 brought, which carry their unit
+(``_BYTES``, ``_JOULES_TOTAL``, ``_RATIO``). Names are looked up without regard to case.
+
+``DCGM_FI_DEV_GPU_UTIL_RATIO`` is the one name that does not settle its unit: in DCGM 4.6 it is another
+spelling of field 203, a whole number of percent, and in 4.7 a field of its own from 0 to 1. ``unit_of``
+decides.
+
+Only fields of the GPU itself are in the table. On boards that share a module with a CPU (GH200, GB200) the
+power of the module and of the CPU, and the CPU's memory, are other fields and stay out; memory is the
+frame buffer (``FB_*``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Field(StrEnum):
+    """What a value is, whatever it is called. Values are in the base units that ``Unit`` names."""
+
+    BUSY = "busy"
+    GRAPHICS = "graphics"
+    SM = "sm"
+    TENSOR = "tensor"
+    MEMORY_USED = "memory_used"
+    MEMORY_FREE = "memory_free"
+    MEMORY_RESERVED = "memory_reserved"
+    MEMORY_TOTAL = "memory_total"
+    ENERGY = "energy"
+    POWER = "power"
+    XID = "xid"
+
+
+class Unit(StrEnum):
+    """The unit a name is printed in. Base units: ratio, bytes, millijoules (as NVML counts), watts."""
+
+    RATIO = "ratio"
+    PERCENT = "percent"
+    BYTES = "bytes"
+    MEBIBYTES = "mebibytes"
+    MILLIJOULES = "millijoules"
+    JOULES = "joules"
+    WATTS = "watts"
+    CODE = "code"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """``per`` of the unit are one base unit; printed values above ``highest`` are corrupt."""
+
+    per: float
+    highest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a printed name means. ``unit`` is None where only the values tell."""
+
+    field: Field
+    unit: Unit | None
+
+
+# Activity of a MIG slice is seen a little above 1 (NVIDIA/DCGM#152), corrupt percentages far above 100
+# (dcgm-exporter#418). 4 TiB of memory, 5 kW and ten years at 3 kW are above any board.
+SCALES: Mapping[Unit, Scale] = {
+    Unit.RATIO: Scale(1, 1.05),
+    Unit.PERCENT: Scale(100, 100),
+    Unit.BYTES: Scale(1, 2**42),
+    Unit.MEBIBYTES: Scale(2**-20, 2**22),
+    Unit.MILLIJOULES: Scale(1, 1e15),
+    Unit.JOULES: Scale(1e-3, 1e12),
+    Unit.WATTS: Scale(1, 5000),
+    Unit.CODE: Scale(1, 999),
+}
+
+NAMES: Mapping[str, Name] = {
+    "DCGM_FI_DEV_GPU_UTIL": Name(Field.BUSY, Unit.PERCENT),
+    "DCGM_GPU_UTILIZATION": Name(Field.BUSY, Unit.PERCENT),
+    "DCGM_FI_DEV_GPU_UTIL_RATIO": Name(Field.BUSY, None),
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": Name(Field.GRAPHICS, Unit.RATIO),
+    "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO": Name(Field.GRAPHICS, Unit.RATIO),
+    "DCGM_FI_PROF_SM_ACTIVE": Name(Field.SM, Unit.RATIO),
+    "DCGM_FI_PROF_SM_UTIL_RATIO": Name(Field.SM, Unit.RATIO),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": Name(Field.TENSOR, Unit.RATIO),
+    "DCGM_FI_PROF_TENSOR_UTIL_RATIO": Name(Field.TENSOR, Unit.RATIO),
+    "DCGM_FI_DEV_FB_USED": Name(Field.MEMORY_USED, Unit.MEBIBYTES),
+    "DCGM_FB_USED": Name(Field.MEMORY_USED, Unit.MEBIBYTES),
+    "DCGM_FI_DEV_FB_USED_BYTES": Name(Field.MEMORY_USED, Unit.BYTES),
+    "DCGM_FI_DEV_FB_FREE": Name(Field.MEMORY_FREE, Unit.MEBIBYTES),
+    "DCGM_FB_FREE": Name(Field.MEMORY_FREE, Unit.MEBIBYTES),
+    "DCGM_FI_DEV_FB_FREE_BYTES": Name(Field.MEMORY_FREE, Unit.BYTES),
+    "DCGM_FI_DEV_FB_RESERVED": Name(Field.MEMORY_RESERVED, Unit.MEBIBYTES),
+    "DCGM_FI_DEV_FB_RESERVED_BYTES": Name(Field.MEMORY_RESERVED, Unit.BYTES),
+    "DCGM_FI_DEV_FB_TOTAL": Name(Field.MEMORY_TOTAL, Unit.MEBIBYTES),
+    "DCGM_FB_TOTAL": Name(Field.MEMORY_TOTAL, Unit.MEBIBYTES),
+    "DCGM_FI_DEV_FB_CAPACITY_BYTES": Name(Field.MEMORY_TOTAL, Unit.BYTES),
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": Name(Field.ENERGY, Unit.MILLIJOULES),
+    "DCGM_TOTAL_ENERGY_CONSUMPTION": Name(Field.ENERGY, Unit.MILLIJOULES),
+    "DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL": Name(Field.ENERGY, Unit.JOULES),
+    "DCGM_FI_DEV_POWER_USAGE": Name(Field.POWER, Unit.WATTS),
+    "DCGM_POWER_USAGE": Name(Field.POWER, Unit.WATTS),
+    "DCGM_FI_DEV_BOARD_POWER_WATTS": Name(Field.POWER, Unit.WATTS),
+    "DCGM_FI_DEV_XID_ERRORS": Name(Field.XID, Unit.CODE),
+    "DCGM_XID_ERRORS": Name(Field.XID, Unit.CODE),
+    "DCGM_FI_DEV_XID_ERROR": Name(Field.XID, Unit.CODE),
+}
+
+# Of the whole board even on the row of a MIG slice.
+BOARD_FIELDS = frozenset({Field.ENERGY, Field.POWER})
+RATIO_FIELDS = frozenset({Field.BUSY, Field.GRAPHICS, Field.SM, Field.TENSOR})
+
+UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
+INSTANCE_LABELS = ("GPU_I_ID", "gpu_i_id")
+
+BLANK_TEXTS = frozenset({"<<<NULL>>>", "<<<NOT_FOUND>>>", "<<<NOT_SUPPORTED>>>", "<<<NOT_PERM>>>"})
+_BLANK_INT32 = range(0x7FFFFFF0, 0x7FFFFFF4)
+_BLANK_FP64 = range(2**47, 2**47 + 4)
+_BLANK_INT64 = float(0x7FFFFFFFFFFFFFF0)  # as a float all four are the same number, 2**63
+
+
+def is_blank(value: float) -> bool:
+    """Whether a number is one of DCGM's words for "no value" (dcgm_structs.h), leaked as a value."""
+    return value in _BLANK_INT32 or value in _BLANK_FP64 or value == _BLANK_INT64
+
+
+def unit_of(spelled: Iterable[str]) -> Unit | None:
+    """The unit of one name's values in one scrape, as printed; None when they do not tell.
+
+    A fraction up to 1.05 is a ratio, for a percentage is a whole number; else a value above 1.05 is a
+    percentage; else a decimal point is a ratio, because dcgm-exporter prints fields that are not whole
+    numbers with six decimals and whole ones with none. ``1`` alone tells nothing: 1 % or all of the time.
+    The caller then goes by what the endpoint said last, and drops the value if it never said: 0 is 0 in
+    both units, and a guess would be wrong by a factor of 100.
+    """
+    values = {text: float(text) for text in spelled}
+    ratio, percent = SCALES[Unit.RATIO].highest, SCALES[Unit.PERCENT].highest
+    if any(0 < value <= ratio and not value.is_integer() for value in values.values()):
+        return Unit.RATIO
+    if any(ratio < value <= percent for value in values.values()):
+        return Unit.PERCENT
+    if any("." in text and value <= ratio for text, value in values.items()):
+        return Unit.RATIO
+    return None

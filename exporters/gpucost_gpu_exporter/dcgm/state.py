@@ -1,0 +1,208 @@
+"""What the dcgm-exporter of the node last said, for how long it counts, and where it contradicts itself.
+
+Pure: a ``Known`` is never changed; a scrape makes the next one. Missing is None, never 0.
+
+dcgm-exporter collects every 30 s by default and prints the last value it has, without a time, so a value is
+up to that much older than the scrape it came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from gpucost_gpu_exporter.dcgm.dialects import BOARD_FIELDS, Field, Unit
+from gpucost_gpu_exporter.dcgm.parse import Parsed
+from gpucost_gpu_exporter.holdings import DeviceKey
+from gpucost_gpu_exporter.readings import Signal
+
+MAX_AGE_NS = 60 * 10**9
+STUCK_AFTER = 3
+STUCK_BUSY = 0.5
+
+_PROFILED = (Field.GRAPHICS, Field.SM, Field.TENSOR)
+_BOARD_SIGNALS = {Signal.BUSY: Field.BUSY, Signal.SM: Field.SM, Signal.TENSOR: Field.TENSOR}
+_SLICE_SIGNALS = {**_BOARD_SIGNALS, Signal.BUSY: Field.GRAPHICS}
+
+
+class Problem(StrEnum):
+    """Why a signal of a device has no value."""
+
+    MISSING = "missing"
+    STALE = "stale"
+    PROF_STUCK = "prof_stuck"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of the frame buffer. ``total`` is None when neither printed nor the sum of printed parts."""
+
+    used_bytes: int | None
+    total_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class XidEvents:
+    """How often a code newly showed on a board since this state began, and when last."""
+
+    count: int
+    last_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known after the scrapes so far; all instants are of the caller's clock, in ns.
+
+    ``values`` are those of the last scrape that had any, at ``at_ns``: a row that was not in it is gone,
+    while an empty answer takes nothing away and lets the last values grow old. ``xids`` is keyed by
+    (board UUID, code). By board UUID, ``latched`` are the XID codes shown last, and ``strikes`` counts the
+    scrapes in a row in which its profiling counters looked stuck.
+    """
+
+    max_age_ns: int = MAX_AGE_NS
+    at_ns: int | None = None
+    values: Mapping[DeviceKey, Mapping[Field, float]] = field(default_factory=dict)
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    xids: Mapping[tuple[str, int], XidEvents] = field(default_factory=dict)
+    latched: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    strikes: Mapping[str, int] = field(default_factory=dict)
+
+    def after(self, parsed: Parsed, now_ns: int) -> Known:
+        """What is known once this scrape has come in."""
+        if not parsed.values:
+            return replace(self, units=parsed.units)
+        boards = _by_board(parsed.values)
+        codes = {uuid: _codes(rows) for uuid, rows in boards.items()}
+        strikes = {uuid: _strikes_after(self.strikes.get(uuid, 0), rows) for uuid, rows in boards.items()}
+        return replace(
+            self,
+            at_ns=now_ns,
+            values=parsed.values,
+            units=parsed.units,
+            xids=_counted(self.xids, self.latched, codes, now_ns),
+            latched={**self.latched, **codes},
+            strikes={**self.strikes, **strikes},
+        )
+
+    @property
+    def devices(self) -> frozenset[DeviceKey]:
+        """Boards and MIG instances with a row of their own, not only the board's energy and power."""
+        return frozenset(key for key, row in self.values.items() if row.keys() - BOARD_FIELDS)
+
+    def age_ns(self, now_ns: int) -> int | None:
+        """How long ago the values came in; None before the first."""
+        return None if self.at_ns is None else max(0, now_ns - self.at_ns)
+
+    def ratio(self, device: DeviceKey, signal: Signal, now_ns: int) -> float | None:
+        """The part of the time a device was active, 0 to 1; of a MIG instance, relative to it.
+
+        Busy is ``GPU_UTIL`` on a board and the graphics engine's activity on a MIG instance, which has no
+        ``GPU_UTIL``. None when there is a ``problem``.
+        """
+        if self.problem(device, signal, now_ns) is not None:
+            return None
+        return self.values[device][_field(device, signal)]
+
+    def problem(self, device: DeviceKey, signal: Signal, now_ns: int) -> Problem | None:
+        """Why ``ratio`` has no value; None when it has one."""
+        wanted = _field(device, signal)
+        if wanted not in self.values.get(device, {}):
+            return Problem.MISSING
+        if not self._is_fresh(now_ns):
+            return Problem.STALE
+        if wanted in _PROFILED and self.strikes.get(device.gpu_uuid, 0) >= STUCK_AFTER:
+            return Problem.PROF_STUCK
+        return None
+
+    def problems(self, now_ns: int) -> dict[tuple[DeviceKey, Signal], Problem]:
+        """Every signal of every device that has no value, and why."""
+        pairs = ((device, signal) for device in self.devices for signal in Signal)
+        found = {pair: self.problem(*pair, now_ns) for pair in pairs}
+        return {pair: problem for pair, problem in found.items() if problem is not None}
+
+    def energy_mj(self, gpu_uuid: str, now_ns: int) -> int | None:
+        """Millijoules of the whole board since its driver was loaded."""
+        value = self._value(DeviceKey(gpu_uuid), Field.ENERGY, now_ns)
+        return None if value is None else round(value)
+
+    def power_w(self, gpu_uuid: str, now_ns: int) -> float | None:
+        """Watts drawn by the whole board."""
+        return self._value(DeviceKey(gpu_uuid), Field.POWER, now_ns)
+
+    def memory(self, device: DeviceKey, now_ns: int) -> Memory:
+        """Memory of a board or MIG instance.
+
+        The total is what is printed as such, else used, free and reserved together; without the reserved
+        part nobody can say (it is 1 % to 2 % of a board, and old drivers count it as used).
+        """
+        used, total, *rest = (
+            self._value(device, name, now_ns)
+            for name in (Field.MEMORY_USED, Field.MEMORY_TOTAL, Field.MEMORY_FREE, Field.MEMORY_RESERVED)
+        )
+        parts = [value for value in (used, *rest) if value is not None]
+        if total is None and len(parts) == 3:
+            total = sum(parts)
+        return Memory(_whole(used), _whole(total))
+
+    def _value(self, device: DeviceKey, name: Field, now_ns: int) -> float | None:
+        return self.values.get(device, {}).get(name) if self._is_fresh(now_ns) else None
+
+    def _is_fresh(self, now_ns: int) -> bool:
+        age = self.age_ns(now_ns)
+        return age is not None and age <= self.max_age_ns
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _field(device: DeviceKey, signal: Signal) -> Field:
+    return (_SLICE_SIGNALS if device.gpu_instance else _BOARD_SIGNALS)[signal]
+
+
+def _by_board(values: Mapping[DeviceKey, Mapping[Field, float]]) -> dict[str, list[Mapping[Field, float]]]:
+    boards: dict[str, list[Mapping[Field, float]]] = {}
+    for device, row in values.items():
+        boards.setdefault(device.gpu_uuid, []).append(row)
+    return boards
+
+
+def _codes(rows: Iterable[Mapping[Field, float]]) -> frozenset[int]:
+    return frozenset(int(row[Field.XID]) for row in rows if row.get(Field.XID))
+
+
+def _counted(
+    before: Mapping[tuple[str, int], XidEvents],
+    latched: Mapping[str, frozenset[int]],
+    codes: Mapping[str, frozenset[int]],
+    now_ns: int,
+) -> dict[tuple[str, int], XidEvents]:
+    """Count a code when no row of its board showed it before.
+
+    The gauge keeps the last code for ever, so only a change is an event; what a board shows when it is
+    first seen is of unknown age and does not count. All slices of a board repeat a code, some a scrape
+    later, hence the comparison by board. The same code twice in a row cannot be told from once.
+    """
+    counted = dict(before)
+    for uuid, shown in codes.items():
+        for code in shown - latched.get(uuid, shown):
+            earlier = counted.get((uuid, code))
+            counted[uuid, code] = XidEvents(earlier.count + 1 if earlier else 1, now_ns)
+    return counted
+
+
+def _strikes_after(before: int, rows: Iterable[Mapping[Field, float]]) -> int:
+    """How many scrapes in a row the profiling counters of a board were 0 while it was busy.
+
+    After some weeks, or an XID 31, they read 0 until the exporter is restarted (dcgm-exporter#662). Once
+    there are ``STUCK_AFTER``, only a value that is not 0 sets them right again: idling proves nothing.
+    """
+    rows = list(rows)
+    if any(row.get(name) for row in rows for name in _PROFILED):
+        return 0
+    busy = [row[Field.BUSY] for row in rows if Field.BUSY in row]
+    is_profiled = any(name in row for row in rows for name in (Field.GRAPHICS, Field.SM))
+    if before >= STUCK_AFTER or not busy or not is_profiled:
+        return before
+    return before + 1 if max(busy) > STUCK_BUSY else 0

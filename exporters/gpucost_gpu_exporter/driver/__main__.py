@@ -1,0 +1,48 @@
+"""The loop of the driver process: a request in, a look at the boards, a reply out; ends when stdin does."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from typing import IO, Any
+
+from gpucost_gpu_exporter.driver.calls import NvmlFailure
+from gpucost_gpu_exporter.driver.node import Node
+
+
+def serve(requests: Iterable[bytes], replies: IO[str]) -> int:
+    """Answer requests until they end (0), or until the driver cannot be used (1): then start anew.
+
+    A request is ``{"now_ns": …, "processes": …}``; the first may carry ``"resume"``, as in the reply before.
+    """
+    node: Node | None = None
+    for line in requests:
+        request = json.loads(line)
+        try:
+            node = node or Node(request.get("resume", {}))
+            reading = node.look(request["now_ns"], request["processes"])
+        except NvmlFailure as failure:
+            _send(replies, {"error": {"code": failure.code, "text": str(failure.__cause__ or failure)}})
+            return 1
+        _send(replies, {"reading": reading.to_json(), "resume": node.resume()})
+    return 0
+
+
+def main() -> None:
+    """Serve stdin and stdout. What the library may print goes to stderr: stdout holds replies only."""
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    code = serve(sys.stdin.buffer, replies)
+    # Ending the interpreter in the usual way would wait for a thread that may be inside the driver.
+    os._exit(code)
+
+
+def _send(replies: IO[str], message: dict[str, Any]) -> None:
+    replies.write(json.dumps(message, separators=(",", ":")) + "\n")
+    replies.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""One call into NVML, and what its refusal means: for the item, for the board, or for the whole driver."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pynvml
+
+OUT_OF_RANGE = "out_of_range"
+CORRUPT = "CORRUPT"
+LARGEST_COUNT = 2**63 - 1
+"""A counter of the driver above this is one of its blank values."""
+UNSUPPORTED = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "NO_PERMISSION"})
+_DRIVER_GONE = frozenset(
+    {"UNINITIALIZED", "DRIVER_NOT_LOADED", "LIBRARY_NOT_FOUND", "LIB_RM_VERSION_MISMATCH"}
+)
+
+
+class NvmlFailure(Exception):
+    """``code`` is the name of the NVML error without its prefix."""
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+        super().__init__(code)
+
+
+class Refused(NvmlFailure):
+    """One thing could not be read; the rest of the board can."""
+
+
+class BoardLost(NvmlFailure):
+    """The board no longer answers; the others do."""
+
+
+class DriverGone(NvmlFailure):
+    """The driver is not there, or is not the one this process was started with; only a new process helps."""
+
+
+@dataclass(slots=True)
+class Look:
+    """One look at the node: the parent's clock, what is asked for, and what happened since the look before.
+
+    ``xids`` are the codes of new events by UUID; ``dropped`` counts readings thrown away, by reason.
+    """
+
+    now_ns: int
+    processes: bool
+    xids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    def drop(self) -> None:
+        """Count one reading outside its range."""
+        self.dropped[OUT_OF_RANGE] += 1
+
+
+def call(function: Callable[..., Any], *arguments: object) -> Any:
+    """The function's answer. Raises Refused, BoardLost or DriverGone."""
+    try:
+        return function(*arguments)
+    except pynvml.NVMLError as error:
+        code = code_name(error.value)
+        if code in _DRIVER_GONE:
+            raise DriverGone(code) from error
+        raise (BoardLost if code == "GPU_IS_LOST" else Refused)(code) from error
+
+
+def call_newest(*choices: tuple[Any, ...]) -> Any:
+    """The answer of the first function that this driver's library has; each choice is (function, arguments…).
+
+    nvidia-ml-py raises FUNCTION_NOT_FOUND for a symbol that the library lacks.
+    """
+    for choice in choices[:-1]:
+        try:
+            return call(*choice)
+        except Refused as refusal:
+            if refusal.code != "FUNCTION_NOT_FOUND":
+                raise
+    return call(*choices[-1])
+
+
+def code_name(value: int) -> str:
+    """``GPU_IS_LOST`` for 15, ``SUCCESS`` for 0; ``ERROR_77`` for a code newer than nvidia-ml-py."""
+    return _CODES.get(value, f"ERROR_{value}")
+
+
+def value_of(kind: int, value: Any) -> int | float:
+    """The member of an ``nvmlValue_t`` that ``nvmlValueType_t`` names."""
+    found: int | float = getattr(value, _MEMBERS[kind])
+    return found
+
+
+_PREFIX = "NVML_ERROR_"
+_CODES: Mapping[int, str] = {0: "SUCCESS"} | {
+    value: name.removeprefix(_PREFIX) for name, value in vars(pynvml).items() if name.startswith(_PREFIX)
+}
+_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")

@@ -1,0 +1,194 @@
+"""The parent's end of the driver process: asks for readings, and never waits for the driver for long.
+
+A reply that does not come in time means a wedged driver: the process is killed and started anew, after a
+wait that grows with each failure in a row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO, Any
+
+from gpucost.domain.errors import SourceError
+from gpucost_gpu_exporter.readings import NodeReading
+
+COMMAND = (sys.executable, "-m", "gpucost_gpu_exporter.driver")
+MOST_LEFT_BEHIND = 3
+LONGEST_WAIT_S = 60.0
+_CHUNK = 65536
+
+
+class DriverDown(SourceError):
+    """There is no reading. ``code`` is the name of the NVML error, or one of these:
+
+    ``NO_GPUS`` (the driver lists none), ``HUNG`` (no reply in time), ``EXITED`` (the process ended by
+    itself), ``PROTOCOL`` (a reply that is none), ``STUCK`` (too many processes could not be killed).
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        self.code = code
+        self.text = text
+        super().__init__(f"{code}: {text}")
+
+
+class DriverLink:
+    """One driver process at a time, started when first needed. Used by one thread at a time.
+
+    ``clock`` gives seconds and, with ``random`` (0 to 1), decides when to try again after a failure: full
+    jitter below 1, 2, 4 … 60 s. ``resume`` is what an earlier exporter saved. ``restarts`` counts the
+    processes started after the first.
+    """
+
+    def __init__(
+        self,
+        *,
+        command: Sequence[str] = COMMAND,
+        environment: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        random: Callable[[], float],
+        timeout_s: float = 5.0,
+        reap_s: float = 0.5,
+        resume: Mapping[str, int] | None = None,
+    ) -> None:
+        self._command = command
+        self._environment = environment
+        self._clock = clock
+        self._random = random
+        self._timeout_s = timeout_s
+        self._reap_s = reap_s
+        self._resume = dict(resume or {})
+        self._child: subprocess.Popen[bytes] | None = None
+        self._left_behind: list[subprocess.Popen[bytes]] = []
+        self._starts = 0
+        self._failures = 0
+        self._try_at_s = 0.0
+        self._down: DriverDown | None = None
+
+    @property
+    def resume(self) -> dict[str, int]:
+        """The driver's time in us of the last sample seen, by UUID: to be saved along with the counters."""
+        return dict(self._resume)
+
+    @property
+    def restarts(self) -> int:
+        return max(0, self._starts - 1)
+
+    @property
+    def left_behind(self) -> int:
+        """How many killed processes are still there: stuck in a call into the kernel."""
+        self._left_behind = [child for child in self._left_behind if child.poll() is None]
+        return len(self._left_behind)
+
+    def look(self, now_ns: int, processes: bool) -> NodeReading:
+        """One look at all boards; ``processes`` asks for the processes on them too.
+
+        Raises DriverDown: at once while waiting for the next try, else after at most ``timeout_s``.
+        """
+        if self._down is not None and self._clock() < self._try_at_s:
+            raise DriverDown(self._down.code, self._down.text)
+        try:
+            reading = self._ask({"now_ns": now_ns, "processes": processes})
+        except DriverDown as down:
+            self._stop()
+            wait_s = min(LONGEST_WAIT_S, 2.0 ** min(self._failures, 10)) * self._random()
+            self._failures += 1
+            self._try_at_s = self._clock() + wait_s
+            self._down = down
+            raise
+        self._failures, self._down = 0, None
+        return reading
+
+    def close(self) -> None:
+        """End the process. Calling it twice is safe."""
+        self._stop()
+
+    def _ask(self, request: dict[str, Any]) -> NodeReading:
+        if self._child is None:
+            self._child = self._start()
+            request["resume"] = self._resume
+        reply = self._exchange(self._child, json.dumps(request).encode() + b"\n")
+        try:
+            if "error" in reply:
+                raise DriverDown(reply["error"]["code"], reply["error"]["text"])
+            reading = NodeReading.from_json(reply["reading"])
+            self._resume |= reply["resume"]
+        except (KeyError, TypeError) as error:
+            raise DriverDown("PROTOCOL", "the driver process sent something else than a reading") from error
+        return reading
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        if self.left_behind >= MOST_LEFT_BEHIND:
+            raise DriverDown("STUCK", f"{MOST_LEFT_BEHIND} killed driver processes are still in the kernel")
+        self._starts += 1
+        try:
+            return subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=self._environment,
+                bufsize=0,
+                # An interrupt at the terminal is for the exporter; this process ends with its stdin.
+                process_group=0,
+            )
+        except OSError as error:
+            raise DriverDown("EXITED", f"the driver process could not be started: {error}") from error
+
+    def _exchange(self, child: subprocess.Popen[bytes], line: bytes) -> dict[str, Any]:
+        try:
+            _pipe(child.stdin).write(line)
+        except BrokenPipeError:
+            raise DriverDown("EXITED", self._how_it_ended(child)) from None
+        answer = self._read_line(child)
+        try:
+            reply = json.loads(answer)
+        except ValueError as error:
+            raise DriverDown("PROTOCOL", f"the driver process sent {answer[:80]!r}") from error
+        if not isinstance(reply, dict):
+            raise DriverDown("PROTOCOL", f"the driver process sent {answer[:80]!r}")
+        return reply
+
+    def _read_line(self, child: subprocess.Popen[bytes]) -> bytes:
+        source = _pipe(child.stdout).fileno()
+        poller = select.poll()
+        poller.register(source, select.POLLIN)
+        deadline_s = time.monotonic() + self._timeout_s
+        answer = bytearray()
+        while not answer.endswith(b"\n"):
+            left_s = deadline_s - time.monotonic()
+            if left_s <= 0 or not poller.poll(left_s * 1000):
+                raise DriverDown("HUNG", f"the driver did not answer within {self._timeout_s:g} s")
+            chunk = os.read(source, _CHUNK)
+            if not chunk:
+                raise DriverDown("EXITED", self._how_it_ended(child))
+            answer += chunk
+        return bytes(answer)
+
+    def _how_it_ended(self, child: subprocess.Popen[bytes]) -> str:
+        try:
+            return f"the driver process ended with status {child.wait(self._reap_s)}"
+        except subprocess.TimeoutExpired:
+            return "the driver process closed its end of the pipe"
+
+    def _stop(self) -> None:
+        """Kill rather than ask: the process keeps nothing, and one that hangs would not listen."""
+        child, self._child = self._child, None
+        if child is None:
+            return
+        child.kill()
+        _pipe(child.stdin).close()
+        _pipe(child.stdout).close()
+        try:
+            child.wait(self._reap_s)
+        except subprocess.TimeoutExpired:
+            self._left_behind.append(child)
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None, "both pipes are asked for when the process is started"
+    return pipe

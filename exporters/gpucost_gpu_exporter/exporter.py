@@ -1,0 +1,238 @@
+"""The exporter: looks at the GPUs every second, brings the counters up to date, and publishes a snapshot.
+
+``collect`` is one such step and all of the logic; ``run`` repeats it. A scrape reads the latest snapshot
+and never waits for a step.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpucost_gpu_exporter.conditions import NODE, Lack, Lacks, lacks_of
+from gpucost_gpu_exporter.driver_link import DriverDown, DriverLink
+from gpucost_gpu_exporter.families import BoardView, SelfCounts, Snapshot, SnapshotSource
+from gpucost_gpu_exporter.holders import Holders
+from gpucost_gpu_exporter.holdings import DeviceKey, Holding
+from gpucost_gpu_exporter.meter import NO_SECOND, Held, Meter, Second
+from gpucost_gpu_exporter.processes import Owner, ProcessOwners
+from gpucost_gpu_exporter.quantities import SECOND_NS
+from gpucost_gpu_exporter.readings import NodeReading
+from gpucost_gpu_exporter.second import DcgmSecond
+from gpucost_gpu_exporter.state_file import State, StateFile
+from gpucost_gpu_exporter.topology import Topology
+
+logger = logging.getLogger(__name__)
+
+# The contract's promise: a pod's series can be scraped for ten minutes after it gave its GPU back.
+KEEP_NS = 600 * SECOND_NS
+# A longer absence of the exporter is not bridged, whoever held the GPUs before and after.
+MAX_BRIDGE_NS = 3_600 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """``boot_ns`` counts from the boot of the node, also over a suspend; ``wall_ms`` is UTC since 1970."""
+
+    boot_ns: Callable[[], int]
+    wall_ms: Callable[[], int]
+
+
+class Exporter:
+    """One node's exporter.
+
+    ``processes`` is None when the driver's PIDs cannot be understood; ``why_no_processes`` is the reason.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        clock: Clock,
+        driver: Callable[[Mapping[str, int]], DriverLink],
+        holders: Holders,
+        state_file: StateFile,
+        processes: ProcessOwners | None = None,
+        why_no_processes: str = "",
+        dcgm: DcgmSecond | None = None,
+    ) -> None:
+        self.source = SnapshotSource()
+        self._node = node
+        self._clock = clock
+        self._holders = holders
+        self._state_file = state_file
+        self._processes = processes
+        self._why_no_processes = why_no_processes
+        self._dcgm = dcgm
+        self._lacks = Lacks()
+        self._errors: Counter[tuple[str, str]] = Counter()
+        self._dropped: Counter[tuple[str, str]] = Counter()
+        self._collections = 0
+        self._wake = threading.Event()
+        self._closed = threading.Event()
+        saved = state_file.load()
+        is_recent = saved.at_ns is not None and clock.boot_ns() - saved.at_ns <= MAX_BRIDGE_NS
+        self._meter = Meter(saved.accounts, saved.boards, saved.at_ns if is_recent else None)
+        self._before = saved.holdings
+        self._holdings: tuple[Holding, ...] | None = None
+        self._is_bridging = is_recent
+        boards = tuple(board.seen for board in saved.boards.values())
+        self._topology = Topology.from_reading(NodeReading("", boards))
+        self._driver_version = ""
+        self._driver = driver(saved.resume)
+
+    def collect(self) -> Snapshot:
+        """One step: look, add the time since the last step to who held the GPUs, then see who does now."""
+        reading, problem = self._look()
+        now_ns = self._clock.boot_ns()
+        if self._dcgm:
+            self._dcgm.look()
+            reading = self._dcgm.filled(reading, now_ns) if reading else None
+        if reading is not None:
+            self._topology = Topology.from_reading(reading, self._topology)
+            self._driver_version = reading.driver_version
+        found = self._holders.current(now_ns, self._topology)
+        holdings = None if found is None else found.holdings
+        self._meter.advance(
+            now_ns, reading, self._held_since(holdings), self._owner(now_ns), self._second(now_ns)
+        )
+        self._holdings = holdings
+        self._meter.open(_by_device(holdings))
+        for held in holdings or ():
+            self._meter.accounts.saw(held.pod, self._clock.wall_ms(), now_ns)
+        self._meter.accounts.retire(now_ns, KEEP_NS)
+        self._count(reading)
+        return self._publish(now_ns, reading, problem)
+
+    def run(self, interval_s: float) -> None:
+        """Collect every ``interval_s``, and at once when ``wake`` is called, until ``close``."""
+        while not self._closed.is_set():
+            try:
+                self.collect()
+            except Exception:
+                # A mistake of ours in one step must not end the exporter; it is counted and shown.
+                logger.exception("a collection failed")
+                self._errors["collection", "failed"] += 1
+            self._wake.wait(interval_s)
+            self._wake.clear()
+
+    def wake(self) -> None:
+        """Collect now: who holds the GPUs has changed."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stop ``run`` after its current step, and the driver's process."""
+        self._closed.set()
+        self._wake.set()
+
+    def stop_driver(self) -> None:
+        """End the driver's process and let go of the state. After ``run`` has returned."""
+        self._driver.close()
+        self._state_file.close()
+
+    def _look(self) -> tuple[NodeReading | None, str]:
+        try:
+            return self._driver.look(self._clock.boot_ns(), self._processes is not None), ""
+        except DriverDown as error:
+            self._errors["driver", error.code] += 1
+            return None, error.code
+
+    def _held_since(self, now_held: Sequence[Holding] | None) -> Held:
+        """Who held the GPUs since the last step: those seen then; over a restart, only who can prove it."""
+        if not self._is_bridging:
+            return _by_device(self._holdings)
+        self._is_bridging = False
+        before, after = _grouped(self._before), _grouped(now_held or ())
+
+        def unchanged(device: DeviceKey) -> Sequence[Holding] | None:
+            same = before.get(device) == after.get(device)
+            is_proven = same and all(held.pod.uid for held in after.get(device, ()))
+            return after.get(device) if is_proven else None
+
+        return unchanged
+
+    def _owner(self, now_ns: int) -> Callable[[int], Owner]:
+        processes = self._processes
+
+        def owner(pid: int) -> Owner:
+            assert processes is not None  # processes are asked of the driver only then
+            return processes.owner(pid, now_ns)
+
+        return owner
+
+    def _second(self, now_ns: int) -> Second:
+        return self._dcgm.second(now_ns) if self._dcgm else NO_SECOND
+
+    def _count(self, reading: NodeReading | None) -> None:
+        self._collections += 1
+        if reading is not None:
+            self._dropped.update({("nvml", reason): count for reason, count in reading.dropped.items()})
+            for board in reading.boards:
+                if board.lost:
+                    self._errors["gpu", board.lost] += 1
+
+    def _publish(self, now_ns: int, reading: NodeReading | None, problem: str) -> Snapshot:
+        state = State(
+            now_ns,
+            self._meter.accounts,
+            self._meter.boards,
+            self._holdings or (),
+            self._driver.resume,
+        )
+        self._state_file.save(state)
+        now_ms = self._clock.wall_ms()
+        snapshot = Snapshot(
+            version=self._collections,
+            node=self._node,
+            at_ms=now_ms,
+            is_up=reading is not None,
+            driver_version=self._driver_version,
+            accounts=self._meter.accounts.copy(),
+            boards=tuple(BoardView.of(board) for board in self._meter.boards.values()),
+            holdings=self._holdings or (),
+            lacks=self._lacks.update(self._missing(problem), now_ms),
+            counts=SelfCounts(
+                self._collections, self._all_errors(), self._all_dropped(), self._driver.restarts
+            ),
+        )
+        self.source.latest = snapshot
+        return snapshot
+
+    def _missing(self, problem: str) -> Iterator[Lack]:
+        if problem:
+            yield Lack(NODE, "driver", problem)
+        for board in self._meter.boards.values():
+            yield from lacks_of(board)
+        yield from self._holders.lacks()
+        if self._why_no_processes:
+            yield Lack(NODE, "host_pids", self._why_no_processes)
+        if self._dcgm:
+            yield from self._dcgm.lacks()
+        if self._state_file.problem:
+            yield Lack(NODE, "state_file", self._state_file.problem)
+
+    def _all_errors(self) -> dict[tuple[str, str], int]:
+        errors = dict(self._errors)
+        errors |= {("kubelet", reason): count for reason, count in self._holders.errors.items()}
+        dcgm = self._dcgm.errors if self._dcgm else {}
+        return errors | {("dcgm", reason): count for reason, count in dcgm.items()}
+
+    def _all_dropped(self) -> dict[tuple[str, str], int]:
+        dcgm = self._dcgm.dropped if self._dcgm else {}
+        return dict(self._dropped) | {("dcgm", reason): count for reason, count in dcgm.items()}
+
+
+def _grouped(holdings: Sequence[Holding]) -> dict[DeviceKey, list[Holding]]:
+    grouped: dict[DeviceKey, list[Holding]] = {}
+    for held in holdings:
+        grouped.setdefault(held.device, []).append(held)
+    return grouped
+
+
+def _by_device(holdings: Sequence[Holding] | None) -> Held:
+    if holdings is None:
+        return lambda _device: None
+    grouped = _grouped(holdings)
+    return lambda device: grouped.get(device, ())

@@ -1,0 +1,226 @@
+"""A snapshot of the exporter -> the metric families of the contract. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from gpucost.contract import gpu_metrics as metrics
+from gpucost.contract.gpu_metrics import Measure
+from gpucost.contract.spec import MetricSpec
+from gpucost_exporter_base.exposition import Family, Labelled
+from gpucost_gpu_exporter.accounts import Accounts
+from gpucost_gpu_exporter.boards import BoardState, Device
+from gpucost_gpu_exporter.conditions import Lack
+from gpucost_gpu_exporter.holdings import DeviceKey, Holding
+from gpucost_gpu_exporter.quantities import SECOND_NS, dyadic, exported
+from gpucost_gpu_exporter.readings import BoardReading, InstanceReading, Signal
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCounts:
+    """What the exporter counts about itself since it started."""
+
+    collections: int = 0
+    errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    dropped: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    driver_restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BoardView:
+    """What is shown of a board beside its counters. ``sources`` and ``owners`` are by device."""
+
+    seen: BoardReading
+    lost: str
+    epoch: int
+    devices: tuple[Device, ...]
+    sources: Mapping[DeviceKey, Mapping[Signal, str]]
+    owners: Mapping[DeviceKey, Mapping[str, int]]
+
+    @classmethod
+    def of(cls, board: BoardState) -> BoardView:
+        """What is shown of ``board`` as it stands."""
+        devices = tuple(board.layout())
+        sources = {device.key: dict(board.device(device.key).sources) for device in devices}
+        owners = {device.key: dict(board.device(device.key).owners) for device in devices}
+        return cls(board.seen, board.lost, board.epoch, devices, sources, owners)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything one collection made known; never changed. ``version`` rises with each."""
+
+    version: int
+    node: str
+    at_ms: int
+    is_up: bool
+    driver_version: str
+    accounts: Accounts
+    boards: tuple[BoardView, ...]
+    holdings: tuple[Holding, ...]
+    lacks: Mapping[Lack, int]
+    counts: SelfCounts
+
+
+class SnapshotSource:
+    """The latest snapshot as a source of metrics; nothing before the first."""
+
+    name = "gpu"
+
+    def __init__(self) -> None:
+        self.latest: Snapshot | None = None
+
+    @property
+    def version(self) -> int:
+        return self.latest.version if self.latest else 0
+
+    def families(self) -> Iterator[Family]:
+        latest = self.latest
+        if latest is not None:
+            yield from _gpus(latest)
+            yield from _counters(latest)
+            yield from _pods(latest)
+            yield from _itself(latest)
+
+
+def _gpus(snapshot: Snapshot) -> Iterator[Family]:
+    node = snapshot.node
+    yield Family(
+        metrics.GPU_UP, [((node, board.seen.uuid), float(not board.lost)) for board in snapshot.boards]
+    )
+    here = [board for board in snapshot.boards if not board.lost]
+    devices = [(board, device) for board in here for device in board.devices]
+    yield Family(metrics.GPU_INFO, [_info(snapshot, board) for board in here] + _infos_of_mig(snapshot, here))
+    yield Family(
+        metrics.GPU_BOARD_RATIO, [((node, *device.key), float(device.part)) for _, device in devices]
+    )
+    yield Family(
+        metrics.GPU_SIGNAL,
+        [
+            ((node, *key, signal, source), 1.0)
+            for board in here
+            for key, sources in board.sources.items()
+            for signal, source in sources.items()
+        ],
+    )
+    yield Family(metrics.GPU_DRIVER_EPOCH, [((node, board.seen.uuid), float(board.epoch)) for board in here])
+    yield from _memory(node, here)
+    yield Family(
+        metrics.GPU_PROCESSES,
+        [
+            ((node, *key, owner), float(count))
+            for board in here
+            for key, owners in board.owners.items()
+            for owner, count in owners.items()
+        ],
+    )
+
+
+def _info(snapshot: Snapshot, board: BoardView, instance: InstanceReading | None = None) -> Labelled:
+    seen = board.seen
+    gpu = (str(instance.gpu_instance), seen.product, instance.profile) if instance else ("", seen.product, "")
+    minor = "" if seen.minor is None else str(seen.minor)
+    labels = (snapshot.node, seen.uuid, *gpu, minor, seen.pci_bus_id, snapshot.driver_version)
+    return labels, 1.0
+
+
+def _infos_of_mig(snapshot: Snapshot, boards: list[BoardView]) -> list[Labelled]:
+    return [_info(snapshot, board, instance) for board in boards for instance in board.seen.instances]
+
+
+def _memory(node: str, boards: list[BoardView]) -> Iterator[Family]:
+    found: list[tuple[DeviceKey, BoardReading | InstanceReading]] = []
+    for board in boards:
+        found.append((DeviceKey(board.seen.uuid), board.seen))
+        found += [
+            (DeviceKey(board.seen.uuid, str(instance.gpu_instance)), instance)
+            for instance in board.seen.instances
+        ]
+    used = [((node, *key), read.memory_used_bytes) for key, read in found if not _is_mig_board(read)]
+    total = [((node, *key), read.memory_total_bytes) for key, read in found if not _is_mig_board(read)]
+    yield _present(metrics.GPU_MEMORY_USED, used)
+    yield _present(metrics.GPU_MEMORY_TOTAL, total)
+
+
+def _is_mig_board(read: BoardReading | InstanceReading) -> bool:
+    # Its instances have their own memory; the board's figure beside them would be added twice.
+    return isinstance(read, BoardReading) and read.mig
+
+
+def _present(spec: MetricSpec, values: Sequence[tuple[tuple[str, ...], int | None]]) -> Family:
+    return Family(spec, [(labels, float(value)) for labels, value in values if value is not None])
+
+
+def _counters(snapshot: Snapshot) -> Iterator[Family]:
+    """The counters of GPUs and holders. Of a lost board only the time it is held goes on being shown."""
+    node, accounts = snapshot.node, snapshot.accounts
+    lost = {board.seen.uuid for board in snapshot.boards if board.lost}
+
+    def is_shown(device: DeviceKey, measure: Measure) -> bool:
+        return measure is Measure.HELD or device.gpu_uuid not in lost
+
+    for measure in Measure:
+        of_gpus = [
+            (
+                (node, gpu.gpu_uuid) if measure is Measure.ENERGY else (node, *gpu),
+                exported(measure, dyadic(measure, amounts[measure])),
+            )
+            for gpu, amounts in accounts.gpus.items()
+            if measure in amounts and is_shown(gpu, measure)
+        ]
+        yield Family(metrics.GPU_COUNTERS[measure], of_gpus)
+        of_holders = [
+            (
+                (row.who.holder.value, *row.who.pod, node, *row.device, row.method.value),
+                exported(measure, amounts[measure]),
+            )
+            for row, amounts in accounts.rows.items()
+            if measure in amounts and is_shown(row.device, measure)
+        ]
+        yield Family(metrics.HOLDER_COUNTERS[measure], of_holders)
+    retired = [
+        ((node, *gpu, measure.value), exported(measure, amount))
+        for gpu, amounts in accounts.retired.items()
+        for measure, amount in amounts.items()
+        if is_shown(gpu, measure)
+    ]
+    yield Family(metrics.GPU_RETIRED, retired)
+    throttled = [
+        ((node, uuid, reason), ns / SECOND_NS)
+        for (uuid, reason), ns in accounts.throttled_ns.items()
+        if uuid not in lost
+    ]
+    yield Family(metrics.GPU_THROTTLED, throttled)
+    xids = [((node, uuid, str(xid)), float(count)) for (uuid, xid), count in accounts.xids.items()]
+    yield Family(metrics.GPU_XID_EVENTS, xids)
+
+
+def _pods(snapshot: Snapshot) -> Iterator[Family]:
+    parts = {device.key: device.part for board in snapshot.boards for device in board.devices}
+    shares = [
+        (
+            (*held.pod, snapshot.node, *held.device, ",".join(held.containers), held.resource),
+            float(held.share * parts.get(held.device, Fraction(1))),
+        )
+        for held in snapshot.holdings
+    ]
+    yield Family(metrics.POD_GPU_SHARE, shares)
+    since = [((*pod, snapshot.node), life.since_ms / 1000) for pod, life in snapshot.accounts.pods.items()]
+    yield Family(metrics.POD_COUNTED_SINCE, since)
+
+
+def _itself(snapshot: Snapshot) -> Iterator[Family]:
+    node, counts = snapshot.node, snapshot.counts
+    yield Family(metrics.NVML_UP, [((node,), float(snapshot.is_up))])
+    lacks = [
+        ((node, *lack.device, lack.part, lack.reason), since_ms / 1000)
+        for lack, since_ms in snapshot.lacks.items()
+    ]
+    yield Family(metrics.MISSING_SINCE, lacks)
+    yield Family(metrics.LAST_COLLECTION, [((node,), snapshot.at_ms / 1000)])
+    yield Family(metrics.COLLECTIONS, [((node,), float(counts.collections))])
+    yield Family(metrics.EXPORTER_ERRORS, [((node, *place), float(n)) for place, n in counts.errors.items()])
+    yield Family(metrics.DROPPED_SAMPLES, [((node, *place), float(n)) for place, n in counts.dropped.items()])
+    yield Family(metrics.DRIVER_RESTARTS, [((node,), float(counts.driver_restarts))])

@@ -1,0 +1,134 @@
+"""Settings of the GPU exporter; docs/gpu-exporter.md has their table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from gpucost.domain.configfile import wrong
+from gpucost.domain.errors import Remark
+from gpucost.settings.environment import from_environment
+from gpucost.settings.types import Duration, ExistingFile, Group, base_url
+
+PREFIX = "GPUCOST_GPU_EXPORTER_"
+PAGE = "docs/gpu-exporter.md"
+
+
+def _names(value: object) -> object:
+    return (
+        tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+    )
+
+
+def _path_or_none(value: object) -> object:
+    return value or None
+
+
+def _url_or_empty(url: str) -> str:
+    return base_url(url) if url else url
+
+
+def _between(least: timedelta, most: timedelta, allowed: str) -> AfterValidator:
+    def check(value: timedelta) -> timedelta:
+        if not least <= value <= most:
+            raise wrong(f"{value.total_seconds():g} s", allowed)
+        return value
+
+    return AfterValidator(check)
+
+
+class ExporterSettings(Group):
+    """All have defaults that fit a DaemonSet on a node whose driver the container runtime injects."""
+
+    node: Annotated[str, Field(min_length=1, max_length=253)] = os.uname().nodename
+    """Name of the Kubernetes node, from ``spec.nodeName``. The host's name by default, which is the node's
+    only with ``hostNetwork``, or at a node's shell.
+    """
+
+    listen_host: str = "0.0.0.0"
+    """Address to listen on. All IPv4 addresses by default; ``::`` for IPv6 and IPv4."""
+
+    listen_port: Annotated[int, Field(ge=0, le=65535)] = 9836
+    """Port to listen on, 0 to 65535. 0 takes a free one."""
+
+    interval: Annotated[
+        Duration, _between(timedelta(milliseconds=100), timedelta(seconds=1), "100ms to 1s")
+    ] = timedelta(seconds=1)
+    """Time between two looks at the GPUs, 100ms to 1s. Counters are brought up to date at each, and besides
+    whenever a pod on the node appears, finishes or goes.
+    """
+
+    driver_timeout: Annotated[Duration, _between(timedelta(seconds=1), timedelta(minutes=1), "1s to 1m")] = (
+        timedelta(seconds=5)
+    )
+    """How long the driver may take to answer, 1s to 1m; then its process is killed and started anew."""
+
+    kubelet_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    """Socket of the kubelet's pod-resources API. Mount its folder, since the kubelet makes it anew."""
+
+    kubelet_interval: Annotated[
+        Duration, _between(timedelta(milliseconds=200), timedelta(seconds=30), "200ms to 30s")
+    ] = timedelta(seconds=5)
+    """Time between two questions to the kubelet, 200ms to 30s. Events of pods on the node cause one too."""
+
+    extra_resources: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
+    """Further resource names that are NVIDIA GPUs, with commas between them: for a device plugin that renames
+    them.
+    """
+
+    processes: bool = False
+    """true or false: whether GPUs that several pods share are split by the SM share of each process. Needs
+    the host's process ids: ``hostPID: true``, or the host's ``/proc`` at ``proc_root``. Without it equal
+    shares are used, and ``method`` says so.
+    """
+
+    proc_root: Path = Path("/proc")
+    """Where the host's ``/proc`` is."""
+
+    dcgm_url: Annotated[str, AfterValidator(_url_or_empty)] = ""
+    """Address of this node's dcgm-exporter, such as ``http://127.0.0.1:9400/metrics``: for what NVML lacks
+    (SM and tensor activity before Hopper). Not asked when empty.
+    """
+
+    dcgm_interval: Annotated[Duration, _between(timedelta(seconds=1), timedelta(minutes=1), "1s to 1m")] = (
+        timedelta(seconds=10)
+    )
+    """Time between two questions to dcgm-exporter, 1s to 1m. It collects every 30 s by default."""
+
+    state_dir: Annotated[Path | None, BeforeValidator(_path_or_none)] = Path("/var/lib/gpucost-gpu-exporter")
+    """Folder on the node where counters survive a restart. Empty: they begin at 0 at each start."""
+
+    kubernetes: Literal["auto", "in-cluster", "url", "off"] = "auto"
+    """Where pod UIDs come from: the API server as seen from a pod (``in-cluster``), the one at
+    ``kubernetes_url`` (``url``), or nowhere (``off``): then a pod's uid is empty, and a pod is finished when
+    the kubelet no longer lists it. ``auto`` is ``in-cluster`` in a pod, and else ``off``.
+    """
+
+    kubernetes_url: Annotated[str, AfterValidator(_url_or_empty)] = ""
+    """Address of the API server when ``kubernetes`` is ``url``."""
+
+    kubernetes_token_file: ExistingFile | None = None
+    """File with the bearer token for ``kubernetes_url``; read anew at each request."""
+
+    kubernetes_ca_file: ExistingFile | None = None
+    """PEM file of the certificate authority of ``kubernetes_url``, instead of the system's."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe messages that are logged: debug, info, warning or error."""
+
+    @model_validator(mode="after")
+    def _url_with_kind(self) -> Self:
+        if (self.kubernetes == "url") != bool(self.kubernetes_url):
+            found = self.kubernetes_url or Remark("missing")
+            raise wrong(found, "an address when kubernetes is url, and none otherwise", "kubernetes_url")
+        return self
+
+
+def load_settings(environ: Mapping[str, str]) -> ExporterSettings:
+    """The settings in ``environ``. Raises ConfigError naming the variable, the value and what is allowed."""
+    return from_environment(ExporterSettings, PREFIX, environ, PAGE)

@@ -1,0 +1,113 @@
+"""The two requests a reflector makes, and how an answer becomes a page, lines, or a refusal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from gpucost.domain.errors import shorten
+from gpucost.kube.backoff import retry_after_s
+from gpucost.kube.events import Object, Page, Unreadable, parse_page
+from gpucost.kube.transport import Response, Transport, TransportError
+
+OK, BAD_REQUEST, NOT_FOUND, GONE = 200, 400, 404, 410
+
+
+class Refused(Exception):
+    """The server answered with an error: a status, or an ERROR event in a watch.
+
+    ``relist`` says that the same watch would only be refused again. ``retry_after_s`` is what the server
+    asked for, None if it did not.
+    """
+
+    def __init__(
+        self, reason: str, status: int, message: str, retry_after_s: float | None, relist: bool
+    ) -> None:
+        self.reason, self.status, self.message = reason, status, message
+        self.retry_after_s, self.relist = retry_after_s, relist
+        super().__init__(reason)
+
+
+class Calls:
+    """Lists and watches over a transport, one at a time; ``close`` ends the one under way, from any thread.
+
+    Everything raises ``TransportError``, ``Unreadable`` or ``Refused``.
+    """
+
+    def __init__(self, transport: Transport, params: Mapping[str, str], clock: Callable[[], int]) -> None:
+        self._transport, self._params, self._clock = transport, dict(params), clock
+        self._lock = threading.Lock()
+        self._response: Response | None = None
+        self._is_closed = False
+
+    def page(self, path: str, token: str, size: int, timeout_s: float) -> Page:
+        """One page of a list; ``token`` is empty for the first."""
+        params = {"limit": str(size), **({"continue": token} if token else {})}
+        with self._get(path, params, timeout_s) as response:
+            page = parse_page(response.read_json())
+        if page.token and page.token == token:
+            raise Unreadable("bad_list")
+        return page
+
+    @contextmanager
+    def watch(self, path: str, position: str, ends_s: int, silence_s: float) -> Iterator[Iterator[bytes]]:
+        """The lines of a watch from ``position``; the server ends it after ``ends_s`` seconds."""
+        params = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": position,
+            "timeoutSeconds": str(max(ends_s, 1)),
+        }
+        with self._get(path, params, silence_s) as response:
+            yield response.lines()
+
+    def close(self) -> None:
+        """No answer is read from now on."""
+        with self._lock:
+            self._is_closed = True
+            if self._response is not None:
+                self._response.abort()
+
+    @contextmanager
+    def _get(self, path: str, params: Mapping[str, str], timeout_s: float) -> Iterator[Response]:
+        response = self._transport.get(path, {**self._params, **params}, timeout_s)
+        try:
+            self._begin(response)
+            if response.status != OK:
+                raise self._refusal(response)
+            yield response
+        finally:
+            with self._lock:
+                self._response = None
+            response.close()
+
+    def _begin(self, response: Response) -> None:
+        with self._lock:
+            self._response = response
+            if self._is_closed:
+                response.abort()
+
+    def _refusal(self, response: Response) -> Refused:
+        status = response.status
+        try:
+            answer = response.read_json()
+        except TransportError:
+            answer = None
+        wait_s = retry_after_s(response.headers.get("retry-after"), self._clock())
+        return Refused(
+            f"http_{status}", status, _message(answer), wait_s, status in {BAD_REQUEST, NOT_FOUND, GONE}
+        )
+
+
+def refusal_of_event(status: Object) -> Refused:
+    """From the Status in an ERROR event."""
+    code = status.get("code")
+    known = code if isinstance(code, int) and 100 <= code <= 599 else 0
+    return Refused(f"event_{known}", known, _message(status), None, relist=True)
+
+
+def _message(status: Any) -> str:
+    message = status.get("message") if isinstance(status, dict) else None
+    return shorten(message, 256) if isinstance(message, str) else "no reason given"

@@ -1,0 +1,321 @@
+"""The state of a Kubernetes collection, kept current: list once, then watch, for ever.
+
+The protocol is client-go's (kubernetes/client-go, tools/cache/reflector.go): a list in pages, then a watch
+from the list's resource version, with bookmarks. It differs where money depends on it: objects are keyed by
+uid; a list replaces what is known only when it is complete, and what is missing in it is reported as
+vanished, with the time when it was last known to be there; an event that cannot be read is skipped, and
+made good by a list when its watch ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpucost.kube.backoff import FullJitter
+from gpucost.kube.calls import GONE, NOT_FOUND, Calls, Refused, refusal_of_event
+from gpucost.kube.events import (
+    Event,
+    EventType,
+    Object,
+    Page,
+    Unreadable,
+    is_stale,
+    parse_event,
+    resource_version,
+)
+from gpucost.kube.store import Change, Kept, Store
+from gpucost.kube.transport import Transport, TransportError
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectorSettings:
+    """Durations in seconds."""
+
+    page_size: int = 500
+    """Objects per page of a list."""
+    list_timeout_s: float = 30.0
+    """Longest silence while a list is read."""
+    watch_timeout_s: float = 300.0
+    """The server ends a watch after between one and two times this, at random, so that clients spread."""
+    inactivity_s: float = 150.0
+    """Longest silence of a watch. Bookmarks come about once a minute, so silence means a dead connection."""
+    short_watch_s: float = 1.0
+    """A watch that ends sooner and brought nothing counts as a failure."""
+    longest_retry_after_s: float = 3600.0
+    """No ``Retry-After`` is believed beyond this."""
+    absent_s: float = 300.0
+    """Between looks for an optional collection that is not served."""
+    backoff: FullJitter = field(default_factory=FullJitter)
+    """Pauses after failures."""
+
+
+class Reflector:
+    """Objects of one collection by uid. ``start`` runs it in a thread of its own; ``step`` goes by hand.
+
+    ``trim`` takes an object and gives what is to be kept of it. ``on_change`` is told of every change, in
+    order, by the thread that reads; it must be quick. ``older_paths`` are where else the collection may be
+    served (older API versions), newest first. With ``optional`` a collection served nowhere (a CRD not
+    installed) is ``absent`` and empty and looked for again now and then; without, it is an error.
+    ``clock`` gives Unix nanoseconds, ``monotonic`` seconds, ``jitter`` is uniform in [0, 1).
+
+    Lists ask for no resource version, which means the newest state: one read from a lagging cache could
+    bring back what is gone.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        path: str,
+        params: Mapping[str, str] | None = None,
+        *,
+        trim: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+        on_change: Callable[[Change], None] | None = None,
+        older_paths: Sequence[str] = (),
+        optional: bool = False,
+        settings: ReflectorSettings | None = None,
+        clock: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._calls, self._paths = Calls(transport, params or {}, clock), (path, *older_paths)
+        self._on_change, self._optional = on_change, optional
+        self._settings = settings or ReflectorSettings()
+        self._clock, self._monotonic, self._jitter = clock, monotonic, jitter
+        self._store = Store(trim)
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._path = path
+        self._position: str | None = None
+        self._failures = 0
+        self._fruitful = False
+        self._errors: Counter[str] = Counter()
+        self.up = False
+        """Whether the server answered last time."""
+        self.synced = False
+        """Whether a complete list has ever been read; before, the snapshot says nothing."""
+        self.absent = False
+        """Whether an optional collection is served nowhere."""
+        self.last_success_ns: int | None = None
+        """When the server was last heard: a list completed, a watch accepted, an event or bookmark."""
+
+    def snapshot(self) -> Mapping[str, Object]:
+        """Every object by its uid, at one instant: an immutable view, the same until one changes."""
+        with self._lock:
+            return self._store.view()
+
+    @property
+    def version(self) -> int:
+        """Rises with every change of the snapshot."""
+        return self._store.version
+
+    @property
+    def errors(self) -> Counter[str]:
+        """How often, by reason: ``http_403``, ``event_410``, ``short_watch``, ``callback``, ``internal``, and
+        those of ``TransportError`` and ``Unreadable``."""
+        with self._lock:
+            return self._errors.copy()
+
+    def start(self) -> None:
+        """Begin, in a daemon thread; once."""
+        self._thread = threading.Thread(target=self._run, name=f"reflector {self._paths[0]}", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Stop, also in the middle of a watch; the snapshot stays. May be called more than once."""
+        self._closed.set()
+        self._calls.close()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def step(self) -> float:
+        """One list, or one watch until it ends. Gives the seconds to wait before the next step."""
+        try:
+            return self._list() if self._position is None else self._watch()
+        except Refused as refused:
+            if refused.relist:
+                self._position = None
+            return self._failed(
+                refused.reason, refused.message, refused.retry_after_s, refused.status != GONE
+            )
+        except (TransportError, Unreadable) as error:
+            return self._failed(error.reason, str(error))
+
+    def _run(self) -> None:
+        pause_s = 0.0
+        while not self._closed.wait(pause_s):
+            try:
+                pause_s = self.step()
+            except Exception as error:
+                _LOG.exception("reflector of %s", self._path)
+                pause_s = self._failed("internal", type(error).__name__)
+
+    # Listing
+
+    def _list(self) -> float:
+        for path in self._paths:
+            try:
+                listed, position = self._read_list(path)
+            except Refused as refused:
+                if refused.status != NOT_FOUND or (path == self._paths[-1] and not self._is_absent()):
+                    raise
+            else:
+                self._path, self._position, self.absent = path, position, False
+                self._replace(listed)
+                return 0.0
+        self.absent, self._failures = True, 0
+        self._replace({})
+        return self._settings.absent_s
+
+    def _is_absent(self) -> bool:
+        """Objects once seen are given up only when the server says so three times: a proxy may have lied."""
+        return self._optional and (not len(self._store) or self._failures > 1)
+
+    def _read_list(self, path: str) -> tuple[dict[str, Kept], str]:
+        listed: dict[str, Kept] = {}
+        page = self._page(path, "")
+        position = page.resource_version
+        while True:
+            for item in page.items:
+                self._list_item(item, listed)
+            if not page.token:
+                return listed, position
+            page = self._page(path, page.token)
+
+    def _page(self, path: str, token: str) -> Page:
+        return self._calls.page(path, token, self._settings.page_size, self._settings.list_timeout_s)
+
+    def _list_item(self, item: Any, listed: dict[str, Kept]) -> None:
+        """One that is there and cannot be read keeps its last known state: it has not vanished."""
+        try:
+            uid, kept = self._store.read(item)
+            listed[uid] = kept
+        except Unreadable as error:
+            self._count(error.reason)
+            if (known := self._store.kept(error.uid)) is not None:
+                listed[error.uid] = known
+
+    def _replace(self, listed: Mapping[str, Kept]) -> None:
+        now_ns = self._clock()
+        with self._lock:
+            seen_ns = now_ns if self.last_success_ns is None else self.last_success_ns
+            changes = self._store.replace(listed, seen_ns, now_ns)
+        self._heard()
+        self.synced = True
+        for change in changes:
+            self._tell(change)
+
+    # Watching
+
+    def _watch(self) -> float:
+        ends_s = int(self._settings.watch_timeout_s * (1 + self._jitter()))
+        silence_s = self._settings.inactivity_s
+        with self._calls.watch(self._path, self._position or "", ends_s, silence_s) as lines:
+            self._heard()
+            return self._timed(lines)
+
+    def _timed(self, lines: Iterator[bytes]) -> float:
+        started, self._fruitful = self._monotonic(), False
+        try:
+            self._follow(lines)
+        finally:
+            lasted = self._monotonic() - started >= self._settings.short_watch_s
+            if lasted or self._fruitful:
+                self._failures = 0
+        if lasted:
+            return 0.0
+        if self._fruitful:
+            return self._settings.backoff.pause_s(1, self._jitter())
+        return self._failed("short_watch", "the watch ended at once")
+
+    def _follow(self, lines: Iterator[bytes]) -> None:
+        """Takes events until the watch ends.
+
+        One that is lost, and passed by later ones, is lost to any later watch too: then a list comes next.
+        The last line of a cut connection is not lost, only not yet read.
+        """
+        lost = passed = False
+        try:
+            for line in lines:
+                if line.strip():
+                    taken = self._take(line)
+                    lost, passed = lost or not taken, passed or (lost and taken)
+        finally:
+            if passed:
+                self._position = None
+
+    def _take(self, line: bytes) -> bool:
+        with self._skipping():
+            event = parse_event(line)
+            if event.type is EventType.ERROR:
+                raise refusal_of_event(event.object)
+            self._apply(event)
+            self._fruitful = True
+            self._advance(resource_version(event.object))
+            self._heard()
+            return True
+        return False
+
+    def _apply(self, event: Event) -> None:
+        if event.type is EventType.BOOKMARK:
+            return
+        with self._lock:
+            change = self._store.remove if event.type is EventType.DELETED else self._store.put
+            changed = change(event.object, self._clock())
+        if changed is not None:
+            self._tell(changed)
+
+    def _advance(self, version: str) -> None:
+        if version and not is_stale(version, self._position or ""):
+            self._position = version
+
+    # Bookkeeping
+
+    @contextmanager
+    def _skipping(self) -> Iterator[None]:
+        try:
+            yield
+        except Unreadable as error:
+            self._count(error.reason)
+
+    def _tell(self, change: Change) -> None:
+        if self._on_change is None:
+            return
+        try:
+            self._on_change(change)
+        except Exception:
+            self._count("callback")
+            _LOG.exception("a change of %s could not be handled", self._path)
+
+    def _heard(self) -> None:
+        if not self.up:
+            _LOG.info("%s is read", self._path)
+        self.up, self.last_success_ns = True, self._clock()
+
+    def _failed(
+        self, reason: str, message: str, retry_after_s: float | None = None, is_down: bool = True
+    ) -> float:
+        if self._closed.is_set():
+            return 0.0
+        self._count(reason)
+        if is_down and (self.up or not self._failures):
+            _LOG.warning("%s cannot be read: %s, %s", self._path, reason, message)
+        self.up = self.up and not is_down
+        self._failures += 1
+        if retry_after_s is not None:
+            return min(retry_after_s, self._settings.longest_retry_after_s)
+        return self._settings.backoff.pause_s(self._failures, self._jitter())
+
+    def _count(self, reason: str) -> None:
+        with self._lock:
+            self._errors[reason] += 1

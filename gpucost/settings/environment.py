@@ -1,0 +1,51 @@
+"""Settings from environment variables; what is wrong stops the start and says where it is."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from gpucost.domain.configfile import config_error
+from gpucost.domain.errors import ConfigError, Remark
+from gpucost.settings.types import Group
+
+G = TypeVar("G", bound=Group)
+
+ENVIRONMENT = "environment"
+# Kubernetes gives every pod the address of each service: GPUCOST_SERVICE_HOST, GPUCOST_PORT_80_TCP_ADDR.
+_OF_KUBERNETES = re.compile(r"[^_]_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)\Z")
+
+
+def from_environment(model: type[G], prefix: str, environ: Mapping[str, str], page: str) -> G:
+    """A flat group of settings: the key ``listen_port`` is the variable ``{prefix}LISTEN_PORT``.
+
+    Raises ConfigError naming the variable, its value and what is allowed, and for a variable that begins
+    with ``prefix`` and is none of them. ``page`` is where the settings are documented.
+    """
+    names = {f"{prefix}{key}".upper(): key for key in model.model_fields}
+    refuse_unknown(environ, prefix, tuple(names), page)
+    try:
+        return model.model_validate({key: environ[name] for name, key in names.items() if name in environ})
+    except ValidationError as error:
+        found = config_error(error, ENVIRONMENT, model)
+        key = found.field.split("[")[0]
+        raise ConfigError(ENVIRONMENT, f"{prefix}{key}".upper(), found.value, brief(found.allowed)) from None
+
+
+def refuse_unknown(environ: Mapping[str, str], prefix: str, known: Collection[str], page: str) -> None:
+    """Raise ConfigError for a variable that begins with ``prefix`` and is not ``known``."""
+    for name in sorted(environ):
+        ours = name.upper().startswith(prefix) and not _OF_KUBERNETES.search(name)
+        if ours and name.upper() not in known:
+            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
+            allowed = f"{near[0]} (did you mean this?)" if near else f"a name from {page}"
+            raise ConfigError(ENVIRONMENT, name, Remark("unknown setting"), allowed)
+
+
+def brief(description: str) -> str:
+    """The first sentence of a setting's description says what it may be; the rest is documentation."""
+    return " ".join(description.replace("``", "").split()).split(". ")[0].removesuffix(".")

@@ -1,0 +1,237 @@
+"""The parent's end of the driver process, against small scripts in the place of the process."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gpucost_gpu_exporter.driver_link import MOST_LEFT_BEHIND, DriverDown, DriverLink
+
+READING = {"driver_version": "580.1", "boards": [], "dropped": {}}
+ANSWER = json.dumps({"reading": READING, "resume": {"GPU-1": 7}})
+# A child seizes its parent (PTRACE_SEIZE, allowed by PR_SET_PTRACER) and holds on as long as a file is there.
+TRACED = """
+import ctypes, os, pathlib, sys, time
+hold = pathlib.Path({hold!r})
+libc = ctypes.CDLL(None)
+libc.prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)
+traced = os.getpid()
+if os.fork() == 0:
+    if libc.ptrace(0x4206, traced, None, None):
+        hold.with_name("hold.refused").touch()
+    print("not a reading", flush=True)
+    for stream in (0, 1):
+        os.close(stream)
+    while hold.exists():
+        time.sleep(0.02)
+    os._exit(0)
+time.sleep(600)
+"""
+
+
+class Clock:
+    """Seconds that only a test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def link_to(script: str, clock: Clock | None = None, **settings: object) -> DriverLink:
+    command = (sys.executable, "-c", textwrap.dedent(script))
+    random: Callable[[], float] = settings.pop("random", lambda: 0.0)  # type: ignore[assignment]
+    return DriverLink(command=command, clock=clock or Clock(), random=random, **settings)  # type: ignore[arg-type]
+
+
+def echo(answer: str) -> str:
+    return f"""
+    import sys
+    for line in sys.stdin:
+        print({answer!r}, flush=True)
+    """
+
+
+def code_of(link: DriverLink) -> str:
+    with pytest.raises(DriverDown) as down:
+        link.look(0, False)
+    return down.value.code
+
+
+class TestReplies:
+    def test_a_reading_comes_back_and_its_resume_state_is_kept(self) -> None:
+        with closing(link_to(echo(ANSWER), resume={"GPU-0": 3})) as link:
+            assert link.resume == {"GPU-0": 3}
+            assert link.look(0, False).driver_version == "580.1"
+            assert link.resume == {"GPU-0": 3, "GPU-1": 7}
+
+    def test_the_first_request_alone_carries_the_resume_state(self) -> None:
+        script = f"""
+        import json, sys
+        for line in sys.stdin:
+            asked = json.loads(line)
+            answer = json.loads({ANSWER!r})
+            answer["reading"]["driver_version"] = json.dumps([asked["now_ns"], asked.get("resume")])
+            print(json.dumps(answer), flush=True)
+        """
+        with closing(link_to(script, resume={"GPU-0": 3})) as link:
+            assert json.loads(link.look(5, True).driver_version) == [5, {"GPU-0": 3}]
+            assert json.loads(link.look(6, True).driver_version) == [6, None]
+
+    def test_a_reply_in_pieces_is_put_together(self) -> None:
+        script = f"""
+        import sys, time
+        for line in sys.stdin:
+            for piece in ({ANSWER[:20]!r}, {ANSWER[20:]!r} + chr(10)):
+                sys.stdout.write(piece)
+                sys.stdout.flush()
+                time.sleep(0.05)
+        """
+        with closing(link_to(script)) as link:
+            assert link.look(0, False).driver_version == "580.1"
+
+    def test_an_error_is_raised_with_its_code_and_text(self) -> None:
+        answer = json.dumps({"error": {"code": "DRIVER_NOT_LOADED", "text": "Driver Not Loaded"}})
+        with closing(link_to(echo(answer))) as link, pytest.raises(DriverDown) as down:
+            link.look(0, False)
+        assert (down.value.code, str(down.value)) == (
+            "DRIVER_NOT_LOADED",
+            "DRIVER_NOT_LOADED: Driver Not Loaded",
+        )
+
+    @pytest.mark.parametrize("answer", ["hello", "[1]", "{}", '{"error": 3}', '{"reading": 3, "resume": {}}'])
+    def test_a_reply_that_is_none_is_a_protocol_error(self, answer: str) -> None:
+        with closing(link_to(echo(answer))) as link:
+            assert code_of(link) == "PROTOCOL"
+
+    def test_a_process_that_ends_says_how(self) -> None:
+        with closing(link_to("import sys; sys.stdin.readline(); sys.exit(4)")) as link:
+            with pytest.raises(DriverDown, match="status 4") as down:
+                link.look(0, False)
+            assert down.value.code == "EXITED"
+
+    def test_a_command_that_does_not_exist_is_a_failure_like_others(self) -> None:
+        link = DriverLink(command=("no-such-command-here",), clock=Clock(), random=lambda: 0.0)
+        assert code_of(link) == "EXITED"
+
+
+class TestHanging:
+    def test_no_reply_in_time_kills_the_process(self) -> None:
+        script = "import sys, time; sys.stdin.readline(); time.sleep(600)"
+        with closing(link_to(script, timeout_s=0.4)) as link:
+            began_s = time.monotonic()
+            assert code_of(link) == "HUNG"
+            assert time.monotonic() - began_s < 20.0
+            assert link.left_behind == 0
+
+    def test_a_trickle_does_not_stretch_the_timeout(self) -> None:
+        script = """
+        import sys, time
+        while True:
+            sys.stdout.write("x")
+            sys.stdout.flush()
+            time.sleep(0.05)
+        """
+        with closing(link_to(script, timeout_s=0.5)) as link:
+            began_s = time.monotonic()
+            assert code_of(link) == "HUNG"
+            assert time.monotonic() - began_s < 20.0
+
+    def test_processes_that_cannot_be_reaped_are_counted_and_few(self, tmp_path: Path) -> None:
+        """A tracer keeps a killed process from being reaped, as a call that never returns would."""
+        hold = tmp_path / "hold"
+        hold.touch()
+        with closing(link_to(TRACED.format(hold=str(hold)), timeout_s=30.0, reap_s=0.1)) as link:
+            codes = [code_of(link) for _ in range(MOST_LEFT_BEHIND + 1)]
+            left_behind = link.left_behind
+            refused = (tmp_path / "hold.refused").exists()
+            hold.unlink()
+            if refused:
+                pytest.skip("this system does not let one process trace another")
+            assert codes == ["PROTOCOL"] * MOST_LEFT_BEHIND + ["STUCK"]
+            assert left_behind == MOST_LEFT_BEHIND
+            deadline_s = time.monotonic() + 10
+            while link.left_behind and time.monotonic() < deadline_s:
+                time.sleep(0.02)
+            assert link.left_behind == 0
+
+
+class TestBackOff:
+    def waits(self, jitter: float, count: int) -> list[float]:
+        """How long after each failure in a row the next process was started."""
+        clock, waits = Clock(), []
+        with closing(link_to("import sys; sys.exit(1)", clock, random=lambda: jitter)) as link:
+            assert code_of(link) == "EXITED"
+            for restarts in range(count):
+                failed_s = clock.now_s
+                while link.restarts == restarts:
+                    clock.now_s += 0.25
+                    assert code_of(link) == "EXITED"
+                waits.append(clock.now_s - failed_s)
+        return waits
+
+    def test_waits_grow_from_a_second_to_a_minute(self) -> None:
+        assert self.waits(1.0, 8) == [1, 2, 4, 8, 16, 32, 60, 60]
+
+    def test_jitter_is_full(self) -> None:
+        assert self.waits(0.25, 4) == [0.25, 0.5, 1, 2]
+
+    def test_while_waiting_the_last_failure_is_raised_at_once(self) -> None:
+        clock = Clock()
+        script = "import time; time.sleep(600)"
+        with closing(link_to(script, clock, random=lambda: 1.0, timeout_s=0.3)) as link:
+            assert code_of(link) == "HUNG"
+            assert code_of(link) == "HUNG"
+            assert link.restarts == 0
+
+    def test_a_reading_ends_the_row_of_failures(self, tmp_path: Path) -> None:
+        clock, works = Clock(), tmp_path / "works"
+        script = f"""
+        import os, sys
+        sys.stdin.readline()
+        if os.path.exists({str(works)!r}):
+            print({ANSWER!r}, flush=True)
+        """
+        with closing(link_to(script, clock, random=lambda: 1.0)) as link:
+            for wait_s in (0, 1, 2):
+                clock.now_s += wait_s
+                assert code_of(link) == "EXITED"
+            works.touch()
+            clock.now_s += 4
+            assert link.look(0, False).driver_version == "580.1"
+            assert code_of(link) == "EXITED"
+            clock.now_s += 1
+            assert link.look(0, False).driver_version == "580.1"
+            assert link.restarts == 4
+
+
+class TestClose:
+    def test_no_process_is_left_and_closing_twice_is_safe(self) -> None:
+        answer = json.dumps({"reading": READING | {"driver_version": "PID"}, "resume": {}})
+        script = f"""
+        import os, sys
+        for line in sys.stdin:
+            print({answer!r}.replace("PID", str(os.getpid())), flush=True)
+        """
+        link = link_to(script)
+        process = int(link.look(0, False).driver_version)
+        link.close()
+        link.close()
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+    def test_a_closed_link_starts_again_when_asked(self) -> None:
+        with closing(link_to(echo(ANSWER))) as link:
+            link.look(0, False)
+            link.close()
+            assert link.look(0, False).driver_version == "580.1"
+            assert link.restarts == 1
