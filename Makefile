@@ -48,12 +48,12 @@ format: $(VENV)/.dev ## Mend what can be mended
 bench: $(VENV)/.dev system ## Every benchmark; each prints ratios and one line of JSON
 	@for program in benchmarks/[!_]*.py; do echo "== $$program"; $(BIN)/python $$program $(BENCH_ARGS) || exit 1; done
 
-# Real components that tests run against, as Debian packages: binary:package.
+# Real components that tests run against, as Debian packages: binary:package+package.
 SYSTEM := prometheus:prometheus promtool:prometheus chromium:chromium pdftotext:poppler-utils \
-	pg_ctl:postgresql
+	pg_ctl:postgresql gcc:gcc+libc6-dev openssl:openssl
 system: ## Install what tests need from Debian, or say what is missing
 	@missing=""; for pair in $(SYSTEM); do binary=$${pair%%:*}; package=$${pair##*:}; \
-	  command -v $$binary >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/$$binary >/dev/null 2>&1 || missing="$$missing $$package"; done; \
+	  command -v $$binary >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/$$binary >/dev/null 2>&1 || missing="$$missing $$(echo $$package | tr + " ")"; done; \
 	missing=$$(echo $$missing | tr ' ' '\n' | sort -u | tr '\n' ' '); \
 	if [ -n "$$(echo $$missing)" ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \

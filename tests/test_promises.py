@@ -1,4 +1,4 @@
-"""The tests that were promised exist: rows of the fault matrix and cost vectors, each with its mark."""
+"""The tests that were promised exist: faults, cost vectors and telemetry traps, each with its mark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-FAULTS = [*range(23, 46), 50, 67]
+FAULTS = [*range(1, 12), *range(23, 46), 50, 67]
+TRAPS = range(1, 35)
 VECTORS = [f"V{number}" for number in range(1, 29)]
 
 
@@ -32,3 +33,8 @@ def test_every_row_of_the_fault_matrix_has_a_test(row: int) -> None:
 @pytest.mark.parametrize("vector", VECTORS)
 def test_every_cost_vector_has_a_test(vector: str) -> None:
     assert vector in marks("vector")
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_every_telemetry_trap_has_a_test(trap: int) -> None:
+    assert trap in marks("trap")

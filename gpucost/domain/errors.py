@@ -8,7 +8,11 @@ GpuCostError
 │   ├── SourceTimeout       no answer in time (retried)
 │   ├── QueryRejected       400 or 422: the query is wrong or too large (never retried)
 │   ├── PartialResponse     an answer with warnings: true but not the whole truth
-│   └── NotCovered          the source no longer, or does not yet, hold the asked time
+│   ├── NotCovered          the source no longer, or does not yet, hold the asked time
+│   ├── DriverDown          the exporter's driver process has no reading (gpucost_gpu_exporter)
+│   └── KubeletDown         the kubelet does not say who holds what (gpucost_gpu_exporter)
+├── TransportError        the Kubernetes API gave no usable answer (gpucost.kube)
+├── Unreadable            an object or event of the Kubernetes API makes no sense; it is skipped
 └── LedgerError           the ledger refused
     ├── LedgerConflict      the same line or window with another value
     ├── MonthClosed         a closed month does not change; file an adjustment

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from gpucost.attribution.frames import Frames
-from gpucost.contract.gpu_metrics import POD_LABELS
+from gpucost.contract.gpu_metrics import HOLDER_LABELS, POD_COUNTED_SINCE, POD_LABELS, Holder, Method
 from gpucost.contract.metrics import (
     METRICS,
     NODE_BOARDS,
@@ -200,11 +200,13 @@ def _signals(frames: Frames, scrapes: _Scrapes, life: _Life) -> Iterator[_Run]:
     pods = lives.drop_duplicates("pod_uid", keep="last").set_index("pod_uid")
     for uid, group in rows.groupby("pod_uid"):
         pod = pods.loc[uid].to_dict() | {"pod_uid": uid}
-        labels = {name: pod[name] for name in POD_LABELS}
+        place = {name: pod[name] for name in POD_LABELS}
+        labels = {**dict.fromkeys(HOLDER_LABELS, ""), **place, "holder": Holder.POD, "method": Method.EXACT}
         at_ms = np.append(group["start_ms"].to_numpy()[:1], group["end_ms"].to_numpy())
+        start_ms, gone_ms = int(at_ms[0]), life.gone_ms(pod["end_ms"], str(uid))
+        yield _Run(POD_COUNTED_SINCE, place, pod["cluster"], start_ms / 1000, start_ms, gone_ms)
         for column, spec in SIGNAL_METRICS.items():
             if group[column].notna().all():
                 seconds = np.append(0.0, np.cumsum(group[column].to_numpy()) / 1000)
-                gone_ms = life.gone_ms(pod["end_ms"], str(uid))
                 curve = _Curve(at_ms, seconds)
-                yield _Run(spec, labels, pod["cluster"], curve, int(at_ms[0]), gone_ms)
+                yield _Run(spec, labels, pod["cluster"], curve, start_ms, gone_ms)

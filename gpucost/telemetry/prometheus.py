@@ -21,7 +21,7 @@ from gpucost.contract.frames import (
     FrameSpec,
 )
 from gpucost.contract.metrics import STATE_UP
-from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.problems import Problem
 from gpucost.domain.time import Window
 from gpucost.telemetry import heartbeat
 from gpucost.telemetry.nodes import read_nodes
@@ -103,7 +103,6 @@ def _read_part(
     reader: ClusterReader, window: Window, problems: dict[Problem, None]
 ) -> Iterator[tuple[str, list[Row]]]:
     evidence, found = heartbeat.read_evidence(reader, window)
-    is_doubled = any(problem.code is ProblemCode.DUPLICATE_SOURCE for problem in found)
     allocations, pod_problems = read_pods(reader, evidence)
     nodes, capacity, node_problems = read_nodes(reader, evidence)
     problems.update(dict.fromkeys((*found, *pod_problems, *node_problems)))
@@ -114,7 +113,7 @@ def _read_part(
         window.intersect(Window(*stretch)) for stretch in evidence.stretches if stretch[0] < stretch[1]
     )
     yield OBSERVED.name, [(reader.cluster, part.start_ms, part.end_ms) for part in clipped if part]
-    yield SIGNALS.name, read_signals(reader, window, is_doubled)
+    yield SIGNALS.name, read_signals(reader, window)
     yield PROGRESS.name, read_progress(reader, window, _pod_names(allocations))
 
 

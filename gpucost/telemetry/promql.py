@@ -57,9 +57,10 @@ def select(names: str | Sequence[str], matchers: Sequence[PromQL] = ()) -> PromQ
     return PromQL(f"{{{','.join((by_name, *matchers))}}}")
 
 
-def over_time(function: str, selector: PromQL, range_ms: int) -> PromQL:
-    """``function(selector[range])``, such as ``last_over_time`` or ``increase``."""
-    return PromQL(f"{_word(function)}({samples(selector, range_ms)})")
+def over_time(function: str, selector: PromQL, range_ms: int, offset_ms: int = 0) -> PromQL:
+    """``function(selector[range] offset …)``, such as ``last_over_time`` or ``increase``."""
+    offset = f" offset {offset_ms}ms" if offset_ms else ""
+    return PromQL(f"{_word(function)}({samples(selector, range_ms)}{offset})")
 
 
 def samples(selector: PromQL, range_ms: int) -> PromQL:
@@ -99,6 +100,31 @@ def differing_within(left: PromQL, right: PromQL, labels: Sequence[str]) -> Prom
 
 def above(expression: PromQL, threshold: int) -> PromQL:
     return PromQL(f"({expression}) > {threshold}")
+
+
+def minus(left: PromQL, right: PromQL) -> PromQL:
+    """The difference of the series that both have, by equal labels."""
+    return PromQL(f"({left}) - ({right})")
+
+
+def zero(expression: PromQL) -> PromQL:
+    """The same series, all 0."""
+    return PromQL(f"0 * ({expression})")
+
+
+def where(left: PromQL, right: PromQL) -> PromQL:
+    """The series of ``left`` that ``right`` has too, by equal labels."""
+    return PromQL(f"({left}) and ({right})")
+
+
+def except_where(left: PromQL, right: PromQL, labels: Sequence[str]) -> PromQL:
+    """The series of ``left`` without those whose ``labels`` are those of a series of ``right``."""
+    return PromQL(f"({left}) unless on ({_names(labels)}) ({right})")
+
+
+def within(expression: PromQL, range_ms: int) -> PromQL:
+    """The series whose value is an instant, in seconds, less than ``range_ms`` before the evaluation."""
+    return PromQL(f"({expression}) > (time() - {range_ms / 1000!r})")
 
 
 def _names(labels: Sequence[str]) -> str:

@@ -1,7 +1,11 @@
-"""What was measured on the time that pods held, and how far their jobs came: increases of counters.
+"""What was measured on the time that pods held, and how far their jobs came: rises of counters.
 
-Prometheus extrapolates an increase to the edges of its range, so these are measurements with an error of
-about one scrape interval; money never depends on them. What has no samples has no row, and no zero.
+Signals are the difference of two values of a counter, at most a scrape interval away from the edges of the
+window; what one window leaves out the next one has, so that windows add up. ``increase()`` would do
+neither: it leaves out the first sample of a series, with all that a short job ever was, and extrapolates.
+The GPU exporter's counters begin at 0 at an instant it tells, and go on over its restarts. Progress comes
+from other people's counters, of which none of this is known, so there it is ``increase()``. Money never
+depends on either. What has no samples has no row, and no zero.
 """
 
 from __future__ import annotations
@@ -11,33 +15,45 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from math import isfinite
 
+from gpucost.contract.gpu_metrics import HOLDER_LABELS, POD_COUNTED_SINCE
 from gpucost.contract.metrics import SIGNAL_METRICS
-from gpucost.domain.time import SECOND_MS, Window
+from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window
 from gpucost.telemetry.answers import Series
-from gpucost.telemetry.promql import PromQL, by, over_time, tagged, union, without
+from gpucost.telemetry.promql import (
+    PromQL,
+    above,
+    by,
+    except_where,
+    minus,
+    over_time,
+    tagged,
+    union,
+    where,
+    within,
+    without,
+    zero,
+)
 from gpucost.telemetry.reader import ClusterReader, own_label, points, with_renamed
 from gpucost.telemetry.settings import ProgressMetric
 
 _TAG = "signal"
 _PLACE = ("pod_uid", *with_renamed(("node",)))
+_SERIES = with_renamed(HOLDER_LABELS)
+# How old the last value before a window may be: longer than any pause between scrapes that is no gap.
+_LOOK_BACK_MS = 10 * MINUTE_MS
 
 Row = tuple[object, ...]
 # (namespace, pod) -> uids with the start of what they held, newest last: names are reused, uids are not.
 PodNames = Mapping[tuple[str, str], list[tuple[int, str]]]
 
 
-def read_signals(reader: ClusterReader, window: Window, is_doubled: bool) -> list[Row]:
-    """Rows of frames.SIGNALS, one per pod and step of the window.
-
-    ``is_doubled`` says that unmarked duplicates of series exist; then the largest counts, not the sum.
-    """
+def read_signals(reader: ClusterReader, window: Window) -> list[Row]:
+    """Rows of frames.SIGNALS, one per pod and step of the window."""
     measured: dict[tuple[str, str, Window], dict[str, float]] = defaultdict(dict)
     for steps in _equal_steps(reader, window):
         length = steps[0].length_ms
         parts = [
-            tagged(
-                by("max" if is_doubled else "sum", _PLACE, _increase(reader, spec.name, length)), _TAG, column
-            )
+            tagged(by("sum", _PLACE, _rise(reader, spec.name, length)), _TAG, column)
             for column, spec in SIGNAL_METRICS.items()
         ]
         for series, step, value in _increases(reader, union(*parts), steps):
@@ -76,6 +92,30 @@ def _uid(progress: ProgressMetric, series: Series, step: Window, pods: PodNames)
         return pod
     held = pods.get((own_label(series, progress.namespace_label), pod), [])
     return next((uid for start, uid in reversed(held) if start < step.end_ms), "")
+
+
+def _rise(reader: ClusterReader, metric: str, range_ms: int) -> PromQL:
+    """How much each counter of the GPU exporter rose in the range before the evaluation.
+
+    From its last value before the range; from 0 if it began within; else from its first value in it. One
+    counter may come from several targets, one after the other (a restarted exporter) or at once (an HA pair,
+    two jobs scraping one exporter): as counters only rise, the largest value is the newest. Where one fell
+    (the exporter lost its state) all that Prometheus knows is ``increase``.
+    """
+    counter = reader.select(metric)
+
+    def latest(operator: str, function: str, range_ms: int, offset_ms: int = 0) -> PromQL:
+        return by(operator, _SERIES, over_time(function, counter, range_ms, offset_ms))
+
+    last = latest("max", "last_over_time", range_ms)
+    before = latest("max", "last_over_time", _LOOK_BACK_MS, range_ms)
+    first = latest("min", "min_over_time", range_ms)
+    since = over_time("last_over_time", reader.select(POD_COUNTED_SINCE.name), range_ms)
+    begun = within(by("max", _PLACE, since), range_ms)
+    base = union(before, except_where(first, begun, _PLACE), zero(last))
+    fell = above(latest("max", "resets", range_ms), 0)
+    increase = by("sum", _SERIES, _increase(reader, metric, range_ms))
+    return union(where(increase, fell), minus(last, base))
 
 
 def _increase(reader: ClusterReader, metric: str, range_ms: int) -> PromQL:

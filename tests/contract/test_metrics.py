@@ -35,6 +35,7 @@ from tests.support.prometheus import PROMTOOL, needs_prometheus
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 PLACE = dict(zip(POD_LABELS, ("ns", "pod", "uid", "node"), strict=True))
+BUSY = {**dict.fromkeys(POD_BUSY.labels, ""), **PLACE}
 
 
 class Exposition:
@@ -116,7 +117,7 @@ def test_labels_must_be_the_metrics_own() -> None:
     with pytest.raises(InputError, match="missing label"):
         series_name(POD_BUSY, {"namespace": "ns"})
     with pytest.raises(InputError, match="unknown label"):
-        series_name(POD_BUSY, {**PLACE, "gpu": "0"})
+        series_name(POD_BUSY, {**BUSY, "gpu": "0"})
     info = {"node": "n", **dict.fromkeys(NODE_INFO_LABELS, "")}
     tier = node_label_name("example.com/Tier")
     assert tier == "label_example_com_tier"
@@ -135,7 +136,7 @@ def test_lines_have_millisecond_times_and_exact_values() -> None:
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), min_size=1, max_size=40))
 def test_label_values_survive_the_text(value: str) -> None:
     samples = [
-        Sample(POD_BUSY, {**PLACE, "pod": value}, 2.5, 1_506_816_000_000),
+        Sample(POD_BUSY, {**BUSY, "pod": value}, 2.5, 1_506_816_000_000),
         Sample(STATE_UP, {}, 1.0, 1_506_816_000_000),
         Sample(POD_GPU_START, {**PLACE, "resource": "r"}, 1_506_816_000.123, None),
     ]

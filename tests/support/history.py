@@ -37,6 +37,15 @@ def at(hours: float) -> int:
     return T0 + round(hours * HOUR_MS)
 
 
+def counted(spec: MetricSpec, uid: str, value: float, now: int, **labels: str) -> Sample:
+    """A sample of one of the GPU exporter's metrics of a pod on node n1."""
+    place = {"namespace": "ns", "pod": f"pod-{uid}", "pod_uid": uid, "node": "n1"}
+    own = {**dict.fromkeys(spec.labels, ""), **place}
+    if "holder" in own:
+        own |= {"holder": "pod", "gpu_uuid": "GPU-1", "method": "exact"}
+    return Sample(spec, {**own, **labels}, value, now)
+
+
 @dataclass
 class Pod:
     """``end`` is when it gave its units back; ``gone`` when its series vanish without an end.

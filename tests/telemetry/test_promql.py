@@ -14,15 +14,20 @@ from gpucost.telemetry.promql import (
     differing,
     differing_within,
     equals,
+    except_where,
     label_name,
     metric_name,
+    minus,
     one_of,
     over_time,
     samples,
     select,
     tagged,
     union,
+    where,
+    within,
     without,
+    zero,
 )
 
 # What Kubernetes cannot hold, and Prometheus neither: surrogates.
@@ -110,5 +115,8 @@ def test_every_builder_gives_promql() -> None:
         above(union(up, tagged(down, "t", "v")), 1),
         differing(by("max", ("x",), up), by("min", ("x",), up)),
         differing_within(by("max", ("x", "y"), up), by("min", ("x",), up), ("x",)),
+        minus(over_time("last_over_time", up, 1500, 3000), zero(up)),
+        where(up, above(down, 0)),
+        except_where(up, within(by("max", ("x",), down), 1500), ("x",)),
     ):
         assert selectors(promql_parser.parse(expression))

@@ -7,7 +7,17 @@ from typing import Any, NamedTuple
 import pynvml
 
 from gpucost_gpu_exporter.driver.activity import LONGEST_GUESS_NS
-from gpucost_gpu_exporter.driver.calls import LARGEST_COUNT, Look, Refused, call, call_newest, value_of
+from gpucost_gpu_exporter.driver.calls import (
+    CORRUPT,
+    LARGEST_COUNT,
+    UNSUPPORTED,
+    Look,
+    Refused,
+    call,
+    call_newest,
+    code_name,
+    value_of,
+)
 
 
 class _Reason(NamedTuple):
@@ -37,52 +47,67 @@ REASONS = {
         pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown,
     ),
 }
+# Drivers from before a field say that its number is no argument.
+_UNCOUNTED = UNSUPPORTED | {"INVALID_ARGUMENT"}
 _FIELDS = [reason.field for reason in REASONS.values()]
 
 
 class Throttling:
-    """Of one board. What the driver does not count is added up here, from 0 when this process started."""
+    """Of one board. What the driver does not count is added up here, from 0 when this process started.
+
+    A reason stays with one of the two: a counter that fails for once is left out, so that no reader takes
+    the switch for a counter that was set back.
+    """
 
     def __init__(self) -> None:
+        self._counted: set[str] = set()
         self._added_ns: dict[str, int] = {}
         self._looked_ns: int | None = None
 
     def measure(self, look: Look, handle: Any) -> dict[str, int]:
         """Nanoseconds by reason, cumulative. Raises Refused when no reason can be read; BoardLost."""
         before_ns, self._looked_ns = self._looked_ns, look.now_ns
-        counted, code = _counters(look, handle)
-        uncounted = [name for name in REASONS if name not in counted]
-        if not uncounted:
-            return counted
+        counted, codes = _counters(look, handle)
+        counted = {name: count for name, count in counted.items() if name not in self._added_ns}
+        self._counted |= counted.keys()
+        for name in [
+            name for name, code in codes.items() if code in _UNCOUNTED and name not in self._counted
+        ]:
+            self._added_ns.setdefault(name, 0)
+        added = self._add(look.now_ns, before_ns, handle) if self._added_ns else {}
+        if not counted and not added:
+            raise Refused(next(iter(codes.values()), CORRUPT))
+        return counted | added
+
+    def _add(self, now_ns: int, before_ns: int | None, handle: Any) -> dict[str, int]:
         try:
             bits = call_newest(
                 (pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle),
                 (pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
             )
         except Refused:
-            if counted:
-                return counted
-            raise Refused(code) from None
-        span_ns = 0 if before_ns is None else min(look.now_ns - before_ns, LONGEST_GUESS_NS)
-        for name in uncounted:
-            added_ns = span_ns if bits & REASONS[name].bit else 0
-            self._added_ns[name] = self._added_ns.get(name, 0) + added_ns
-        return counted | {name: self._added_ns[name] for name in uncounted}
+            return {}
+        span_ns = 0 if before_ns is None else min(now_ns - before_ns, LONGEST_GUESS_NS)
+        for name in self._added_ns:
+            self._added_ns[name] += span_ns if bits & REASONS[name].bit else 0
+        return dict(self._added_ns)
 
 
-def _counters(look: Look, handle: Any) -> tuple[dict[str, int], str]:
-    """The reasons that the driver counts, and why it does not count the others."""
+def _counters(look: Look, handle: Any) -> tuple[dict[str, int], dict[str, str]]:
+    """The reasons that the driver counts, and the error of each of the others."""
     try:
         values = call(pynvml.nvmlDeviceGetFieldValues, handle, _FIELDS)
     except Refused as refusal:
-        return {}, refusal.code
-    counted = {}
+        return {}, dict.fromkeys(REASONS, refusal.code)
+    counted, codes = {}, {}
     for name, value in zip(REASONS, values, strict=True):
         if value.nvmlReturn != pynvml.NVML_SUCCESS:
+            codes[name] = code_name(value.nvmlReturn)
             continue
         count = int(value_of(value.valueType, value.value))
         if 0 <= count <= LARGEST_COUNT:
             counted[name] = count
         else:
             look.drop()
-    return counted, "NOT_SUPPORTED"
+            codes[name] = CORRUPT
+    return counted, codes

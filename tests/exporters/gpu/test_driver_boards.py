@@ -90,10 +90,28 @@ class TestBoard:
         board.clock_reasons = 0x40
         node.board()
         board.clock_reasons = 0
-        throttled = node.board().throttled_ns
-        assert throttled["hw_thermal"] == SECOND
+        node.board()
+        board.clock_reasons = 0x40
+        throttled = node.step(seconds=60).boards[0].throttled_ns
+        assert throttled["hw_thermal"] == SECOND + 3 * SECOND // 2
         assert throttled["sw_power_cap"] == 5 * SECOND
         assert throttled["sw_thermal"] == 0
+
+    def test_a_counter_of_throttling_that_fails_for_once_is_left_out_and_not_set_back(
+        self, node: Node
+    ) -> None:
+        board = node.driver.board(GPU)
+        board.clock_reasons = 0x44
+        board.throttled_ns[74] = 5 * SECOND
+        node.look()
+        node.driver.fail("nvmlDeviceGetFieldValues", 999, GPU)
+        failed = node.board()
+        assert (failed.throttled_ns, failed.missing) == ({}, {"throttling": "UNKNOWN"})
+        node.driver.heal("nvmlDeviceGetFieldValues", GPU)
+        board.field_errors[74] = 4
+        assert "sw_power_cap" not in node.board().throttled_ns
+        del board.field_errors[74]
+        assert node.board().throttled_ns["sw_power_cap"] == 5 * SECOND
 
     def test_throttling_that_cannot_be_read_at_all_is_missing(self, node: Node) -> None:
         for function in ("nvmlDeviceGetFieldValues", "nvmlDeviceGetCurrentClocksEventReasons"):
@@ -218,14 +236,16 @@ class TestTime:
         node.look()
         node.driver.now_ns -= 3600 * SECOND
         node.driver.board(GPU).samples.clear()
-        active_ns = []
+        active_ns, weights = [], []
         for _ in range(16):
             now_ns += SECOND
-            node.driver.advance(SECOND, {GPU: DeviceLoad(busy=0.5)})
+            node.driver.advance(SECOND, {GPU: DeviceLoad(busy=0.5, processes={11: 50.0})})
             node.driver.write()
-            busy = node.link.look(now_ns, False).boards[0].activity.get("busy")
-            active_ns.append(busy.active_ns if busy else 0)
+            board = node.link.look(now_ns, True).boards[0]
+            active_ns.append(board.activity["busy"].active_ns if "busy" in board.activity else 0)
+            weights.append(sum(process.sm_weight or 0 for process in board.processes or ()))
         assert active_ns[-2:] == [SECOND // 2] * 2
+        assert weights[-2:] == [6 * 50] * 2
         assert sum(active_ns) < 8 * SECOND
 
 

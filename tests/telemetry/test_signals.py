@@ -1,0 +1,137 @@
+"""The rise of the GPU exporter's counters: exact over edges, restarts and short lives; windows add up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gpucost.contract.gpu_metrics import POD_BUSY, POD_COUNTED_SINCE
+from gpucost.contract.openmetrics import Sample
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
+from gpucost.telemetry.promapi import PrometheusClient
+from gpucost.telemetry.prometheus import PrometheusSource
+from gpucost.telemetry.settings import PrometheusSettings
+from tests.support.history import History, Pod, at, counted, openmetrics_of
+from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
+
+pytestmark = [needs_prometheus, pytest.mark.prometheus]
+
+DAY = Window(at(1), at(10))
+UIDS = ("steady", "short", "shared", "moved", "gapped", "reset")
+
+
+def _busy(
+    uid: str, start: int, end: int, rate: float = 1.0, offset: float = 0.0, **labels: str
+) -> list[Sample]:
+    """A counter that rises from ``offset`` by ``rate``, scraped each minute from ``start`` on."""
+    return [
+        counted(POD_BUSY, uid, offset + rate * (now - start) / SECOND_MS, now, **labels)
+        for now in range(start, end, MINUTE_MS)
+    ]
+
+
+def _since(uid: str, instant: int, start: int, end: int) -> list[Sample]:
+    return [counted(POD_COUNTED_SINCE, uid, instant / SECOND_MS, now) for now in range(start, end, MINUTE_MS)]
+
+
+def _moved(instance: str) -> list[Sample]:
+    """An exporter that is restarted at 3:30 on another address; its counters go on."""
+    if instance == "one":
+        return _busy("moved", at(2), at(3.5)) + _since("moved", at(2), at(2), at(3.5))
+    start = at(3.5) + 2 * MINUTE_MS
+    return _busy("moved", start, at(5), offset=5400.0 + 120) + _since("moved", at(2), start, at(5))
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    data = tmp_path_factory.mktemp("signals") / "data"
+    pods = [Pod(uid, at(2)) for uid in UIDS]
+    samples = [
+        # Began at 2:00:20, first scraped at 2:01.
+        *_busy("steady", at(2) + MINUTE_MS, at(6), rate=0.5, offset=20.0),
+        *_since("steady", at(2) + 20 * SECOND_MS, at(2) + MINUTE_MS, at(6)),
+        # Lived for 20 s between two scrapes; its series stay for ten minutes.
+        *(counted(POD_BUSY, "short", 20.0, now) for now in range(at(3), at(3) + 10 * MINUTE_MS, MINUTE_MS)),
+        *_since("short", at(3) - 30 * SECOND_MS, at(3), at(3) + 10 * MINUTE_MS),
+        # Two GPUs, and a split that changes its method.
+        *_busy("shared", at(2), at(4), rate=0.25, method="weighted"),
+        *_busy("shared", at(3), at(4), rate=0.125, method="equal", gpu_uuid="GPU-2"),
+        *_since("shared", at(2), at(2), at(4)),
+        # Not scraped from 3:20 to 4:10: what it did then belongs to no window for certain.
+        *_busy("gapped", at(2), at(3) + 20 * MINUTE_MS),
+        *_busy("gapped", at(4) + 10 * MINUTE_MS, at(5), offset=130 * 60.0),
+        *_since("gapped", at(2), at(2), at(5)),
+        # The exporter lost its state at 3:30, the pod did not end.
+        *_busy("reset", at(2), at(3.5)),
+        *_busy("reset", at(3.5), at(5)),
+        *_since("reset", at(2), at(2), at(3.5)),
+        *_since("reset", at(3.5), at(3.5), at(5)),
+    ]
+    histories = [
+        History("c", pods, extra=samples),
+        History("c", [], [], extra=_moved("one"), target={"instance": "one"}),
+        History("c", [], [], extra=_moved("two"), target={"instance": "two"}),
+    ]
+    create_blocks(openmetrics_of(*histories), data)
+    with running_prometheus(data) as address:
+        yield address
+
+
+def busy_steps(url: str, uid: str, step_ms: int = HOUR_MS) -> dict[int, float]:
+    """Busy seconds of the day by the start of each step."""
+    with PrometheusClient(url) as client:
+        settings = PrometheusSettings(signal_step_ms=step_ms)
+        signals = PrometheusSource(client, settings, now=lambda: at(240)).read("c", DAY).signals
+    mine = signals[signals["pod_uid"] == uid]
+    return {
+        int(start): round(float(busy) / SECOND_MS, 3)
+        for start, busy in zip(mine["start_ms"], mine["busy_ms"], strict=True)
+    }
+
+
+def busy_seconds(url: str, uid: str) -> dict[int, float]:
+    """Busy seconds by the hour of T0, where there were any."""
+    return {(start - at(0)) // HOUR_MS: busy for start, busy in busy_steps(url, uid).items() if busy}
+
+
+def test_a_counter_that_began_in_the_window_is_counted_from_nought(url: str) -> None:
+    hours = busy_seconds(url, "steady")
+    # 20 s were there at the first scrape, 2:01; then half a second each second, up to 5:59.
+    assert sum(hours.values()) == 20 + 0.5 * (4 * 3600 - 120)
+    assert hours[3] == 1800
+
+
+@pytest.mark.trap(16, 26)
+def test_a_job_between_two_scrapes_is_counted_whole(url: str) -> None:
+    assert busy_seconds(url, "short") == {2: 20.0}
+
+
+def test_series_of_one_pod_are_added(url: str) -> None:
+    assert sum(busy_seconds(url, "shared").values()) == 0.25 * (2 * 3600 - 60) + 0.125 * (3600 - 60)
+
+
+@pytest.mark.fault(6)
+@pytest.mark.trap(27)
+def test_a_restarted_exporter_on_another_address_goes_on(url: str) -> None:
+    hours = busy_seconds(url, "moved")
+    assert sum(hours.values()) == 5400 + 120 + (90 - 2 - 1) * 60
+    assert hours[3] == 3600
+
+
+def test_what_rose_in_a_gap_is_left_out(url: str) -> None:
+    hours = busy_seconds(url, "gapped")
+    assert hours == {2: 3600.0, 3: 19 * 60.0, 4: 49 * 60.0}
+
+
+@pytest.mark.fault(6)
+def test_a_counter_that_fell_is_right_within_a_scrape_interval(url: str) -> None:
+    hours = busy_seconds(url, "reset")
+    assert sum(hours.values()) == pytest.approx(3 * 3600 - 60, abs=3 * 60)
+
+
+@pytest.mark.parametrize("uid", ["steady", "short", "shared", "moved"])
+def test_steps_of_any_length_add_up_to_the_same(url: str, uid: str) -> None:
+    by_hour = sum(busy_steps(url, uid).values())
+    for step_ms in (20 * MINUTE_MS, 3 * HOUR_MS, DAY.length_ms):
+        assert sum(busy_steps(url, uid, step_ms).values()) == pytest.approx(by_hour, abs=0.001)
