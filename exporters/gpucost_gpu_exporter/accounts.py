@@ -8,7 +8,7 @@ the whole. A measure that was never observed is absent, not 0.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, Self
 
@@ -29,9 +29,10 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class PodLife:
-    """When a pod's counters began (ms since 1970), and when it was last seen holding (ns since boot)."""
+    """When a pod's counters began (ms since 1970, ns since boot), and when it was last seen holding (ns)."""
 
     since_ms: int
+    since_ns: int
     last_held_ns: int
 
 
@@ -73,7 +74,7 @@ class Accounts:
 
     def saw(self, pod: Pod, now_ms: int, now_ns: int) -> None:
         """``pod`` holds something now."""
-        life = self.pods.setdefault(pod, PodLife(now_ms, now_ns))
+        life = self.pods.setdefault(pod, PodLife(now_ms, now_ns, now_ns))
         life.last_held_ns = now_ns
 
     def retire(self, now_ns: int, keep_ns: int) -> None:
@@ -111,7 +112,7 @@ class Accounts:
             gpus={gpu: dict(amounts) for gpu, amounts in self.gpus.items()},
             rows={row: dict(amounts) for row, amounts in self.rows.items()},
             retired={gpu: dict(amounts) for gpu, amounts in self.retired.items()},
-            pods={pod: PodLife(life.since_ms, life.last_held_ns) for pod, life in self.pods.items()},
+            pods={pod: replace(life) for pod, life in self.pods.items()},
             throttled_ns=dict(self.throttled_ns),
             xids=dict(self.xids),
         )
@@ -125,7 +126,7 @@ class Accounts:
                 for row, amounts in self.rows.items()
             ],
             "retired": [[*gpu, amounts] for gpu, amounts in self.retired.items()],
-            "pods": [[*pod, life.since_ms, life.last_held_ns] for pod, life in self.pods.items()],
+            "pods": [[*pod, *astuple(life)] for pod, life in self.pods.items()],
             "throttled_ns": [[*place, ns] for place, ns in self.throttled_ns.items()],
             "xids": [[*place, count] for place, count in self.xids.items()],
         }
@@ -140,7 +141,7 @@ class Accounts:
                 for holder, *pod, uuid, gi, method, amounts in found["rows"]
             },
             retired={DeviceKey(uuid, gi): _amounts(amounts) for uuid, gi, amounts in found["retired"]},
-            pods={Pod(*pod): PodLife(int(since), int(last)) for *pod, since, last in found["pods"]},
+            pods={Pod(*found_pod[:3]): PodLife(*map(int, found_pod[3:])) for found_pod in found["pods"]},
             throttled_ns={(uuid, reason): int(ns) for uuid, reason, ns in found["throttled_ns"]},
             xids={(uuid, int(xid)): int(count) for uuid, xid, count in found["xids"]},
         )

@@ -68,12 +68,16 @@ class DeviceState:
 
 @dataclass(slots=True)
 class BoardState:
-    """Of one board. ``seen`` is the last reading in which it answered; ``answered_ns`` is when."""
+    """Of one board. ``seen`` is the last reading in which it answered; ``answered_ns`` is when.
+
+    ``energy_mj`` is the driver's total at the last look that had one, at ``energy_ns``.
+    """
 
     seen: BoardReading
     answered_ns: int
     lost: str = ""
     energy_mj: int | None = None
+    energy_ns: int = 0
     energy_source: str = Source.NONE
     throttled_ns: dict[str, int] = field(default_factory=dict)
     epoch: int = 0
@@ -97,21 +101,22 @@ class BoardState:
         """The share of the board that no MIG instance has; 0 without MIG."""
         return max(Fraction(0), 1 - sum((device.part for device in self.layout()), Fraction(0)))
 
-    def energy_step(self, total_mj: int, source: str, elapsed_ns: int) -> int | None:
-        """Millijoules since the last look, out of the driver's total since it was loaded.
+    def energy_step(self, total_mj: int, source: str, now_ns: int) -> int | None:
+        """Millijoules since the last look that had a total, out of the driver's total since it was loaded.
 
         None at the first look, after a change of source and for a step no board can make. A total that
         fell is a new life of the driver: what it shows was used since then.
         """
         before, known_source = self.energy_mj, self.energy_source
-        self.energy_mj, self.energy_source = total_mj, source
+        span_ns = now_ns - self.energy_ns
+        self.energy_mj, self.energy_ns, self.energy_source = total_mj, now_ns, source
         if before is None or known_source != source:
             return None
         if total_mj < before:
             self.epoch += 1
             before = 0
         step = total_mj - before
-        return step if step * SECOND_NS <= MAX_WATTS * 1_000 * max(elapsed_ns, SECOND_NS) else None
+        return step if step * SECOND_NS <= MAX_WATTS * 1_000 * max(span_ns, SECOND_NS) else None
 
     def throttled_step(self, totals: Mapping[str, int]) -> dict[str, int]:
         """Nanoseconds since the last look by reason; nothing for a reason seen for the first time."""
@@ -128,6 +133,7 @@ class BoardState:
             "answered_ns": self.answered_ns,
             "lost": self.lost,
             "energy_mj": self.energy_mj,
+            "energy_ns": self.energy_ns,
             "energy_source": self.energy_source,
             "throttled_ns": self.throttled_ns,
             "epoch": self.epoch,

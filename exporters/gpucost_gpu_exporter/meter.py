@@ -22,6 +22,7 @@ from gpucost_gpu_exporter.quantities import SECOND_NS
 from gpucost_gpu_exporter.readings import Activity, BoardReading, NodeReading, Signal, Source
 from gpucost_gpu_exporter.split import (
     UNALLOCATED,
+    UNKNOWN,
     UNPARTITIONED,
     Process,
     Users,
@@ -41,6 +42,8 @@ MEASURES: Mapping[Signal, tuple[Measure, Measure]] = {
 WEIGHTS_MAX_AGE_NS = 10 * SECOND_NS
 # What a signal may catch up on after it was away: longer than any driver's buffer reaches back.
 MAX_CREDIT_NS = 600 * SECOND_NS
+# Energy read after a longer pause goes to pods only if they hold the board since before it.
+ENERGY_PROVEN_NS = 5 * SECOND_NS
 # A board that vanished while nobody holds it is forgotten after this time.
 FORGET_NS = 600 * SECOND_NS
 
@@ -130,7 +133,7 @@ class _Look:
     def add(self, board: BoardReading | None) -> None:
         devices = list(self.state.layout())
         spans = self._spans(devices)
-        used: list[tuple[Device, Users, int]] = []
+        used: list[tuple[Device, Users, int | None]] = []
         for device, span_ns in zip(devices, spans, strict=False):
             use = self._users(device)
             active_ns = self._signals(device, use)
@@ -170,8 +173,8 @@ class _Look:
             return None
         return [Process(self.owner(found.pid), found.sm_weight) for found in device.reading.processes]
 
-    def _signals(self, device: Device, use: Users) -> int:
-        """Add what was observed and active; returns the active nanoseconds of the best signal there is."""
+    def _signals(self, device: Device, use: Users) -> int | None:
+        """Add what was observed and active; returns the active nanoseconds of the best signal, if any."""
         state = self.state.device(device.key)
         best: dict[Signal, int] = {}
         for signal in Signal:
@@ -181,7 +184,7 @@ class _Look:
             best[signal] = activity.active_ns
             self._add_activity(device, signal, activity, use)
         state.method = use.method if state.sources[Signal.BUSY] != Source.NONE else Method.NONE
-        return best.get(Signal.SM) or best.get(Signal.BUSY) or 0
+        return best.get(Signal.SM) or best.get(Signal.BUSY)
 
     def _activity(self, device: Device, signal: Signal, state: DeviceState) -> Activity | None:
         """What NVML, else the second source, observed; never more than the time that passed."""
@@ -221,26 +224,30 @@ class _Look:
         method = self.state.device(device.key).method
         self.accounts.add(device.key, Measure.HELD, span_ns, _rows(shares, device.key, method))
 
-    def _energy(self, board: BoardReading | None, used: Sequence[tuple[Device, Users, int]]) -> None:
+    def _energy(self, board: BoardReading | None, used: Sequence[tuple[Device, Users, int | None]]) -> None:
         total, source = (board.energy_mj, "nvml") if board is not None else (None, "nvml")
         if total is None:
             total, source = self.second.energy_mj(self.state.seen.uuid), Source.DCGM
-        step = None if total is None else self.state.energy_step(total, source, self.elapsed_ns)
+        since_ns = self.state.energy_ns
+        step = None if total is None else self.state.energy_step(total, source, self.now_ns)
         if step is None:
             return
-        is_idle = bool(used) and all(
-            not active_ns and self._is_watched(device) for device, _, active_ns in used
-        )
-        self.state.idle.learn(is_idle, self.elapsed_ns, step)
-        idle_mj = self.state.idle.of(self.elapsed_ns, step)
+        span_ns = self.now_ns - since_ns
+        self.state.idle.learn(bool(used) and all(active_ns == 0 for _, _, active_ns in used), span_ns, step)
+        idle_mj = self.state.idle.of(span_ns, step)
         gpu, by_share, by_use = DeviceKey(self.state.seen.uuid), self._idle_rows(used), self._use_rows(used)
+        if span_ns > ENERGY_PROVEN_NS and not self._is_held_as_before():
+            by_share = by_use = {Row(UNKNOWN, gpu, Method.NONE): 1}
         self.accounts.add(gpu, Measure.ENERGY, idle_mj, by_share)
         self.accounts.add(gpu, Measure.ENERGY, step - idle_mj, by_use or by_share)
 
-    def _is_watched(self, device: Device) -> bool:
-        return self.state.device(device.key).sources[Signal.BUSY] != Source.NONE
+    def _is_held_as_before(self) -> bool:
+        """Whether all pods that hold the board now did so when its energy was last read."""
+        pods = {held.pod for device in self.state.layout() for held in self.held(device.key) or ()}
+        lives = [self.accounts.pods.get(pod) for pod in pods]
+        return bool(pods) and all(life and life.since_ns <= self.state.energy_ns for life in lives)
 
-    def _idle_rows(self, used: Sequence[tuple[Device, Users, int]]) -> dict[Row, int | Fraction]:
+    def _idle_rows(self, used: Sequence[tuple[Device, Users, int | None]]) -> dict[Row, int | Fraction]:
         """What a board draws by being on is dealt by the share held."""
         rows: dict[Row, int | Fraction] = {}
         for device, use, _ in used:
@@ -252,12 +259,12 @@ class _Look:
             rows | {Row(UNPARTITIONED, DeviceKey(self.state.seen.uuid), Method.EXACT): rest} if rest else rows
         )
 
-    def _use_rows(self, used: Sequence[tuple[Device, Users, int]]) -> dict[Row, int | Fraction]:
+    def _use_rows(self, used: Sequence[tuple[Device, Users, int | None]]) -> dict[Row, int | Fraction]:
         """What a board draws beyond that is dealt by use: among MIG instances by activity and slices."""
         rows: dict[Row, int | Fraction] = {}
         is_alone = len(used) == 1 and not self.state.seen.mig
         for device, use, active_ns in used:
-            whole = device.part * (1 if is_alone else active_ns)
+            whole = device.part * (1 if is_alone else active_ns or 0)
             total = sum(use.weights.values())
             for row, weight in _rows(use.weights, device.key, self._energy_method(use)).items():
                 if whole and weight:
