@@ -27,8 +27,14 @@ from gpucost_gpu_exporter.second import DcgmSecond
 from gpucost_gpu_exporter.settings import ExporterSettings
 from gpucost_gpu_exporter.state_file import StateFile
 
+# So that the first collection knows who holds the GPUs: whoever cannot prove then that it held one over a
+# restart of the exporter is not given the time between.
+FIRST_WATCHES_WITHIN_S = 3.0
+FIRST_ANSWERS_WITHIN_S = 5.0
 # A snapshot older than this many intervals means that collecting has stopped.
 STALE_AFTER_INTERVALS = 30
+# How long the first collection waits for the API server, and then for the kubelet.
+FIRST_PODS_S = 5.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -82,6 +88,7 @@ class Assembled:
     reflectors: tuple[Reflector, ...] = ()
     dcgm: DcgmEndpoint | None = None
     threads: list[threading.Thread] = field(default_factory=list)
+    _first_answers: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> int:
         """Start everything; returns the port that is listened on. Raises InputError when it is taken."""
@@ -97,6 +104,7 @@ class Assembled:
     def close(self) -> None:
         """Stop in order; the last counters are saved, and the driver's process is ended."""
         self.exporter.close()
+        self._first_answers.set()
         self.holders.close()
         for reflector in self.reflectors:
             reflector.close()
@@ -107,10 +115,23 @@ class Assembled:
         self.exporter.stop_driver()
         self.endpoint.close()
 
+    def ask_first(self) -> None:
+        """Ask the kubelet a first time, once the watches have brought what there is, or take too long."""
+        deadline = time.monotonic() + FIRST_WATCHES_WITHIN_S
+        while time.monotonic() < deadline and not all(watch.synced for watch in self.reflectors):
+            if self._first_answers.wait(0.02):
+                return  # closed meanwhile
+        self.holders.refresh()
+        self._first_answers.set()
+
     def _ask_kubelet(self) -> None:
+        self.ask_first()
         self.holders.run(self.settings.kubelet_interval.total_seconds())
 
     def _collect(self) -> None:
+        # A holder seen before its uid is known would be another one than afterwards.
+        self.wait_for_pods(FIRST_PODS_S)
+        self.holders.asked.wait(FIRST_PODS_S)
         self.exporter.run(self.settings.interval.total_seconds())
 
     def _thread(self, name: str, target: Callable[[], None]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from gpucost.domain.errors import InputError
-from gpucost_gpu_exporter.assemble import Assembled, assemble, boot_id
+from gpucost_gpu_exporter.assemble import FIRST_PODS_S, Assembled, assemble, boot_id
 from gpucost_gpu_exporter.settings import PAGE, PREFIX, ExporterSettings, load_settings
 from gpucost_gpu_exporter.state_file import StateFile
 from gpucost_gpu_exporter.table import render
@@ -85,9 +85,7 @@ def _look(assembled: Assembled, seconds: float) -> str:
     if assembled.dcgm:
         assembled.dcgm.poll()
     try:
-        deadline = time.monotonic() + 1
-        while assembled.reflectors and not assembled.reflectors[0].synced and time.monotonic() < deadline:
-            time.sleep(0.05)
+        assembled.wait_for_pods(FIRST_PODS_S)
         assembled.holders.refresh()
         before = assembled.exporter.collect()
         time.sleep(seconds)

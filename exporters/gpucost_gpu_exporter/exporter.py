@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -109,13 +110,14 @@ class Exporter:
     def run(self, interval_s: float) -> None:
         """Collect every ``interval_s``, and at once when ``wake`` is called, until ``close``."""
         while not self._closed.is_set():
+            started = time.monotonic()
             try:
                 self.collect()
             except Exception:
                 # A mistake of ours in one step must not end the exporter; it is counted and shown.
                 logger.exception("a collection failed")
                 self._errors["collection", "failed"] += 1
-            self._wake.wait(interval_s)
+            self._wake.wait(max(0.0, interval_s - (time.monotonic() - started)))
             self._wake.clear()
 
     def wake(self) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,11 +40,16 @@ def create_blocks(text: Iterable[str], data: Path) -> None:
 
 
 @contextmanager
-def running_prometheus(data: Path, *flags: str) -> Iterator[str]:
-    """Start Prometheus on the blocks in ``data``; yield its URL once it is ready; stop it at the end."""
+def running_prometheus(
+    data: Path, *flags: str, scrape_configs: Sequence[Mapping[str, object]] = ()
+) -> Iterator[str]:
+    """Start Prometheus on the blocks in ``data``; yield its URL once it is ready; stop it at the end.
+
+    ``scrape_configs`` is that part of its configuration; by default it scrapes nothing.
+    """
     data.mkdir(parents=True, exist_ok=True)
     config = data.parent / f"{data.name}.yml"
-    config.write_text("scrape_configs: []\n")
+    config.write_text(json.dumps({"scrape_configs": list(scrape_configs)}))  # JSON is YAML too
     log = data.parent / f"{data.name}.log"
     address = f"127.0.0.1:{free_port()}"
     arguments = [
