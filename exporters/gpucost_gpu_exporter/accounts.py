@@ -8,7 +8,7 @@ the whole. A measure that was never observed is absent, not 0.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple, Self
 
@@ -34,6 +34,10 @@ class PodLife:
     since_ms: int
     since_ns: int
     last_held_ns: int
+
+    @property
+    def times(self) -> tuple[int, int, int]:
+        return self.since_ms, self.since_ns, self.last_held_ns
 
 
 @dataclass(slots=True)
@@ -112,7 +116,7 @@ class Accounts:
             gpus={gpu: dict(amounts) for gpu, amounts in self.gpus.items()},
             rows={row: dict(amounts) for row, amounts in self.rows.items()},
             retired={gpu: dict(amounts) for gpu, amounts in self.retired.items()},
-            pods={pod: replace(life) for pod, life in self.pods.items()},
+            pods={pod: PodLife(*life.times) for pod, life in self.pods.items()},
             throttled_ns=dict(self.throttled_ns),
             xids=dict(self.xids),
         )
@@ -126,7 +130,7 @@ class Accounts:
                 for row, amounts in self.rows.items()
             ],
             "retired": [[*gpu, amounts] for gpu, amounts in self.retired.items()],
-            "pods": [[*pod, *astuple(life)] for pod, life in self.pods.items()],
+            "pods": [[*pod, *life.times] for pod, life in self.pods.items()],
             "throttled_ns": [[*place, ns] for place, ns in self.throttled_ns.items()],
             "xids": [[*place, count] for place, count in self.xids.items()],
         }

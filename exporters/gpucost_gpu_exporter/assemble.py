@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from gpucost.domain.errors import InputError
 from gpucost.kube.in_cluster import HttpTransport
 from gpucost.kube.reflector import Reflector
 from gpucost_exporter_base.endpoint import Endpoint, Route
@@ -27,10 +28,6 @@ from gpucost_gpu_exporter.second import DcgmSecond
 from gpucost_gpu_exporter.settings import ExporterSettings
 from gpucost_gpu_exporter.state_file import StateFile
 
-# So that the first collection knows who holds the GPUs: whoever cannot prove then that it held one over a
-# restart of the exporter is not given the time between.
-FIRST_WATCHES_WITHIN_S = 3.0
-FIRST_ANSWERS_WITHIN_S = 5.0
 # A snapshot older than this many intervals means that collecting has stopped.
 STALE_AFTER_INTERVALS = 30
 # How long the first collection waits for the API server, and then for the kubelet.
@@ -88,7 +85,7 @@ class Assembled:
     reflectors: tuple[Reflector, ...] = ()
     dcgm: DcgmEndpoint | None = None
     threads: list[threading.Thread] = field(default_factory=list)
-    _first_answers: threading.Event = field(default_factory=threading.Event)
+    _closing: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> int:
         """Start everything; returns the port that is listened on. Raises InputError when it is taken."""
@@ -104,7 +101,7 @@ class Assembled:
     def close(self) -> None:
         """Stop in order; the last counters are saved, and the driver's process is ended."""
         self.exporter.close()
-        self._first_answers.set()
+        self._closing.set()
         self.holders.close()
         for reflector in self.reflectors:
             reflector.close()
@@ -115,17 +112,14 @@ class Assembled:
         self.exporter.stop_driver()
         self.endpoint.close()
 
-    def ask_first(self) -> None:
-        """Ask the kubelet a first time, once the watches have brought what there is, or take too long."""
-        deadline = time.monotonic() + FIRST_WATCHES_WITHIN_S
+    def wait_for_pods(self, seconds: float) -> None:
+        """Wait until the watches have brought what there is, for ``seconds`` at most."""
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not all(watch.synced for watch in self.reflectors):
-            if self._first_answers.wait(0.02):
-                return  # closed meanwhile
-        self.holders.refresh()
-        self._first_answers.set()
+            if self._closing.wait(0.02):
+                return
 
     def _ask_kubelet(self) -> None:
-        self.ask_first()
         self.holders.run(self.settings.kubelet_interval.total_seconds())
 
     def _collect(self) -> None:
@@ -169,7 +163,7 @@ def assemble(
         DcgmSecond(dcgm) if dcgm else None,
     )
     holders.on_change(exporter.wake)
-    wakes.append(holders.wake)
+    wakes += [holders.wake, exporter.wake]
     endpoint = Endpoint(
         settings.listen_host, settings.listen_port, _routes(exporter, settings, clock), setting="listen_port"
     )
@@ -204,12 +198,7 @@ def _pods(
     is_off = settings.kubernetes == "auto" and "KUBERNETES_SERVICE_HOST" not in environ
     if is_off or settings.kubernetes == "off":
         return NoPodNames(), (), wakes
-    if settings.kubernetes == "url":
-        transport = HttpTransport(
-            settings.kubernetes_url, settings.kubernetes_token_file, settings.kubernetes_ca_file
-        )
-    else:
-        transport = HttpTransport.in_cluster(environ)
+    transport = _transport(settings, environ)
 
     def changed() -> None:
         for wake in wakes:
@@ -218,6 +207,17 @@ def _pods(
     pods = NodePods(pod_reflector(transport, settings.node, changed))
     slices = NodeSlices(slice_reflector(transport, settings.node, changed))
     return WatchedPods(pods, slices), (pods.reflector, slices.reflector), wakes
+
+
+def _transport(settings: ExporterSettings, environ: Mapping[str, str]) -> HttpTransport:
+    if settings.kubernetes != "url":
+        return HttpTransport.in_cluster(environ)
+    try:
+        return HttpTransport(
+            settings.kubernetes_url, settings.kubernetes_token_file, settings.kubernetes_ca_file
+        )
+    except InputError as error:
+        raise InputError("kubernetes_url", error.value, error.allowed) from error
 
 
 def _dcgm(settings: ExporterSettings, clock: Clock) -> DcgmEndpoint | None:

@@ -54,8 +54,9 @@ class IdlePower:
 class DeviceState:
     """Of one device: what its signals may still claim of the time that passed, and its latest weights.
 
-    ``credit_ns`` is elapsed time that a signal has not covered yet: no signal is observed for longer than
-    time passed, whichever sources took turns. ``owners`` counts the processes on it by whose they are.
+    ``credit_ns`` is board time of the device that a signal has not covered yet: no signal is observed for
+    longer than the device was there, whichever sources took turns. ``owners`` counts the processes on it
+    by whose they are.
     """
 
     credit_ns: dict[Signal, int] = field(default_factory=dict)
@@ -87,6 +88,14 @@ class BoardState:
     def device(self, key: DeviceKey) -> DeviceState:
         return self.devices.setdefault(key.gpu_instance, DeviceState())
 
+    def answered(self, board: BoardReading, now_ns: int) -> None:
+        """The board was read. An instance that is gone, or of another size, begins anew under its id."""
+        before = {device.key: device.part for device in self.layout()} if self.seen.mig or board.mig else None
+        self.seen, self.answered_ns = board, now_ns
+        if before is not None:
+            same = {key.gpu_instance for key, part, _ in self.layout() if before.get(key) == part}
+            self.devices = {number: state for number, state in self.devices.items() if number in same}
+
     def layout(self) -> Iterator[Device]:
         """The devices of the board now; without a reading while the board does not answer."""
         if not self.seen.mig:
@@ -105,9 +114,12 @@ class BoardState:
         """Millijoules since the last look that had a total, out of the driver's total since it was loaded.
 
         None at the first look, after a change of source and for a step no board can make. A total that
-        fell is a new life of the driver: what it shows was used since then.
+        fell is a new life of the driver: what it shows was used since then. One that stands still was not
+        brought up to date, as dcgm-exporter's are for 30 s: the time goes on until it moves.
         """
         before, known_source = self.energy_mj, self.energy_source
+        if before == total_mj and known_source == source:
+            return 0
         span_ns = now_ns - self.energy_ns
         self.energy_mj, self.energy_ns, self.energy_source = total_mj, now_ns, source
         if before is None or known_source != source:
@@ -118,9 +130,13 @@ class BoardState:
         step = total_mj - before
         return step if step * SECOND_NS <= MAX_WATTS * 1_000 * max(span_ns, SECOND_NS) else None
 
+    def forget_totals(self) -> None:
+        """What the driver counted until the next look belongs to nobody: it is too long ago."""
+        self.energy_mj, self.throttled_ns = None, {}
+
     def throttled_step(self, totals: Mapping[str, int]) -> dict[str, int]:
         """Nanoseconds since the last look by reason; nothing for a reason seen for the first time."""
-        before, self.throttled_ns = self.throttled_ns, dict(totals)
+        before, self.throttled_ns = self.throttled_ns, {**self.throttled_ns, **totals}
         steps = {reason: total - before[reason] for reason, total in totals.items() if reason in before}
         return {reason: step if step >= 0 else totals[reason] for reason, step in steps.items()}
 

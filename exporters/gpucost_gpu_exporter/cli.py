@@ -10,11 +10,16 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from gpucost.domain.errors import InputError
 from gpucost_gpu_exporter.assemble import FIRST_PODS_S, Assembled, assemble, boot_id
-from gpucost_gpu_exporter.settings import PAGE, PREFIX, ExporterSettings, load_settings
+from gpucost_gpu_exporter.settings import (
+    PAGE,
+    PREFIX,
+    ExporterSettings,
+    load_settings,
+    named_by_variable,
+)
 from gpucost_gpu_exporter.state_file import StateFile
 from gpucost_gpu_exporter.table import render
 
@@ -26,12 +31,16 @@ USAGE_ERROR = 2
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run until SIGTERM or SIGINT. Exit status 0, or 2 for a setting that is wrong."""
     options = _parser().parse_args(arguments)
+    if options.version:
+        print(_version())
+        sys.exit(0)
     try:
         settings = load_settings(os.environ)
-        _log_to_stderr(settings.log_level)
+        # A person who looks wants the table; what is merely as it should be would stand above it.
+        _log_to_stderr("warning" if options.once and settings.log_level == "info" else settings.log_level)
         code = _once(settings, options.seconds) if options.once else _serve(settings)
     except InputError as error:
-        print(f"gpucost-gpu-exporter: {error}", file=sys.stderr)
+        print(f"gpucost-gpu-exporter: {named_by_variable(error)}", file=sys.stderr)
         code = USAGE_ERROR
     sys.exit(code)
 
@@ -47,8 +56,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds", type=float, default=2.0, metavar="S", help="how long --once looks, 1 to 60 (default 2)"
     )
-    parser.add_argument("--version", action="version", version=version("gpucost"))
+    parser.add_argument("--version", action="store_true", help="print the version, and end")
     return parser
+
+
+def _version() -> str:
+    from importlib.metadata import version  # some megabytes, which the exporter need not carry
+
+    return version("gpucost")
 
 
 def _serve(settings: ExporterSettings) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gpucost_gpu_exporter.boards import BoardState
 from gpucost_gpu_exporter.holdings import DeviceKey
+from gpucost_gpu_exporter.readings import BoardReading, InstanceReading, Part, Source
 
 NODE = DeviceKey("")
 
@@ -36,13 +37,22 @@ class Lacks:
 
 
 def lacks_of(board: BoardState) -> Iterator[Lack]:
-    """What a board and its MIG instances cannot say."""
+    """What a board and its MIG instances cannot say, and the second source does not either."""
     uuid = board.seen.uuid
     if board.lost:
         yield Lack(DeviceKey(uuid), "gpu", board.lost)
         return
-    for part, reason in board.seen.missing.items():
-        yield Lack(DeviceKey(uuid), part, reason)
+    yield from _of_reading(DeviceKey(uuid), board.seen, board)
     for instance in board.seen.instances:
-        for part, reason in instance.missing.items():
-            yield Lack(DeviceKey(uuid, str(instance.gpu_instance)), part, reason)
+        yield from _of_reading(DeviceKey(uuid, str(instance.gpu_instance)), instance, board)
+
+
+def _of_reading(device: DeviceKey, read: BoardReading | InstanceReading, board: BoardState) -> Iterator[Lack]:
+    filled = {
+        signal.value for signal, source in board.device(device).sources.items() if source != Source.NONE
+    }
+    if read.memory_used_bytes is not None:
+        filled.add(Part.MEMORY)
+    for part, reason in read.missing.items():
+        if part not in filled:
+            yield Lack(device, part, reason)

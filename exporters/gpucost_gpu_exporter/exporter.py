@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpucost_gpu_exporter.conditions import NODE, Lack, Lacks, lacks_of
 from gpucost_gpu_exporter.driver_link import DriverDown, DriverLink
@@ -21,7 +21,7 @@ from gpucost_gpu_exporter.holdings import DeviceKey, Holding
 from gpucost_gpu_exporter.meter import NO_SECOND, Held, Meter, Second
 from gpucost_gpu_exporter.processes import Owner, ProcessOwners
 from gpucost_gpu_exporter.quantities import SECOND_NS
-from gpucost_gpu_exporter.readings import NodeReading
+from gpucost_gpu_exporter.readings import BoardReading, NodeReading
 from gpucost_gpu_exporter.second import DcgmSecond
 from gpucost_gpu_exporter.state_file import State, StateFile
 from gpucost_gpu_exporter.topology import Topology
@@ -75,6 +75,9 @@ class Exporter:
         self._closed = threading.Event()
         saved = state_file.load()
         is_recent = saved.at_ns is not None and clock.boot_ns() - saved.at_ns <= MAX_BRIDGE_NS
+        if not is_recent:
+            for board in saved.boards.values():
+                board.forget_totals()
         self._meter = Meter(saved.accounts, saved.boards, saved.at_ns if is_recent else None)
         self._before = saved.holdings
         self._holdings: tuple[Holding, ...] | None = None
@@ -92,7 +95,7 @@ class Exporter:
             self._dcgm.look()
             reading = self._dcgm.filled(reading, now_ns) if reading else None
         if reading is not None:
-            self._topology = Topology.from_reading(reading, self._topology)
+            self._topology = Topology.from_reading(self._with_gone(reading), self._topology)
             self._driver_version = reading.driver_version
         found = self._holders.current(now_ns, self._topology)
         holdings = None if found is None else found.holdings
@@ -140,6 +143,12 @@ class Exporter:
         except DriverDown as error:
             self._errors["driver", error.code] += 1
             return None, error.code
+
+    def _with_gone(self, reading: NodeReading) -> NodeReading:
+        """``reading`` and the boards it does not show any more: they are held until their pods end."""
+        shown = {board.uuid for board in reading.boards}
+        gone = [BoardReading(uuid, lost="GONE") for uuid in self._meter.boards if uuid not in shown]
+        return replace(reading, boards=(*reading.boards, *gone)) if gone else reading
 
     def _held_since(self, now_held: Sequence[Holding] | None) -> Held:
         """Who held the GPUs since the last step: those seen then; over a restart, only who can prove it."""

@@ -156,10 +156,10 @@ def _present(spec: MetricSpec, values: Sequence[tuple[tuple[str, ...], int | Non
 def _counters(snapshot: Snapshot) -> Iterator[Family]:
     """The counters of GPUs and holders. Of a lost board only the time it is held goes on being shown."""
     node, accounts = snapshot.node, snapshot.accounts
-    lost = {board.seen.uuid for board in snapshot.boards if board.lost}
+    here = {board.seen.uuid for board in snapshot.boards if not board.lost}
 
     def is_shown(device: DeviceKey, measure: Measure) -> bool:
-        return measure is Measure.HELD or device.gpu_uuid not in lost
+        return measure is Measure.HELD or device.gpu_uuid in here
 
     for measure in Measure:
         of_gpus = [
@@ -190,7 +190,7 @@ def _counters(snapshot: Snapshot) -> Iterator[Family]:
     throttled = [
         ((node, uuid, reason), ns / SECOND_NS)
         for (uuid, reason), ns in accounts.throttled_ns.items()
-        if uuid not in lost
+        if uuid in here
     ]
     yield Family(metrics.GPU_THROTTLED, throttled)
     xids = [((node, uuid, str(xid)), float(count)) for (uuid, xid), count in accounts.xids.items()]

@@ -94,12 +94,11 @@ class Meter:
             state = self.boards.setdefault(uuid, BoardState(board, now_ns))
             state.lost = board.lost
             if not board.lost:
-                state.seen, state.answered_ns = board, now_ns
+                state.answered(board, now_ns)
         for uuid, state in list(self.boards.items()):
             if uuid not in found:
                 state.lost = state.lost or ("NO_DRIVER" if reading is None else "GONE")
-            is_held = any(held(device.key) for device in state.layout())
-            if state.lost and not is_held and now_ns - state.answered_ns > FORGET_NS:
+            if state.lost and now_ns - state.answered_ns > FORGET_NS and _is_free(state, held):
                 del self.boards[uuid]
                 continue
             look = _Look(
@@ -136,11 +135,11 @@ class _Look:
         used: list[tuple[Device, Users, int | None]] = []
         for device, span_ns in zip(devices, spans, strict=False):
             use = self._users(device)
-            active_ns = self._signals(device, use)
+            active_ns = self._signals(device, use, span_ns)
             self._held(device, span_ns)
             used.append((device, use, active_ns))
         self._energy(board, used)
-        if board is not None and not board.lost:
+        if board is not None:
             self._events(board)
 
     def _spans(self, devices: Sequence[Device]) -> list[int]:
@@ -173,22 +172,25 @@ class _Look:
             return None
         return [Process(self.owner(found.pid), found.sm_weight) for found in device.reading.processes]
 
-    def _signals(self, device: Device, use: Users) -> int | None:
+    def _signals(self, device: Device, use: Users, span_ns: int) -> int | None:
         """Add what was observed and active; returns the active nanoseconds of the best signal, if any."""
         state = self.state.device(device.key)
         best: dict[Signal, int] = {}
         for signal in Signal:
-            activity = self._activity(device, signal, state)
+            activity = self._activity(device, signal, state, span_ns)
             if activity is None:
                 continue
             best[signal] = activity.active_ns
             self._add_activity(device, signal, activity, use)
-        state.method = use.method if state.sources[Signal.BUSY] != Source.NONE else Method.NONE
+        # A signal that the driver has, and that merely brought nothing new yet, is a signal.
+        is_due = device.reading is not None and Signal.BUSY not in device.reading.missing
+        has_signal = is_due or state.sources[Signal.BUSY] != Source.NONE
+        state.method = use.method if has_signal else Method.NONE
         return best.get(Signal.SM) or best.get(Signal.BUSY)
 
-    def _activity(self, device: Device, signal: Signal, state: DeviceState) -> Activity | None:
-        """What NVML, else the second source, observed; never more than the time that passed."""
-        credit = min(MAX_CREDIT_NS, state.credit_ns.get(signal, 0) + self.elapsed_ns)
+    def _activity(self, device: Device, signal: Signal, state: DeviceState, span_ns: int) -> Activity | None:
+        """What NVML, else the second source, observed, in board time; never more than there was."""
+        credit = min(MAX_CREDIT_NS, state.credit_ns.get(signal, 0) + span_ns)
         state.credit_ns[signal] = credit
         found = device.reading.activity.get(signal) if device.reading else None
         if found is None and (device.reading is None or signal in device.reading.missing):
@@ -200,7 +202,7 @@ class _Look:
         if found is None:
             return None
         state.sources[signal] = found.source
-        observed_ns = min(found.observed_ns, credit)
+        observed_ns = min(found.observed_ns * device.part.numerator // device.part.denominator, credit)
         state.credit_ns[signal] = credit - observed_ns
         active_ns = found.active_ns * observed_ns // found.observed_ns if found.observed_ns else 0
         return Activity(observed_ns, min(active_ns, observed_ns), found.source)
@@ -208,13 +210,11 @@ class _Look:
     def _add_activity(self, device: Device, signal: Signal, activity: Activity, use: Users) -> None:
         observed, active = MEASURES[signal]
         shares = held_shares(self.held(device.key))
-        part = device.part
-        observed_ns = activity.observed_ns * part.numerator // part.denominator
-        active_ns = min(observed_ns, activity.active_ns * part.numerator // part.denominator)
-        self.accounts.add(device.key, observed, observed_ns, _rows(shares, device.key, use.method))
-        self.accounts.add(device.key, active, active_ns, _rows(use.weights, device.key, use.method))
+        by_share, by_use = (_rows(dealt, device.key, use.method) for dealt in (shares, use.weights))
+        self.accounts.add(device.key, observed, activity.observed_ns, by_share)
+        self.accounts.add(device.key, active, activity.active_ns, by_use)
         # A holder that did nothing was seen doing nothing: 0, not absent.
-        for row in _rows(shares, device.key, use.method):
+        for row in by_share:
             self.accounts.rows[row].setdefault(active, 0)
 
     def _held(self, device: Device, span_ns: int) -> None:
@@ -232,7 +232,7 @@ class _Look:
         step = None if total is None else self.state.energy_step(total, source, self.now_ns)
         if step is None:
             return
-        span_ns = self.now_ns - since_ns
+        span_ns = self.state.energy_ns - since_ns
         self.state.idle.learn(bool(used) and all(active_ns == 0 for _, _, active_ns in used), span_ns, step)
         idle_mj = self.state.idle.of(span_ns, step)
         gpu, by_share, by_use = DeviceKey(self.state.seen.uuid), self._idle_rows(used), self._use_rows(used)
@@ -264,7 +264,7 @@ class _Look:
         rows: dict[Row, int | Fraction] = {}
         is_alone = len(used) == 1 and not self.state.seen.mig
         for device, use, active_ns in used:
-            whole = device.part * (1 if is_alone else active_ns or 0)
+            whole = 1 if is_alone else active_ns or 0
             total = sum(use.weights.values())
             for row, weight in _rows(use.weights, device.key, self._energy_method(use)).items():
                 if whole and weight:
@@ -281,6 +281,11 @@ class _Look:
             self.accounts.throttled_ns[place] = self.accounts.throttled_ns.get(place, 0) + step
         for xid in board.xids:
             self.accounts.xids[board.uuid, xid] = self.accounts.xids.get((board.uuid, xid), 0) + 1
+
+
+def _is_free(state: BoardState, held: Held) -> bool:
+    holdings = [held(device.key) for device in state.layout()]
+    return all(found is not None and not found for found in holdings)
 
 
 def _rows(weights: Weights, device: DeviceKey, method: Method) -> dict[Row, int | Fraction]:

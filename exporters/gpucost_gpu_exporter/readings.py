@@ -7,7 +7,7 @@ was loaded; everything else is of the time since the look before.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
@@ -128,8 +128,8 @@ class NodeReading:
     dropped: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, numbers and strings."""
-        return asdict(self)
+        """Plain dicts, lists, numbers and strings, some of them those of this reading."""
+        return {**_flat(self), "boards": [_board_json(board) for board in self.boards]}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
@@ -139,6 +139,24 @@ class NodeReading:
             boards=tuple(_board(board) for board in found["boards"]),
             dropped=found["dropped"],
         )
+
+
+def _board_json(board: BoardReading) -> dict[str, Any]:
+    instances = [{**_flat(found), **_use_json(found)} for found in board.instances]
+    return {**_flat(board), **_use_json(board), "instances": instances}
+
+
+def _use_json(device: BoardReading | InstanceReading) -> dict[str, Any]:
+    processes = device.processes
+    return {
+        "activity": {signal: _flat(activity) for signal, activity in device.activity.items()},
+        "processes": None if processes is None else [_flat(process) for process in processes],
+    }
+
+
+def _flat(reading: Any) -> dict[str, Any]:
+    # Not asdict, which copies all that is in it, and takes three times as long.
+    return {name: getattr(reading, name) for name in reading.__slots__}
 
 
 def _board(found: Mapping[str, Any]) -> BoardReading:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from gpucost_gpu_exporter.conditions import NODE, Lack
 from gpucost_gpu_exporter.dcgm.endpoint import DcgmEndpoint, EndpointSnapshot
+from gpucost_gpu_exporter.dcgm.state import Problem
 from gpucost_gpu_exporter.holdings import DeviceKey
 from gpucost_gpu_exporter.meter import Second
 from gpucost_gpu_exporter.readings import BoardReading, InstanceReading, NodeReading, Part
@@ -21,11 +22,17 @@ class DcgmSecond:
     def __init__(self, endpoint: DcgmEndpoint) -> None:
         self._endpoint = endpoint
         self._now: EndpointSnapshot = endpoint.snapshot()
+        self._why_down = next(iter(self._now.failures), "starting")
         self._counted: dict[tuple[str, int], int] = {}
 
     def look(self) -> None:
         """Take what is known now."""
-        self._now = self._endpoint.snapshot()
+        before, self._now = self._now, self._endpoint.snapshot()
+        if self._now.up:
+            self._why_down = Problem.STALE.value  # unless a round fails, it goes down by growing old
+        for reason, count in self._now.failures.items():
+            if count > before.failures.get(reason, 0):
+                self._why_down = reason
 
     def second(self, now_ns: int) -> Second:
         known = self._now.known
@@ -42,8 +49,11 @@ class DcgmSecond:
     def lacks(self) -> Iterator[Lack]:
         """That the endpoint is down, and which of its values contradict themselves."""
         if not self._now.up:
-            reason = next(iter(self._now.failures), "starting")
-            yield Lack(NODE, "dcgm", reason)
+            yield Lack(NODE, "dcgm", self._why_down)
+        known = self._now.known
+        for (device, _), problem in known.problems(known.at_ns or 0).items():
+            if problem is Problem.PROF_STUCK:
+                yield Lack(DeviceKey(device.gpu_uuid), "dcgm", problem.value)
 
     @property
     def errors(self) -> Mapping[str, int]:

@@ -8,10 +8,17 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from gpucost.domain.configfile import wrong
-from gpucost.domain.errors import Remark
+from gpucost.domain.errors import InputError, Remark
 from gpucost.settings.environment import from_environment
 from gpucost.settings.types import Duration, ExistingFile, Group, base_url
 
@@ -33,21 +40,25 @@ def _url_or_empty(url: str) -> str:
     return base_url(url) if url else url
 
 
-def _between(least: timedelta, most: timedelta, allowed: str) -> AfterValidator:
-    def check(value: timedelta) -> timedelta:
-        if not least <= value <= most:
-            raise wrong(f"{value.total_seconds():g} s", allowed)
-        return value
+def _or_host_name(name: str) -> str:
+    return name or os.uname().nodename
 
-    return AfterValidator(check)
+
+def _between(least: timedelta, most: timedelta, allowed: str) -> WrapValidator:
+    def check(value: object, duration: ValidatorFunctionWrapHandler) -> object:
+        if not least <= duration(value) <= most:
+            raise wrong(value, allowed)
+        return duration(value)
+
+    return WrapValidator(check)
 
 
 class ExporterSettings(Group):
     """All have defaults that fit a DaemonSet on a node whose driver the container runtime injects."""
 
-    node: Annotated[str, Field(min_length=1, max_length=253)] = os.uname().nodename
-    """Name of the Kubernetes node, from ``spec.nodeName``. The host's name by default, which is the node's
-    only with ``hostNetwork``, or at a node's shell.
+    node: Annotated[str, Field(max_length=253, validate_default=True), AfterValidator(_or_host_name)] = ""
+    """Name of the Kubernetes node, from ``spec.nodeName``. Empty: the host's name, which is the node's only
+    with ``hostNetwork``, or at a node's shell.
     """
 
     listen_host: str = "0.0.0.0"
@@ -104,9 +115,10 @@ class ExporterSettings(Group):
     """Folder on the node where counters survive a restart. Empty: they begin at 0 at each start."""
 
     kubernetes: Literal["auto", "in-cluster", "url", "off"] = "auto"
-    """Where pod UIDs come from: the API server as seen from a pod (``in-cluster``), the one at
-    ``kubernetes_url`` (``url``), or nowhere (``off``): then a pod's uid is empty, and a pod is finished when
-    the kubelet no longer lists it. ``auto`` is ``in-cluster`` in a pod, and else ``off``.
+    """auto, in-cluster, url or off: where pod UIDs and the ends of pods come from. The API server as seen
+    from a pod (``in-cluster``), the one at ``kubernetes_url`` (``url``), or nowhere (``off``): then a pod's
+    uid is empty, and a pod is finished when the kubelet no longer lists it. ``auto`` is ``in-cluster`` in a
+    pod, and else ``off``.
     """
 
     kubernetes_url: Annotated[str, AfterValidator(_url_or_empty)] = ""
@@ -132,3 +144,14 @@ class ExporterSettings(Group):
 def load_settings(environ: Mapping[str, str]) -> ExporterSettings:
     """The settings in ``environ``. Raises ConfigError naming the variable, the value and what is allowed."""
     return from_environment(ExporterSettings, PREFIX, environ, PAGE)
+
+
+def variable(key: str) -> str:
+    """The environment variable of a setting."""
+    return f"{PREFIX}{key}".upper()
+
+
+def named_by_variable(error: InputError) -> InputError:
+    """``error``, with the variable in place of the key of a setting: what a part found to be wrong in it."""
+    is_key = error.field in ExporterSettings.model_fields
+    return InputError(variable(error.field), error.value, error.allowed) if is_key else error

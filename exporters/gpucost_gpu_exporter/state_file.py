@@ -12,6 +12,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +25,7 @@ from gpucost_gpu_exporter.holdings import DeviceKey, Holding, Pod
 logger = logging.getLogger(__name__)
 
 VERSION = 1
+_SENSELESS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
@@ -41,15 +43,16 @@ class State:
 class StateFile:
     """The file ``state.json`` in ``folder``, for this boot of the node only.
 
-    ``problem`` is empty, or says why nothing is kept: ``not_configured``, ``not_writable``. A file that
-    cannot be read is put aside as ``state.json.broken``.
+    ``problem`` is empty, or says why nothing is kept: ``not_configured``, ``no_boot_id`` (a file could be of
+    any boot), ``not_readable``, ``not_writable``. A file that makes no sense is put aside as
+    ``state.json.broken``.
     """
 
     def __init__(self, folder: Path | None, boot_id: str) -> None:
         self._path = None if folder is None else folder / "state.json"
         self._boot_id = boot_id
         self._lock: IO[str] | None = None
-        self.problem = "not_configured" if folder is None else ""
+        self.problem = "not_configured" if folder is None else "" if boot_id else "no_boot_id"
 
     def acquire(self) -> bool:
         """Take the folder for this process; False while another exporter has it, as in a rollout."""
@@ -71,7 +74,7 @@ class StateFile:
 
     def load(self) -> State:
         """What was kept, or an empty state: at the first start, after a boot, and when it is broken."""
-        if self._path is None:
+        if self._path is None or not self._boot_id:
             return State()
         try:
             found = json.loads(self._path.read_text(encoding="utf-8"))
@@ -81,16 +84,17 @@ class StateFile:
         except OSError:
             self.problem = "not_readable"
             return State()
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except _SENSELESS as error:
             logger.warning(
                 "state file is broken and put aside, counters begin at 0: %s", type(error).__name__
             )
-            self._path.replace(self._path.with_name("state.json.broken"))
+            with suppress(OSError):  # it is written over all the same
+                self._path.replace(self._path.with_name("state.json.broken"))
             return State()
 
     def save(self, state: State) -> None:
         """Replace the file. A failure is no reason to stop: ``problem`` says it, and metrics show it."""
-        if self._path is None:
+        if self._path is None or not self._boot_id:
             return
         text = json.dumps(_json(state, self._boot_id), separators=(",", ":"))
         written = self._path.with_name("state.json.new")

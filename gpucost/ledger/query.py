@@ -47,6 +47,10 @@ _OF_A_TEAM = (str(Bucket.HELD), str(Bucket.OVERCOMMITTED))
 # No window is longer: it lies inside one month.
 _LONGEST_WINDOW_MS = 31 * DAY_MS
 
+# PostgreSQL takes the sums by id for nearly as many as there are lines, and would sort the lines on disk; to
+# hash them takes half the time. Until the end of the transaction.
+_BY_HASH = "SET LOCAL enable_sort = off; SET LOCAL work_mem = '64MB'; SET LOCAL jit = off"
+
 # Without keys to group by, SQL makes a row out of nothing.
 _SOME = func.count() > 0
 
@@ -77,6 +81,8 @@ def aggregate(
     ).group_by(*keys)
     for table in dict.fromkeys(_TABLE_OF[name] for name in dims if name != "bucket"):
         statement = statement.join(table, table.c.id == lines.c[f"{table.name}_id"])
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(_BY_HASH)
     rows = connection.execute(statement.having(_SOME)).all()
     return _frame(rows, dims, window, step_ms)
 

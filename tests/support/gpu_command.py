@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gpucost_gpu_exporter.settings import PREFIX
-from tests.support.kube import Answer, Asked, KubeServer, listed, pod, refused
+from tests.support.kube import Answer, Asked, KubeServer, listed, refused
 from tests.support.kubelet import FakeKubelet
 from tests.support.nvml.driver import DeviceLoad, FakeDriver
 from tests.support.prometheus import free_port
@@ -40,6 +40,8 @@ class NodeApi(KubeServer):
         self.pods = pods
 
     def next_answer(self, asked: Asked) -> Answer:
+        with self.lock:
+            self.asked.append(asked)
         if asked.path != "/api/v1/pods":
             return refused(404)
         return Answer(ending="silence") if asked.is_watch else listed(*self.pods)
@@ -161,7 +163,11 @@ class CommandNode:
     def start(self) -> Running:
         """Start the command and wait until it is ready."""
         running = self.run()
-        eventually(lambda: running.get("/readyz")[0] == 200, running.log)
+        try:
+            eventually(lambda: running.get("/readyz")[0] == 200, running.log)
+        except BaseException:
+            running.end(signal.SIGKILL)
+            raise
         return running
 
     def once(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -192,6 +198,3 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
     except OSError:
         return False
-
-
-__all__ = ["CommandNode", "NodeApi", "Running", "command_node", "eventually", "is_alive", "moving", "node_api", "pod"]

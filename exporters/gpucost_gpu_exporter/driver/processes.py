@@ -55,13 +55,15 @@ class ProcessShares:
             samples = []
         weights: dict[int, int] = {}
         for sample in samples:
-            if sample.timeStamp <= last_us:
+            # Once each: nvidia-ml-py makes every reading of a field a call.
+            at_us, pid, percent = sample.timeStamp, sample.pid, sample.smUtil
+            if at_us <= last_us:
                 continue
-            self._last_us = max(self._last_us or 0, sample.timeStamp)
-            if sample.smUtil > 100:
+            self._last_us = max(self._last_us or 0, at_us)
+            if percent > 100:
                 look.drop()
                 continue
-            weights[sample.pid] = weights.get(sample.pid, 0) + sample.smUtil
+            weights[pid] = weights.get(pid, 0) + percent
         return weights
 
 

@@ -1,0 +1,291 @@
+"""What outlives the exporter's process: the state file, and what happens when it cannot be kept."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from gpucost.contract.gpu_metrics import Holder, Measure, Method
+from gpucost_gpu_exporter.accounts import Accounts, Row
+from gpucost_gpu_exporter.boards import BoardState
+from gpucost_gpu_exporter.families import Snapshot, SnapshotSource
+from gpucost_gpu_exporter.holdings import DeviceKey, Holding, Pod
+from gpucost_gpu_exporter.readings import BoardReading
+from gpucost_gpu_exporter.split import Who
+from gpucost_gpu_exporter.state_file import VERSION, State, StateFile
+from tests.support.gpu_node import GpuNode, gpu_node, of
+from tests.support.nvml.build import build_double
+from tests.support.nvml.driver import DeviceLoad, FakeBoard
+
+BOOT = "0b2f7d4e-0000-4000-8000-000000000001"
+BOARD = "GPU-0a000000-0000-4000-8000-000000000001"
+KEY = DeviceKey(BOARD)
+TRAIN = Pod("team", "train", "uid-1")
+ROW = Row(Who(Holder.POD, TRAIN), KEY, Method.EXACT)
+LOADS = {BOARD: DeviceLoad(busy=0.5, watts=300)}
+
+
+def _state(seconds: int = 3) -> State:
+    accounts = Accounts()
+    accounts.add(KEY, Measure.HELD, seconds * 10**9, {ROW: 1})
+    accounts.saw(TRAIN, 1_793_491_200_000, 10**9)
+    accounts.xids[BOARD, 79] = 1
+    board = BoardState(BoardReading(BOARD), 10**9, energy_mj=12_345)
+    held = Holding(TRAIN, KEY, Fraction(1, 3), "nvidia.com/gpu", ("main", "sidecar"))
+    return State(5 * 10**9, accounts, {BOARD: board}, (held,), {BOARD: 17})
+
+
+def _held(state: State) -> int:
+    return state.accounts.rows.get(ROW, {}).get(Measure.HELD, 0)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[StateFile]:
+    made = StateFile(tmp_path / "state", BOOT)
+    assert made.acquire()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[GpuNode]:
+    with gpu_node(tmp_path, build_double(tmp_path), FakeBoard(BOARD)) as made:
+        made.kubelet.allocatable = {"nvidia.com/gpu": [BOARD]}
+        made.pod("train", BOARD)
+        yield made
+
+
+def _path(node: GpuNode) -> Path:
+    assert node.state_dir is not None
+    return node.state_dir / "state.json"
+
+
+def _reasons(snapshot: Snapshot) -> list[str]:
+    return [lack.reason for lack in snapshot.lacks if lack.part == "state_file"]
+
+
+def test_what_is_saved_is_loaded(file: StateFile, tmp_path: Path) -> None:
+    assert file.load() == State()
+    file.save(_state())
+    assert StateFile(tmp_path / "state", BOOT).load() == _state()
+    assert file.problem == ""
+
+
+def test_only_its_owner_reads_it_and_no_other_file_is_left(file: StateFile, tmp_path: Path) -> None:
+    file.save(_state())
+    file.save(_state(4))
+    assert stat.S_IMODE((tmp_path / "state" / "state.json").stat().st_mode) == 0o600
+    assert sorted(found.name for found in (tmp_path / "state").iterdir()) == ["lock", "state.json"]
+
+
+def test_who_reads_meanwhile_sees_the_one_or_the_other(file: StateFile, tmp_path: Path) -> None:
+    path, stop, seen = tmp_path / "state" / "state.json", threading.Event(), set[int]()
+    file.save(_state(1))
+
+    def read() -> None:
+        while not stop.is_set():
+            seen.add(json.loads(path.read_text())["accounts"]["gpus"][0][-1][Measure.HELD] // 10**9)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for seconds in range(2, 300):
+        file.save(_state(seconds))
+    stop.set()
+    thread.join()
+    # The thread ended by itself: what it read was whole each time.
+    assert seen <= set(range(1, 300))
+    assert len(seen) > 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '"x"',
+        "{}",
+        json.dumps({"boot_id": BOOT}),
+        json.dumps({"boot_id": BOOT, "version": VERSION, "at_ns": 1, "accounts": []}),
+        "\x00" * 4096,
+        "[" * 100_000,
+    ],
+)
+def test_a_broken_file_is_put_aside(
+    file: StateFile, tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "state" / "state.json"
+    path.write_text(text)
+    assert file.load() == State()
+    assert path.with_name("state.json.broken").read_text() == text
+    assert not path.exists()
+    assert "counters begin at 0" in caplog.text
+    file.save(_state())
+    assert file.load() == _state()
+
+
+def test_a_broken_share_is_broken_too(file: StateFile, tmp_path: Path) -> None:
+    file.save(_state())
+    path = tmp_path / "state" / "state.json"
+    path.write_text(path.read_text().replace('"1/3"', '"1/0"'))
+    assert file.load() == State()
+
+
+def test_a_broken_file_that_cannot_be_put_aside_is_written_over(file: StateFile, tmp_path: Path) -> None:
+    path = tmp_path / "state" / "state.json"
+    path.write_text("{")
+    path.with_name("state.json.broken").mkdir()
+    assert file.load() == State()
+    file.save(_state())
+    assert (file.problem, file.load()) == ("", _state())
+
+
+def test_a_file_that_is_no_text_is_put_aside(file: StateFile, tmp_path: Path) -> None:
+    (tmp_path / "state" / "state.json").write_bytes(b"\xff\xfe\x00")
+    assert file.load() == State()
+    assert (tmp_path / "state" / "state.json.broken").exists()
+
+
+def test_a_file_of_another_version_is_put_aside(file: StateFile, tmp_path: Path) -> None:
+    file.save(_state())
+    path = tmp_path / "state" / "state.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "version": VERSION + 1}))
+    assert file.load() == State()
+    assert path.with_name("state.json.broken").exists()
+
+
+@pytest.mark.trap(13)
+def test_counters_begin_at_0_after_the_node_has_booted(file: StateFile, tmp_path: Path) -> None:
+    file.save(_state())
+    assert StateFile(tmp_path / "state", "another-boot").load() == State()
+    # The file of the boot before is no broken one.
+    assert not (tmp_path / "state" / "state.json.broken").exists()
+
+
+def test_where_the_kernel_does_not_say_its_boot_nothing_is_believed(tmp_path: Path) -> None:
+    unknown = StateFile(tmp_path / "state", "")
+    assert unknown.acquire()
+    unknown.save(_state())
+    assert unknown.load() == State()
+    assert unknown.problem == "no_boot_id"
+    unknown.close()
+
+
+def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
+    file = StateFile(None, BOOT)
+    assert file.acquire()
+    file.save(_state())
+    assert file.load() == State()
+    assert file.problem == "not_configured"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_is_for_one_exporter_at_a_time(file: StateFile, tmp_path: Path) -> None:
+    other = StateFile(tmp_path / "state", BOOT)
+    assert not other.acquire()
+    assert file.acquire()  # a second time by its owner
+    file.close()
+    assert other.acquire()
+    other.close()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("in the way")
+    file = StateFile(tmp_path / "file" / "state", BOOT)
+    assert file.acquire()
+    assert file.problem == "not_writable"
+    assert file.load() == State()
+    with caplog.at_level(logging.WARNING):
+        file.save(_state())
+        file.save(_state())
+    assert file.problem == "not_writable"
+    file.close()
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
+def test_a_full_disk_leaves_the_file_from_before(
+    file: StateFile,
+    tmp_path: Path,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    file.save(_state())
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "open", refuse)
+        file.save(_state(9))
+        file.save(_state(10))
+    assert file.problem == "not_writable"
+    assert caplog.text.count("cannot be written") == 1
+    assert StateFile(tmp_path / "state", BOOT).load() == _state()
+    file.save(_state(11))
+    assert (file.problem, _held(file.load())) == ("", 11 << 20)
+
+
+def test_a_disk_that_is_full_while_it_is_written(file: StateFile, tmp_path: Path) -> None:
+    file.save(_state())
+    # A device that takes no byte, in place of the file that is being written.
+    (tmp_path / "state" / "state.json.new").symlink_to("/dev/full")
+    file.save(_state(9))
+    assert file.problem == "not_writable"
+    assert file.load() == _state()
+    (tmp_path / "state" / "state.json.new").unlink()
+    file.save(_state(11))
+    assert (file.problem, _held(file.load())) == ("", 11 << 20)
+
+
+def test_exporting_goes_on_where_nothing_can_be_written(node: GpuNode) -> None:
+    node.start()
+    assert _reasons(node.ticks(2, LOADS)) == []
+    _path(node).with_name("state.json.new").symlink_to("/dev/full")
+    before = node.ticks(2, LOADS)
+    assert _reasons(node.tick(1, LOADS)) == ["not_writable"]
+    after = node.ticks(2, LOADS)
+    assert of(after, "held_seconds", pod="train") > of(before, "held_seconds", pod="train")
+    _path(node).with_name("state.json.new").unlink()
+    assert _reasons(node.ticks(2, LOADS)) == []
+
+
+def test_a_broken_file_costs_the_counters_and_nothing_else(node: GpuNode) -> None:
+    node.start()
+    node.ticks(5, LOADS)
+    node.stop()
+    _path(node).write_text("{")
+    node.start()
+    again = node.ticks(3, LOADS)
+    assert of(again, "held_seconds", pod="train") == pytest.approx(2, abs=0.01)
+    assert of(again, "held_seconds", holder="__unknown__") == 0
+
+
+@pytest.mark.fault(6)
+@pytest.mark.trap(27)
+def test_what_can_be_read_is_on_disk_already(node: GpuNode) -> None:
+    checked: list[int] = []
+
+    class Watched(SnapshotSource):
+        def __setattr__(self, name: str, value: object) -> None:
+            # At the moment a snapshot is shown, the file has all of it: a kill then loses nothing.
+            if isinstance(value, Snapshot):
+                saved = StateFile(node.state_dir, node.boot_id).load()
+                assert saved.accounts.rows == value.accounts.rows
+                assert saved.accounts.gpus == value.accounts.gpus
+                checked.append(value.version)
+            super().__setattr__(name, value)
+
+    node.start().source = Watched()
+    node.ticks(5, LOADS)
+    assert checked == [1, 2, 3, 4, 5]

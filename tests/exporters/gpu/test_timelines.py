@@ -1,0 +1,258 @@
+"""Any timeline of a node, out of boards that are whole, cut up, shared or lost: what is always so."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpucost.contract.gpu_metrics import Measure
+from gpucost_gpu_exporter.accounts import Accounts, Row
+from gpucost_gpu_exporter.boards import BoardState
+from gpucost_gpu_exporter.holdings import DeviceKey, Holding, Pod
+from gpucost_gpu_exporter.meter import MEASURES, Held, Meter, Second
+from gpucost_gpu_exporter.processes import OUTSIDE, UNREADABLE, Owner, OwnerKind
+from gpucost_gpu_exporter.quantities import SECOND_NS
+from gpucost_gpu_exporter.readings import (
+    Activity,
+    BoardReading,
+    InstanceReading,
+    NodeReading,
+    ProcessReading,
+    Signal,
+    Source,
+)
+
+START_NS = 1_000 * SECOND_NS
+KEEP_NS = 600 * SECOND_NS
+PODS = [Pod("team", name, uid) for name, uid in (("a", "uid-a"), ("b", "uid-b"), ("c", ""), ("a", "uid-a2"))]
+OWNERS = {
+    **{number: Owner(OwnerKind.POD, pod.uid) for number, pod in enumerate(PODS, 1) if pod.uid},
+    5: Owner(OwnerKind.POD, "uid-elsewhere"),
+    7: Owner(OwnerKind.MPS_SERVER, "uid-mps"),
+    8: OUTSIDE,
+    9: UNREADABLE,
+}
+UUIDS = ("GPU-1", "GPU-2")
+LAYOUTS = ((), ((1, 7),), ((1, 3), (2, 4)), ((1, 1), (2, 1), (5, 2)), ((2, 3), (7, 1)), ((1, 2),))
+SPANS_NS = (0, 1, SECOND_NS, SECOND_NS + 7, 3 * SECOND_NS // 7, 40 * SECOND_NS, 700 * SECOND_NS)
+SHARES = (Fraction(1), Fraction(1, 4), Fraction(1, 3), Fraction(3, 7))
+SIGNALS = [signal.value for signal in Signal]
+
+activities = st.dictionaries(
+    st.sampled_from(SIGNALS),
+    st.tuples(st.integers(0, 3 * SECOND_NS), st.integers(0, 100), st.sampled_from(Source)).map(
+        lambda found: Activity(found[0], found[0] * found[1] // 100, found[2])
+    ),
+)
+gaps = st.dictionaries(st.sampled_from(SIGNALS), st.just("NOT_SUPPORTED"))
+processes = st.none() | st.lists(
+    st.builds(ProcessReading, st.sampled_from(sorted(OWNERS)), st.none(), st.none() | st.integers(0, 100)),
+    max_size=4,
+).map(tuple)
+totals_mj = st.none() | st.integers(0, 5_000_000)
+ratios = st.none() | st.floats(0, 1)
+rarely = st.integers(0, 9).map(lambda number: number == 9)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One look: after how long, what is shown of the boards, who holds what from then on."""
+
+    elapsed_ns: int
+    boards: tuple[BoardReading, ...] | None
+    holdings: tuple[Holding, ...] | None
+    ratio: float | None
+    energy_mj: int | None
+
+
+def shown(draw: st.DrawFn) -> dict[str, Any]:
+    """What a board and an instance have alike."""
+    return {"activity": draw(activities), "processes": draw(processes), "missing": draw(gaps)}
+
+
+@st.composite
+def a_board(draw: st.DrawFn, uuid: str) -> BoardReading:
+    if draw(rarely):
+        return BoardReading(uuid, lost="GPU_IS_LOST", xids=(79,))
+    reasons = st.dictionaries(st.sampled_from(["sw_power_cap", "hw_slowdown"]), st.integers(0, 10**12))
+    board = BoardReading(uuid, energy_mj=draw(totals_mj), throttled_ns=draw(reasons))
+    layout = draw(st.none() | st.sampled_from(LAYOUTS))
+    if layout is None:
+        return replace(board, **shown(draw))
+    parts = [
+        InstanceReading(number, {f"MIG-{number}": slices}, slices, 7, f"{slices}g", **shown(draw))
+        for number, slices in layout
+    ]
+    return replace(board, mig=True, instances=tuple(parts))
+
+
+@st.composite
+def some_holdings(draw: st.DrawFn) -> tuple[Holding, ...] | None:
+    """Of any devices, those that are not there included, and of more than there is of one."""
+    if draw(rarely):
+        return None
+    devices = [DeviceKey(uuid, number) for uuid in UUIDS for number in ("", "1", "2", "5")]
+    places = st.tuples(st.sampled_from(PODS), st.sampled_from(devices))
+    held = draw(st.dictionaries(places, st.sampled_from(SHARES), max_size=6))
+    return tuple(Holding(*place, share, "nvidia.com/gpu", ("main",)) for place, share in held.items())
+
+
+@st.composite
+def a_step(draw: st.DrawFn) -> Step:
+    boards = tuple(draw(a_board(uuid)) for uuid in UUIDS if not draw(rarely))
+    return Step(
+        draw(st.sampled_from(SPANS_NS)),
+        None if draw(rarely) else boards,
+        draw(some_holdings()),
+        draw(ratios),
+        draw(totals_mj),
+    )
+
+
+timelines = st.lists(a_step(), max_size=8)
+
+
+class Run:
+    """A meter through steps, in which the time since a step belongs to who held the boards after it."""
+
+    def __init__(self, is_reversed: bool = False) -> None:
+        self.meter = Meter(Accounts(), {})
+        self.now_ns = START_NS
+        self.held: Held = lambda _device: None
+        self.is_reversed = is_reversed
+
+    def step(self, step: Step) -> None:
+        self.now_ns += step.elapsed_ns
+        boards, holdings = step.boards, step.holdings
+        if self.is_reversed:
+            boards = None if boards is None else boards[::-1]
+            holdings = None if holdings is None else holdings[::-1]
+        second = Second(lambda _device, _signal: step.ratio, lambda _uuid: step.energy_mj)
+        reading = None if boards is None else NodeReading("580.1", boards)
+        self.meter.advance(self.now_ns, reading, self.held, OWNERS.__getitem__, second)
+        self.held = held_by(holdings)
+        self.meter.open(self.held)
+        for holding in holdings or ():
+            self.meter.accounts.saw(holding.pod, 0, self.now_ns)
+        self.meter.accounts.retire(self.now_ns, KEEP_NS)
+
+    def restart(self) -> None:
+        """What another process of the exporter would go on with."""
+        saved = json.dumps(
+            [
+                self.meter.accounts.to_json(),
+                {uuid: state.to_json() for uuid, state in self.meter.boards.items()},
+            ]
+        )
+        accounts, boards = json.loads(saved)
+        states = {uuid: BoardState.from_json(state) for uuid, state in boards.items()}
+        self.meter = Meter(Accounts.from_json(accounts), states, self.now_ns)
+
+
+def held_by(holdings: Sequence[Holding] | None) -> Held:
+    if holdings is None:
+        return lambda _device: None
+    return lambda device: [holding for holding in holdings if holding.device == device]
+
+
+def since(accounts: Accounts, row: Row) -> int | None:
+    """When the row began, if that was after the node booted: a pod may go for long and come back."""
+    life = accounts.pods.get(row.who.pod)
+    return life.since_ns if life else None
+
+
+def check(accounts: Accounts) -> None:
+    """What is always so."""
+    assert not list(accounts.differences())
+    every = [*accounts.gpus.values(), *accounts.rows.values(), *accounts.retired.values()]
+    assert all(amount >= 0 for amounts in every for amount in amounts.values())
+    assert all(ns >= 0 for ns in accounts.throttled_ns.values())
+    for amounts in accounts.gpus.values():
+        for observed, used in MEASURES.values():
+            assert amounts.get(used, 0) <= amounts.get(observed, 0) <= amounts.get(Measure.HELD, 0)
+            assert (used in amounts) == (observed in amounts)
+
+
+class TestAnyTimeline:
+    @given(timelines)
+    def test_the_parts_are_the_whole(self, steps: list[Step]) -> None:
+        run = Run()
+        for step in steps:
+            run.step(step)
+            check(run.meter.accounts)
+
+    @given(timelines)
+    def test_counters_never_fall(self, steps: list[Step]) -> None:
+        run = Run()
+        for step in steps:
+            before = run.meter.accounts.copy()
+            run.step(step)
+            after = run.meter.accounts
+            for device, amounts in before.gpus.items():
+                assert all(after.gpus[device][measure] >= amount for measure, amount in amounts.items())
+            for row, amounts in before.rows.items():
+                if since(before, row) == since(after, row):
+                    assert all(after.rows[row][measure] >= amount for measure, amount in amounts.items())
+
+    @given(timelines)
+    def test_all_time_is_held_by_somebody(self, steps: list[Step]) -> None:
+        run = Run()
+        expected: Counter[str] = Counter()
+        for step in steps:
+            there = set(run.meter.boards)
+            run.step(step)
+            for uuid in there & set(run.meter.boards):
+                expected[uuid] += step.elapsed_ns
+        found: Counter[str] = Counter()
+        for device, amounts in run.meter.accounts.gpus.items():
+            found[device.gpu_uuid] += amounts.get(Measure.HELD, 0)
+        assert +found == +expected
+
+    @given(timelines)
+    def test_the_order_of_boards_and_holders_is_of_no_matter(self, steps: list[Step]) -> None:
+        forward, backward = Run(), Run(is_reversed=True)
+        for step in steps:
+            forward.step(step)
+            backward.step(step)
+        assert forward.meter.accounts == backward.meter.accounts
+
+    @pytest.mark.trap(27)
+    @pytest.mark.fault(6)
+    @given(timelines, timelines)
+    def test_a_restart_in_the_middle_keeps_all_and_loses_nothing(
+        self, first: list[Step], then: list[Step]
+    ) -> None:
+        run = Run()
+        for step in first:
+            run.step(step)
+        before = run.meter.accounts.copy()
+        run.restart()
+        assert run.meter.accounts == before
+        for step in then:
+            run.step(step)
+            check(run.meter.accounts)
+
+    @given(timelines)
+    def test_what_is_saved_goes_on_as_if_nothing_had_been(self, steps: list[Step]) -> None:
+        """Of all but signals: their weights and credits are those of a process."""
+        through, broken = Run(), Run()
+        for step in steps:
+            plain = replace(step, boards=step.boards and tuple(map(without_signals, step.boards)), ratio=None)
+            through.step(plain)
+            broken.step(plain)
+            broken.restart()
+        assert broken.meter.accounts == through.meter.accounts
+
+
+def without_signals(found: BoardReading) -> BoardReading:
+    """The board without what a restart may lose."""
+    parts = tuple(replace(part, activity={}, processes=None) for part in found.instances)
+    return replace(found, activity={}, processes=None, instances=parts)
