@@ -70,7 +70,7 @@ _REASONS: Mapping[str, str] = {
 }
 
 _REASONS_OF_PARTS: Mapping[tuple[str, str], str] = {
-    ("pods", "off"): f"{variable('kubernetes')} is off",
+    ("pods", "off"): f"no API server is asked ({variable('kubernetes')})",
     ("pods", "unreachable"): "the API server does not answer",
     ("host_pids", "off"): f"{variable('processes')} is false",
 }

@@ -199,8 +199,9 @@ def _sums_by_id(
     filters: Mapping[str, Collection[str]],
     step_ms: int | None,
 ) -> Subquery:
+    alike = _alike_holders(dims)
     keys: list[ColumnElement[Any]] = [
-        L[name]
+        alike.c.holder_id if name == "holder_id" else L[name]
         for name in dict.fromkeys(
             "bucket" if name == "bucket" else f"{_TABLE_OF[name].name}_id" for name in dims
         )
@@ -225,7 +226,15 @@ def _sums_by_id(
     ).where(*conditions)
     if step_ms is not None:
         statement = statement.join(LEDGER_WINDOW, W.id == L.window_id)
+    if any(key is alike.c.holder_id for key in keys):
+        statement = statement.join(alike, alike.c.id == L.holder_id)
     return statement.group_by(*keys).having(_SOME).subquery()
+
+
+def _alike_holders(dims: Sequence[str]) -> Subquery:
+    """Each holder's id beside the least id of those with the same ``dims``: the pods of a job are one."""
+    same = [H[name] for name in dims if _TABLE_OF.get(name) is HOLDER]
+    return select(H.id, func.min(H.id).over(partition_by=same).label("holder_id")).subquery()
 
 
 def _label(lines: Subquery, name: str) -> ColumnElement[Any]:
