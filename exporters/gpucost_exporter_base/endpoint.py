@@ -8,6 +8,7 @@ buffer a limit. Built on the standard library alone, see ``messages``.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import threading
@@ -51,7 +52,8 @@ class Endpoint:
     """Serves ``routes`` (path -> function) on ``host`` and ``port``; port 0 takes a free one.
 
     Routes are called in a few threads, several at a time. One that raises is answered with 500, one that
-    takes longer than ``limits.answer_s`` with 503. ``setting`` is what the user calls the address.
+    takes longer than ``limits.answer_s`` with 503. ``setting`` is what the user calls the
+    address, ``host_setting`` what the host alone, where it is a setting of its own.
     """
 
     def __init__(
@@ -61,12 +63,13 @@ class Endpoint:
         routes: Mapping[str, Route],
         limits: Limits | None = None,
         setting: str = "listen",
+        host_setting: str = "",
     ) -> None:
         self._host = host
         self._port = port
         self._routes = dict(routes)
         self._limits = limits or Limits()
-        self._setting = setting
+        self._setting, self._host_setting = setting, host_setting or setting
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
@@ -96,9 +99,8 @@ class Endpoint:
         self._thread = None
 
     def _listen(self) -> socket.socket:
-        where = f"{self._host}:{self._port}"
         if not 0 <= self._port <= 65_535:  # getaddrinfo would wrap it round
-            raise InputError(self._setting, where, "a port from 0 to 65535")
+            raise InputError(self._setting, f"{self._host}:{self._port}", "a port from 0 to 65535")
         try:
             found = socket.getaddrinfo(
                 self._host or None, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -108,11 +110,17 @@ class Endpoint:
             listener = socket.create_server(
                 (address[0], address[1]), family=family, backlog=_BACKLOG, dualstack_ipv6=both
             )
-        except OSError as error:
-            raise InputError(self._setting, where, f"an address that is free here ({error})") from error
+        except (OSError, ValueError) as error:
+            raise self._refusal(error) from error
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
         return listener
+
+    def _refusal(self, error: OSError | ValueError) -> InputError:
+        if isinstance(error, socket.gaierror | ValueError) or error.errno == errno.EADDRNOTAVAIL:
+            return InputError(self._host_setting, self._host, f"an address of this machine ({error})")
+        where = f"{self._host}:{self._port}"
+        return InputError(self._setting, where, f"an address that is free here ({error})")
 
     def _run(self, listener: socket.socket, ready: Future[None]) -> None:
         try:
@@ -168,11 +176,12 @@ class Endpoint:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         wait = self._limits.head_s
         keep = True
+        ahead = _reading_on(reader)
         while keep:
             self._answering.pop(writer, None)
             self._waiting[writer] = None
             try:
-                head = await self._head(reader, wait)
+                head = await self._head(reader, ahead, wait)
                 request = parse(head)
             except asyncio.LimitOverrunError:
                 request, refusal = None, text(431, f"a head of at most {self._limits.head_bytes} bytes")
@@ -185,27 +194,37 @@ class Endpoint:
             if request is None:
                 await self._send(writer, *encode(None, refusal))
                 return
-            await self._send(writer, *await self._answer(request))
+            ahead = _reading_on(reader)
+            await self._send(writer, *await self._answer(request, ahead))
             keep = request.keep_alive
             wait = self._limits.idle_s
 
-    async def _head(self, reader: asyncio.StreamReader, wait: float) -> bytes:
+    async def _head(self, reader: asyncio.StreamReader, ahead: asyncio.Task[bytes], wait: float) -> bytes:
         async with asyncio.timeout(wait) as limit:
-            first = await reader.readexactly(1)
+            first = await ahead
+            if not first:
+                raise EOFError
             limit.reschedule(min(limit.when() or 0.0, self._loop.time() + self._limits.head_s))
             return first + await reader.readuntil(b"\r\n\r\n")
 
-    async def _answer(self, request: Request) -> tuple[bytes, bytes]:
+    async def _answer(self, request: Request, ahead: asyncio.Task[bytes]) -> tuple[bytes, bytes]:
+        """The answer; ``ahead`` reads what comes behind the request. Raises EOFError when the client goes."""
         if request.method not in METHODS:
             return encode(request, text(405, "GET or HEAD"))
         route = self._routes.get(request.path)
         if route is None:
             return encode(request, text(404, "\n".join(("there is:", *self._routes))))
+        work = self._loop.run_in_executor(self._pool, _call, route, request)
         try:
             async with asyncio.timeout(self._limits.answer_s):
-                return await self._loop.run_in_executor(self._pool, _call, route, request)
+                await asyncio.wait((work, ahead), return_when=asyncio.FIRST_COMPLETED)
+                if _has_gone(ahead):
+                    raise EOFError
+                return await work
         except TimeoutError:
             return encode(request, text(503, "no answer in time"))
+        finally:
+            work.cancel()  # one that no thread has begun takes none
 
     async def _send(self, writer: asyncio.StreamWriter, head: bytes, body: bytes) -> None:
         view = memoryview(body)
@@ -215,6 +234,17 @@ class Endpoint:
             for start in range(_CHUNK_BYTES, len(body), _CHUNK_BYTES):
                 writer.write(view[start : start + _CHUNK_BYTES])
                 await writer.drain()
+
+
+def _reading_on(reader: asyncio.StreamReader) -> asyncio.Task[bytes]:
+    """The first byte of what comes next, if anything does; ends with the connection."""
+    ahead = asyncio.ensure_future(reader.read(1))
+    ahead.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may ask for it
+    return ahead
+
+
+def _has_gone(ahead: asyncio.Task[bytes]) -> bool:
+    return ahead.done() and (ahead.exception() is not None or not ahead.result())
 
 
 def _call(route: Route, request: Request) -> tuple[bytes, bytes]:

@@ -21,7 +21,7 @@ from prometheus_client.samples import Sample
 from gpucost.contract.gpu_metrics import DUPLICATES, SOURCE_ERRORS, SOURCE_UP
 from gpucost.contract.spec import MetricSpec
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.messages import Request, Response
+from gpucost_exporter_base.messages import Request, Response, compress
 
 logger = logging.getLogger(__name__)
 
@@ -114,11 +114,20 @@ class Exposition:
         self._errors = dict.fromkeys(names, 0)
         self._duplicates = dict.fromkeys(names, 0)
         self._versions: tuple[object, ...] | None = None
-        self._rendered: dict[str, bytes] = {}
+        self._rendered: dict[str, _Text] = {}
         self._lock = threading.Lock()
 
     def render(self, accept: str) -> tuple[bytes, str]:
         """The text of all sources and its content type, in the format that ``accept`` asks for."""
+        text, content_type = self._text(accept)
+        return text.body, content_type
+
+    def answer(self, request: Request) -> Response:
+        """The route of /metrics."""
+        text, content_type = self._text(request.headers.get("accept", ""))
+        return Response(200, text.body, content_type, text.zipped)
+
+    def _text(self, accept: str) -> tuple[_Text, str]:
         write, content_type = _format(accept)
         with self._lock:
             # Before the families are read: what is newer than its version is rendered once more.
@@ -126,17 +135,12 @@ class Exposition:
             if versions is None or versions != self._versions:
                 self._versions = versions
                 self._rendered.clear()
-            body = self._rendered.get(content_type)
-            if body is None:
-                body = write(self._page())
+            text = self._rendered.get(content_type)
+            if text is None:
+                text = _Text(write(self._page()))
                 if versions is not None and all(self._up.values()):
-                    self._rendered[content_type] = body
-        return body, content_type
-
-    def answer(self, request: Request) -> Response:
-        """The route of /metrics."""
-        body, content_type = self.render(request.headers.get("accept", ""))
-        return Response(200, body, content_type)
+                    self._rendered[content_type] = text
+        return text, content_type
 
     def _current_versions(self) -> tuple[object, ...] | None:
         try:
@@ -168,6 +172,21 @@ class Exposition:
         )
         for spec, by_source in rows:
             yield Family(spec, [((name,), value) for name, value in by_source.items()])
+
+
+class _Text:
+    """One rendering, compressed once however many ask for it."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        self._zipped: bytes | None = None
+        self._lock = threading.Lock()
+
+    def zipped(self) -> bytes:
+        with self._lock:
+            if self._zipped is None:
+                self._zipped = compress(self.body)
+            return self._zipped
 
 
 class _Page:

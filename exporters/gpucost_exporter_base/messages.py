@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -37,16 +37,25 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One answer: status code, body and its type."""
+    """One answer: status code, body and its type.
+
+    ``zipped`` gives the body compressed, where that was done before; else it is done at each answer.
+    """
 
     status: int
     body: bytes
     content_type: str = PLAIN
+    zipped: Callable[[], bytes] | None = None
 
 
 def text(status: int, body: str) -> Response:
     """An answer of plain text, ended by a newline."""
     return Response(status, f"{body}\n".encode())
+
+
+def compress(body: bytes) -> bytes:
+    """Level 1: about 5 % of the time that writing the text of metrics takes, for a tenth of the bytes."""
+    return gzip.compress(body, compresslevel=1, mtime=0)
 
 
 def parse(head: bytes) -> Request:
@@ -71,8 +80,7 @@ def encode(request: Request | None, response: Response) -> tuple[bytes, bytes]:
     fields = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"]
     body = response.body
     if len(body) > GZIP_FROM_BYTES and request and _GZIP.search(request.headers.get("accept-encoding", "")):
-        # Level 1: about 5 % of the time that writing the text of metrics takes, for a tenth of the bytes.
-        body = gzip.compress(body, compresslevel=1, mtime=0)
+        body = response.zipped() if response.zipped else compress(body)
         fields.append("Content-Encoding: gzip")
     fields += [
         f"Content-Type: {response.content_type}",

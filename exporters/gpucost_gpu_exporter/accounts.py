@@ -15,8 +15,12 @@ from typing import Any, NamedTuple, Self
 from gpucost.contract.gpu_metrics import Holder, Measure, Method
 from gpucost.domain.money import split_by_weight
 from gpucost_gpu_exporter.holdings import DeviceKey, Pod
-from gpucost_gpu_exporter.quantities import dyadic
+from gpucost_gpu_exporter.quantities import SECOND_NS, dyadic
 from gpucost_gpu_exporter.split import Who
+
+# A node that runs a thousand short jobs in ten minutes would else have a page of ten thousands of series.
+MOST_PODS = 1_000
+LEAST_KEEP_NS = 120 * SECOND_NS
 
 
 class Row(NamedTuple):
@@ -81,9 +85,20 @@ class Accounts:
         life = self.pods.setdefault(pod, PodLife(now_ms, now_ns, now_ns))
         life.last_held_ns = now_ns
 
-    def retire(self, now_ns: int, keep_ns: int) -> None:
-        """Move the rows of pods not seen for ``keep_ns`` to ``retired``; their sums stay."""
-        gone = {pod for pod, life in self.pods.items() if now_ns - life.last_held_ns > keep_ns}
+    def retire(self, now_ns: int, keep_ns: int, most: int = MOST_PODS, least_ns: int = LEAST_KEEP_NS) -> None:
+        """Move the rows of pods not seen for ``keep_ns`` to ``retired``; their sums stay.
+
+        Of more than ``most`` pods those seen longest ago go sooner, but not within ``least_ns``.
+        """
+        excess: set[Pod] = set()
+        if len(self.pods) > most:
+            oldest = sorted(self.pods, key=lambda pod: (self.pods[pod].last_held_ns, pod))
+            excess = set(oldest[: len(oldest) - most])
+        gone = {
+            pod
+            for pod, life in self.pods.items()
+            if now_ns - life.last_held_ns > (min(least_ns, keep_ns) if pod in excess else keep_ns)
+        }
         if not gone:
             return
         for row in [row for row in self.rows if row.who.holder is Holder.POD and row.who.pod in gone]:

@@ -7,10 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 
-from gpucost.domain.errors import InputError
+from gpucost.domain.errors import InputError, Remark
 from gpucost.kube.in_cluster import HttpTransport
 from gpucost.kube.reflector import Reflector
 from gpucost_exporter_base.endpoint import Endpoint, Route
@@ -32,6 +31,9 @@ from gpucost_gpu_exporter.state_file import StateFile
 STALE_AFTER_INTERVALS = 30
 # How long the first collection waits for the API server, and then for the kubelet.
 FIRST_PODS_S = 5.0
+# How long a driver process that was just started may take to answer.
+FIRST_REPLY_S = 30.0
+_FORBIDDEN = ("http_401", "http_403")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -69,9 +71,9 @@ class WatchedPods:
     @property
     def problem(self) -> str:
         reflector = self._pods.reflector
-        if not reflector.synced:
-            return "starting" if not reflector.errors else "unreachable"
-        return "" if reflector.up else "unreachable"
+        if not reflector.problem:
+            return "" if reflector.synced else "starting"
+        return "forbidden" if reflector.problem in _FORBIDDEN else "unreachable"
 
 
 @dataclass(slots=True)
@@ -149,39 +151,49 @@ def assemble(
 
     def driver(resume: Mapping[str, int]) -> DriverLink:
         timeout_s = settings.driver_timeout.total_seconds()
-        return DriverLink(random=random.random, timeout_s=timeout_s, resume=resume, environment=environ)
+        return DriverLink(
+            random=random.random,
+            timeout_s=timeout_s,
+            first_timeout_s=FIRST_REPLY_S,
+            resume=resume,
+            environment=environ,
+        )
 
     holders = Holders(kubelet, pods, clock.boot_ns)
     exporter = Exporter(
-        settings.node,
+        settings.node_name,
         clock,
         driver,
         holders,
         state_file,
         ProcessOwners(settings.proc_root) if is_split else None,
-        "" if is_split else ("not_host_pid_namespace" if settings.processes else "off"),
+        view.code if settings.processes else "off",
         DcgmSecond(dcgm) if dcgm else None,
     )
     holders.on_change(exporter.wake)
     wakes += [holders.wake, exporter.wake]
     endpoint = Endpoint(
-        settings.listen_host, settings.listen_port, _routes(exporter, settings, clock), setting="listen_port"
+        settings.listen_host,
+        settings.listen_port,
+        _routes(exporter, settings, clock),
+        setting="listen_port",
+        host_setting="listen_host",
     )
     return Assembled(exporter, holders, endpoint, settings, reflectors, dcgm)
 
 
 def _routes(exporter: Exporter, settings: ExporterSettings, clock: Clock) -> Mapping[str, Route]:
-    stale_ms = STALE_AFTER_INTERVALS * settings.interval // timedelta(milliseconds=1)
-    stale_ms += settings.driver_timeout // timedelta(milliseconds=1)
-    started_ms = clock.wall_ms()
+    longest_look_s = max(settings.driver_timeout.total_seconds(), FIRST_REPLY_S) + 2 * FIRST_PODS_S
+    stale_s = STALE_AFTER_INTERVALS * settings.interval.total_seconds() + longest_look_s
+    started_ns = clock.boot_ns()
 
     def alive() -> str:
-        latest = exporter.source.latest
-        age_ms = clock.wall_ms() - (latest.at_ms if latest else started_ms)
-        return f"no collection for {age_ms // 1000} s" if age_ms > stale_ms else ""
+        collected_ns = exporter.collected_ns
+        age_s = (clock.boot_ns() - (started_ns if collected_ns is None else collected_ns)) / 1e9
+        return f"no collection for {age_s:.0f} s" if age_s > stale_s else ""
 
     def ready() -> str:
-        return alive() if exporter.source.latest else "no collection yet"
+        return "no collection yet" if exporter.collected_ns is None else alive()
 
     return {
         "/metrics": Exposition([exporter.source]).answer,
@@ -198,6 +210,8 @@ def _pods(
     is_off = settings.kubernetes == "auto" and "KUBERNETES_SERVICE_HOST" not in environ
     if is_off or settings.kubernetes == "off":
         return NoPodNames(), (), wakes
+    if not settings.node:  # the host's name is in a pod the pod's, which no pod runs on
+        raise InputError("node", Remark("missing"), "the name of the node, from spec.nodeName")
     transport = _transport(settings, environ)
 
     def changed() -> None:

@@ -50,20 +50,28 @@ class IdlePower:
         return min(millijoules, (self.milliwatts or 0) * ns // SECOND_NS)
 
 
+class Weighed(NamedTuple):
+    """The process weights of one look, and how long it was since the look before."""
+
+    at_ns: int
+    elapsed_ns: int
+    weights: Mapping[Who, int]
+
+
 @dataclass(slots=True)
 class DeviceState:
     """Of one device: what its signals may still claim of the time that passed, and its latest weights.
 
     ``credit_ns`` is board time of the device that a signal has not covered yet: no signal is observed for
-    longer than the device was there, whichever sources took turns. ``owners`` counts the processes on it
-    by whose they are.
+    longer than the device was there, whichever sources took turns. ``weighed`` are the process weights of
+    the last seconds. ``owners`` counts the processes on it by whose
+    they are.
     """
 
     credit_ns: dict[Signal, int] = field(default_factory=dict)
     sources: dict[Signal, str] = field(default_factory=lambda: dict.fromkeys(Signal, Source.NONE))
     method: Method = Method.NONE
-    weights: dict[Who, int] = field(default_factory=dict)
-    weighed_ns: int = 0
+    weighed: list[Weighed] = field(default_factory=list)
     owners: dict[str, int] = field(default_factory=dict)
 
 
@@ -71,7 +79,8 @@ class DeviceState:
 class BoardState:
     """Of one board. ``seen`` is the last reading in which it answered; ``answered_ns`` is when.
 
-    ``energy_mj`` is the driver's total at the last look that had one, at ``energy_ns``.
+    ``energy_mj`` is the driver's total at the last look that had one, at ``energy_ns``. ``quiet_ns`` is since
+    when the board was seen idle without a break.
     """
 
     seen: BoardReading
@@ -83,6 +92,7 @@ class BoardState:
     throttled_ns: dict[str, int] = field(default_factory=dict)
     epoch: int = 0
     idle: IdlePower = field(default_factory=IdlePower)
+    quiet_ns: int | None = None
     devices: dict[str, DeviceState] = field(default_factory=dict)
 
     def device(self, key: DeviceKey) -> DeviceState:

@@ -26,11 +26,15 @@ from gpucost_gpu_exporter.table import render
 logger = logging.getLogger(__name__)
 
 USAGE_ERROR = 2
+LOOK_S = 2.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run until SIGTERM or SIGINT. Exit status 0, or 2 for a setting that is wrong."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.seconds is not None and not options.once:
+        parser.error("--seconds is for --once")
     if options.version:
         print(_version())
         sys.exit(0)
@@ -54,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--once", action="store_true", help="look for a moment, print a table, and end")
     parser.add_argument(
-        "--seconds", type=float, default=2.0, metavar="S", help="how long --once looks, 1 to 60 (default 2)"
+        "--seconds", type=float, metavar="S", help=f"how long --once looks, 1 to 60 (default {LOOK_S:.0f})"
     )
     parser.add_argument("--version", action="store_true", help="print the version, and end")
     return parser
@@ -78,14 +82,15 @@ def _serve(settings: ExporterSettings) -> int:
             return 0
     assembled = assemble(settings, os.environ, state_file)
     port = assembled.start()
-    logger.info("node %s: metrics on %s port %d", settings.node, settings.listen_host, port)
+    logger.info("node %s: metrics on %s port %d", settings.node_name, settings.listen_host, port)
     stop.wait()
     logger.info("stopping")
     assembled.close()
     return 0
 
 
-def _once(settings: ExporterSettings, seconds: float) -> int:
+def _once(settings: ExporterSettings, asked: float | None) -> int:
+    seconds = LOOK_S if asked is None else asked
     if not 1 <= seconds <= 60:
         raise InputError("--seconds", seconds, "1 to 60")
     # A table for a person: it neither listens nor touches the counters of the exporter that runs here.

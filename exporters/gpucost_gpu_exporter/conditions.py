@@ -29,10 +29,14 @@ class Lacks:
 
     def __init__(self) -> None:
         self._since: dict[Lack, int] = {}
+        self.new: Mapping[Lack, int] = {}
+        """Of these, what was not missing before the last update."""
 
     def update(self, found: Iterable[Lack], now_ms: int) -> Mapping[Lack, int]:
         """What is missing now; what was missing before keeps its time. Returns an immutable view's dict."""
-        self._since = {lack: self._since.get(lack, now_ms) for lack in sorted(set(found))}
+        before = self._since
+        self._since = {lack: before.get(lack, now_ms) for lack in sorted(set(found))}
+        self.new = {lack: since for lack, since in self._since.items() if lack not in before}
         return dict(self._since)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-GPU_DRIVERS = ("gpu.nvidia.com",)
+NVIDIA_DRA_DRIVERS = ("gpu.nvidia.com",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class DraDevice:
 
 
 def devices(
-    slices: Iterable[Mapping[str, Any]], drivers: Collection[str] = GPU_DRIVERS
+    slices: Iterable[Mapping[str, Any]], drivers: Collection[str] = NVIDIA_DRA_DRIVERS
 ) -> dict[str, DraDevice]:
     """``driver/pool/device`` -> what it is, from the newest generation of each pool.
 

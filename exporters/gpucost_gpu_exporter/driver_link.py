@@ -18,9 +18,11 @@ from typing import IO, Any
 from gpucost.domain.errors import SourceError
 from gpucost_gpu_exporter.readings import NodeReading
 
-COMMAND = (sys.executable, "-m", "gpucost_gpu_exporter.driver")
+# -P: the folder that the exporter is started in is no place to import from.
+COMMAND = (sys.executable, "-P", "-m", "gpucost_gpu_exporter.driver")
 MOST_LEFT_BEHIND = 3
 LONGEST_WAIT_S = 60.0
+LONGEST_REPLY = 16 << 20
 _CHUNK = 65536
 
 
@@ -42,7 +44,8 @@ class DriverLink:
 
     ``clock`` gives seconds and, with ``random`` (0 to 1), decides when to try again after a failure: full
     jitter below 1, 2, 4 … 60 s. ``resume`` is what an earlier exporter saved. ``restarts`` counts the
-    processes started after the first.
+    processes started after the first. A reply may take ``timeout_s``; the first of a process, which takes in
+    the start of the interpreter and of the library, ``first_timeout_s`` where that is longer.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class DriverLink:
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float],
         timeout_s: float = 5.0,
+        first_timeout_s: float = 30.0,
         reap_s: float = 0.5,
         resume: Mapping[str, int] | None = None,
     ) -> None:
@@ -61,6 +65,7 @@ class DriverLink:
         self._clock = clock
         self._random = random
         self._timeout_s = timeout_s
+        self._first_timeout_s = max(first_timeout_s, timeout_s)
         self._reap_s = reap_s
         self._resume = dict(resume or {})
         self._child: subprocess.Popen[bytes] | None = None
@@ -88,7 +93,7 @@ class DriverLink:
     def look(self, now_ns: int, processes: bool) -> NodeReading:
         """One look at all boards; ``processes`` asks for the processes on them too.
 
-        Raises DriverDown: at once while waiting for the next try, else after at most ``timeout_s``.
+        Raises DriverDown: at once while waiting for the next try, else when the time for a reply is over.
         """
         if self._down is not None and self._clock() < self._try_at_s:
             raise DriverDown(self._down.code, self._down.text)
@@ -105,21 +110,29 @@ class DriverLink:
         return reading
 
     def close(self) -> None:
-        """End the process. Calling it twice is safe."""
+        """End the process. Calling it twice is safe, and from another thread than the one that looks."""
         self._stop()
 
     def _ask(self, request: dict[str, Any]) -> NodeReading:
+        timeout_s = self._timeout_s
         if self._child is None:
             self._child = self._start()
             request["resume"] = self._resume
-        reply = self._exchange(self._child, json.dumps(request).encode() + b"\n")
+            timeout_s = self._first_timeout_s
+        answer = self._exchange(self._child, json.dumps(request).encode() + b"\n", timeout_s)
         try:
-            if "error" in reply:
-                raise DriverDown(reply["error"]["code"], reply["error"]["text"])
-            reading = NodeReading.from_json(reply["reading"])
-            self._resume |= reply["resume"]
-        except (KeyError, TypeError) as error:
-            raise DriverDown("PROTOCOL", "the driver process sent something else than a reading") from error
+            return self._decoded(answer)
+        except DriverDown:
+            raise
+        except Exception as error:
+            raise DriverDown("PROTOCOL", f"the driver process sent {answer[:80]!r}") from error
+
+    def _decoded(self, answer: bytes) -> NodeReading:
+        reply = json.loads(answer)
+        if "error" in reply:
+            raise DriverDown(reply["error"]["code"], reply["error"]["text"])
+        reading = NodeReading.from_json(reply["reading"])
+        self._resume |= reply["resume"]
         return reading
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -139,34 +152,29 @@ class DriverLink:
         except OSError as error:
             raise DriverDown("EXITED", f"the driver process could not be started: {error}") from error
 
-    def _exchange(self, child: subprocess.Popen[bytes], line: bytes) -> dict[str, Any]:
+    def _exchange(self, child: subprocess.Popen[bytes], line: bytes, timeout_s: float) -> bytes:
         try:
             _pipe(child.stdin).write(line)
-        except BrokenPipeError:
+            return self._read_line(child, timeout_s)
+        except (OSError, ValueError):  # the process ended, or another thread closed this link
             raise DriverDown("EXITED", self._how_it_ended(child)) from None
-        answer = self._read_line(child)
-        try:
-            reply = json.loads(answer)
-        except ValueError as error:
-            raise DriverDown("PROTOCOL", f"the driver process sent {answer[:80]!r}") from error
-        if not isinstance(reply, dict):
-            raise DriverDown("PROTOCOL", f"the driver process sent {answer[:80]!r}")
-        return reply
 
-    def _read_line(self, child: subprocess.Popen[bytes]) -> bytes:
+    def _read_line(self, child: subprocess.Popen[bytes], timeout_s: float) -> bytes:
         source = _pipe(child.stdout).fileno()
         poller = select.poll()
         poller.register(source, select.POLLIN)
-        deadline_s = time.monotonic() + self._timeout_s
+        deadline_s = time.monotonic() + timeout_s
         answer = bytearray()
         while not answer.endswith(b"\n"):
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 or not poller.poll(left_s * 1000):
-                raise DriverDown("HUNG", f"the driver did not answer within {self._timeout_s:g} s")
+                raise DriverDown("HUNG", f"the driver did not answer within {timeout_s:g} s")
             chunk = os.read(source, _CHUNK)
             if not chunk:
                 raise DriverDown("EXITED", self._how_it_ended(child))
             answer += chunk
+            if len(answer) > LONGEST_REPLY:
+                raise DriverDown("PROTOCOL", f"the driver process sent a line above {LONGEST_REPLY} bytes")
         return bytes(answer)
 
     def _how_it_ended(self, child: subprocess.Popen[bytes]) -> str:

@@ -25,11 +25,14 @@ from gpucost_gpu_exporter.readings import BoardReading, NodeReading
 from gpucost_gpu_exporter.second import DcgmSecond
 from gpucost_gpu_exporter.state_file import State, StateFile
 from gpucost_gpu_exporter.topology import Topology
+from gpucost_gpu_exporter.wording import sentences
 
 logger = logging.getLogger(__name__)
 
 # The contract's promise: a pod's series can be scraped for ten minutes after it gave its GPU back.
 KEEP_NS = 600 * SECOND_NS
+# However often something changes on the node.
+LEAST_INTERVAL_S = 0.1
 # A longer absence of the exporter is not bridged, whoever held the GPUs before and after.
 MAX_BRIDGE_NS = 3_600 * SECOND_NS
 
@@ -71,10 +74,14 @@ class Exporter:
         self._errors: Counter[tuple[str, str]] = Counter()
         self._dropped: Counter[tuple[str, str]] = Counter()
         self._collections = 0
+        self._version = 0
+        self._collected_ns: int | None = None
+        self._down: DriverDown | None = None
+        self._lost: frozenset[str] = frozenset()
         self._wake = threading.Event()
         self._closed = threading.Event()
         saved = state_file.load()
-        is_recent = saved.at_ns is not None and clock.boot_ns() - saved.at_ns <= MAX_BRIDGE_NS
+        is_recent = saved.at_ns is not None and 0 <= clock.boot_ns() - saved.at_ns <= MAX_BRIDGE_NS
         if not is_recent:
             for board in saved.boards.values():
                 board.forget_totals()
@@ -106,9 +113,16 @@ class Exporter:
         self._meter.open(_by_device(holdings))
         for held in holdings or ():
             self._meter.accounts.saw(held.pod, self._clock.wall_ms(), now_ns)
-        self._meter.accounts.retire(now_ns, KEEP_NS)
+        if holdings is not None:  # else nobody knows who is gone
+            self._meter.accounts.retire(now_ns, KEEP_NS)
         self._count(reading)
+        self._collected_ns = now_ns
         return self._publish(now_ns, reading, problem)
+
+    @property
+    def collected_ns(self) -> int | None:
+        """The time since boot of the last collection that came to its end."""
+        return self._collected_ns
 
     def run(self, interval_s: float) -> None:
         """Collect every ``interval_s``, and at once when ``wake`` is called, until ``close``."""
@@ -120,6 +134,8 @@ class Exporter:
                 # A mistake of ours in one step must not end the exporter; it is counted and shown.
                 logger.exception("a collection failed")
                 self._errors["collection", "failed"] += 1
+                self._publish_failure()
+            self._closed.wait(LEAST_INTERVAL_S)
             self._wake.wait(max(0.0, interval_s - (time.monotonic() - started)))
             self._wake.clear()
 
@@ -141,7 +157,10 @@ class Exporter:
         try:
             return self._driver.look(self._clock.boot_ns(), self._processes is not None), ""
         except DriverDown as error:
-            self._errors["driver", error.code] += 1
+            if error is not self._down:  # the same one again is no new attempt
+                self._errors["driver", error.code] += 1
+                logger.info("no reading from the driver: %s", error)
+            self._down = error
             return None, error.code
 
     def _with_gone(self, reading: NodeReading) -> NodeReading:
@@ -180,9 +199,9 @@ class Exporter:
         self._collections += 1
         if reading is not None:
             self._dropped.update({("nvml", reason): count for reason, count in reading.dropped.items()})
-            for board in reading.boards:
-                if board.lost:
-                    self._errors["gpu", board.lost] += 1
+            lost = {board.uuid: board.lost for board in reading.boards if board.lost}
+            self._errors.update(("gpu", code) for uuid, code in lost.items() if uuid not in self._lost)
+            self._lost = frozenset(lost)
 
     def _publish(self, now_ns: int, reading: NodeReading | None, problem: str) -> Snapshot:
         state = State(
@@ -194,8 +213,9 @@ class Exporter:
         )
         self._state_file.save(state)
         now_ms = self._clock.wall_ms()
+        self._version += 1
         snapshot = Snapshot(
-            version=self._collections,
+            version=self._version,
             node=self._node,
             at_ms=now_ms,
             is_up=reading is not None,
@@ -204,12 +224,21 @@ class Exporter:
             boards=tuple(BoardView.of(board) for board in self._meter.boards.values()),
             holdings=self._holdings or (),
             lacks=self._lacks.update(self._missing(problem), now_ms),
-            counts=SelfCounts(
-                self._collections, self._all_errors(), self._all_dropped(), self._driver.restarts
-            ),
+            counts=self._counts(),
         )
+        for sentence in sentences(self._lacks.new):
+            logger.info("%s", sentence)
         self.source.latest = snapshot
         return snapshot
+
+    def _publish_failure(self) -> None:
+        """What was known goes on being shown, with the count of failures beside it."""
+        if self.source.latest is not None:
+            self._version += 1
+            self.source.latest = replace(self.source.latest, version=self._version, counts=self._counts())
+
+    def _counts(self) -> SelfCounts:
+        return SelfCounts(self._collections, self._all_errors(), self._all_dropped(), self._driver.restarts)
 
     def _missing(self, problem: str) -> Iterator[Lack]:
         if problem:
@@ -226,13 +255,17 @@ class Exporter:
 
     def _all_errors(self) -> dict[tuple[str, str], int]:
         errors = dict(self._errors)
-        errors |= {("kubelet", reason): count for reason, count in self._holders.errors.items()}
+        if self._meter.failures:
+            errors["collection", "board"] = self._meter.failures
+        errors |= {("kubelet", reason): count for reason, count in self._holders.errors.copy().items()}
         dcgm = self._dcgm.errors if self._dcgm else {}
         return errors | {("dcgm", reason): count for reason, count in dcgm.items()}
 
     def _all_dropped(self) -> dict[tuple[str, str], int]:
         dcgm = self._dcgm.dropped if self._dcgm else {}
-        return dict(self._dropped) | {("dcgm", reason): count for reason, count in dcgm.items()}
+        impossible = self._meter.impossible_steps
+        nvml = {("nvml", "energy_step"): impossible} if impossible else {}
+        return dict(self._dropped) | nvml | {("dcgm", reason): count for reason, count in dcgm.items()}
 
 
 def _grouped(holdings: Sequence[Holding]) -> dict[DeviceKey, list[Holding]]:

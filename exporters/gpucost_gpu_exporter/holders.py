@@ -6,6 +6,7 @@ finishes or goes; ``current`` never waits.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +21,14 @@ from gpucost_gpu_exporter.kubelet.client import KubeletDown, PodResources
 from gpucost_gpu_exporter.quantities import SECOND_NS
 from gpucost_gpu_exporter.topology import Topology
 
+logger = logging.getLogger(__name__)
+
 # How long the kubelet's last answer stands: a restart of the kubelet takes less.
 STANDS_NS = 30 * SECOND_NS
 # After a wake: 8 s at two questions a second, of the hundred that the kubelet answers.
 HASTE_S, HASTY_QUESTIONS = 0.5, 16
+# However often something changes on the node: the kubelet refuses more than a hundred questions a second.
+LEAST_PAUSE_S = 0.1
 
 
 class PodNames(Protocol):
@@ -64,6 +69,16 @@ class _Answer:
     at_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What a resolution was made of: it holds for as long as these are the same."""
+
+    state: KubeletState
+    topology: Topology
+    version: object
+    slices: Mapping[str, DraDevice]
+
+
 class Holders:
     """Reads the kubelet and resolves its answer."""
 
@@ -84,7 +99,8 @@ class Holders:
         self._answer: _Answer | None = None
         self._problem = "starting"
         self._resolved: Resolved | None = None
-        self._resolved_from: tuple[object, ...] = ()
+        self._resolved_from: _Inputs | None = None
+        self._topology = Topology()
         self._replicas: Mapping[str, int] = {}
         self.errors: Counter[str] = Counter()
 
@@ -98,9 +114,16 @@ class Holders:
         try:
             self._take(self._kubelet.read(now_ns), now_ns)
         except KubeletDown as error:
-            self._problem = str(error.code)
-            self.errors[str(error.code)] += 1
+            self._failed(str(error.code), error)
+        except Exception as error:  # whatever it was, the kubelet is asked again
+            self._failed("failed", error)
         self.asked.set()
+
+    def _failed(self, reason: str, error: Exception) -> None:
+        if reason != self._problem:
+            logger.info("no answer from the kubelet: %s", error, exc_info=reason == "failed")
+        self._problem = reason
+        self.errors[reason] += 1
 
     def _take(self, state: KubeletState, now_ns: int) -> None:
         before, self._problem = self._answer, ""
@@ -113,15 +136,20 @@ class Holders:
     def current(self, now_ns: int, topology: Topology) -> Resolved | None:
         """Who holds what now; None when the kubelet has not answered for a while."""
         answer = self._answer
+        self._topology = topology
         if answer is None or now_ns - answer.at_ns > STANDS_NS:
+            self._resolved = self._resolved_from = None
+            self._problem = self._problem or "failed"
             return None
         slices, version = self._pods.devices(), self._pods.version
-        inputs = (id(answer.state), topology, version, id(slices))
-        if self._resolved is None or inputs != self._resolved_from:
+        known = self._resolved_from
+        is_same = known is not None and known.state is answer.state and known.slices is slices
+        if not (is_same and known and (known.topology, known.version) == (topology, version)):
             self._resolved = resolve(
                 answer.state, topology, self._pods.uid, self._pods.is_finished, slices, self._replicas
             )
-            self._replicas, self._resolved_from = self._resolved.replicas, inputs
+            self._replicas = self._resolved.replicas
+            self._resolved_from = _Inputs(answer.state, topology, version, slices)
         return self._resolved
 
     def lacks(self) -> Iterator[Lack]:
@@ -133,8 +161,10 @@ class Holders:
         if self._kubelet.allocatable_problem:
             yield Lack(NODE, "allocatable", self._kubelet.allocatable_problem)
         if self._resolved is not None:
-            if self._resolved.unresolved:
+            if self._resolved.unresolved and self._topology.boards:
                 yield Lack(NODE, "holders", "unknown_device")
+            if not self._pods.problem and any(not held.pod.uid for held in self._resolved.holdings):
+                yield Lack(NODE, "pods", "uid_unknown")
             for note in self._resolved.notes:
                 yield Lack(NODE, "holders", str(note.kind))
 
@@ -151,6 +181,7 @@ class Holders:
         hasty = 0
         while not self._closed.is_set():
             self.refresh()
+            self._closed.wait(LEAST_PAUSE_S)
             hasty = HASTY_QUESTIONS if self._wake.is_set() else max(0, hasty - 1)
             self._wake.clear()
             self._wake.wait(min(interval_s, HASTE_S) if hasty else interval_s)

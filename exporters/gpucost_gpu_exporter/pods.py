@@ -13,7 +13,7 @@ from typing import Any
 
 from gpucost.domain.errors import InputError
 from gpucost.kube.events import Object
-from gpucost.kube.reflector import Reflector
+from gpucost.kube.reflector import Reflector, ReflectorSettings
 from gpucost.kube.store import Change, ChangeKind
 from gpucost.kube.transport import Transport
 from gpucost_gpu_exporter.dra import DraDevice, devices
@@ -23,6 +23,8 @@ SLICE_PATHS = tuple(
     f"/apis/resource.k8s.io/{version}/resourceslices" for version in ("v1", "v1beta2", "v1beta1")
 )
 
+# An object is up to some megabytes, and the exporter has little memory; a node has some hundred pods.
+_SETTINGS = ReflectorSettings(page_size=32, max_objects=10_000)
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _METADATA = ("namespace", "name", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp")
 _STATUS_LISTS = ("containerStatuses", "initContainerStatuses")
@@ -88,6 +90,7 @@ def pod_reflector(transport: Transport, node: str, changed: Callable[[], None], 
         if is_turning_point(change):
             changed()
 
+    injected = {"settings": _SETTINGS, **injected}
     return Reflector(transport, POD_PATH, _on_node(node), trim=trim, on_change=on_change, **injected)
 
 
@@ -103,7 +106,7 @@ def slice_reflector(
         optional=True,
         trim=trim_slice,
         on_change=lambda _: changed(),
-        **injected,
+        **{"settings": _SETTINGS, **injected},
     )
 
 
@@ -188,9 +191,10 @@ def _on_node(node: str) -> dict[str, str]:
 def _age(pod: Object) -> tuple[str, int, str]:
     metadata = pod["metadata"]
     version = str(metadata.get("resourceVersion", ""))
+    is_number = version.isdecimal() and len(version) < 64  # int() refuses thousands of digits
     return (
         str(metadata.get("creationTimestamp", "")),
-        int(version) if version.isdecimal() else 0,
+        int(version) if is_number else 0,
         metadata["uid"],
     )
 

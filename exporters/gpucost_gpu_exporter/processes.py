@@ -19,13 +19,19 @@ _MPS_COMM = "nvidia-cuda-mps-server"[:15]
 _HOST_PID_NAMESPACE = "pid:[4026531836]"
 
 # The UID of a pod ends a directory name: "pod<uid>", "kubepods-burstable-pod<uid>.slice". The systemd driver
-# writes "_" for "-"; static pods have 32 hex digits or more, the hash of their manifest.
+# writes "_" for "-"; static pods have 32 hex digits or more, the hash of their manifest. Only what stands
+# below "kubepods", or says so itself, was made by a kubelet: anyone may name a unit "pod<uid>.slice". From
+# within a private cgroup namespace all above it is "..".
 _POD = re.compile(
-    r"(?:^|[/-])pod"
+    r"(?:(?:^|/)(?:[^/:]+-)?kubepods(?:\.slice)?/(?:(?:burstable|besteffort)/)?"
+    r"|^(?:/\.\.)+/(?:(?:burstable|besteffort)/)?"
+    r"|(?:^|/)(?:[^/:]+-)?kubepods-(?:(?:burstable|besteffort)-)?)pod"
     r"(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32,64})"
     r"(?:\.slice)?(?=[/:]|$)",
     re.IGNORECASE,
 )
+# Where systemd lets users make what cgroups they like.
+_OF_A_USER = re.compile(r"^(?:/\.\.)*/user\.slice/")
 # The container is what follows the pod at once. CRI-O's "crio-conmon-…" is its monitor, not a container.
 _CONTAINER = re.compile(
     r"[/:](?:(?:cri-containerd|crio|docker)[-:])?(?P<id>[0-9a-f]{64})(?:\.scope)?(?=[/:]|$)"
@@ -77,7 +83,7 @@ def pod_uid_and_container(cgroup_text: str) -> CgroupOwner | None:
     """
     for line in cgroup_text.splitlines():
         path = line.split(":", 2)[-1].removesuffix(" (deleted)")
-        if pod := _POD.search(path):
+        if not _OF_A_USER.match(path) and (pod := _POD.search(path)):
             container = _CONTAINER.match(path, pod.end())
             return CgroupOwner(pod["uid"].replace("_", "-").lower(), container["id"] if container else "")
     return None
@@ -147,10 +153,10 @@ class ProcessOwners:
 
 
 class PidView(NamedTuple):
-    """Whether the driver's PIDs can be looked up, and the reason in words for a person."""
+    """Whether the driver's PIDs can be looked up; if not, ``code`` is why, in the words of ``Lack``."""
 
     host: bool
-    reason: str
+    code: str = ""
 
 
 def pid_view(proc_root: Path) -> PidView:
@@ -166,14 +172,14 @@ def pid_view(proc_root: Path) -> PidView:
     except OSError:
         namespace = ""
     if namespace == _HOST_PID_NAMESPACE:
-        return PidView(True, "in the PID namespace of the host")
+        return PidView(True)
     status = _text(proc_root / "self" / "status")
     if status is None:
-        return PidView(False, f"{proc_root}/self cannot be read")
+        return PidView(False, "proc_unreadable")
     ids = next((line.split()[1:] for line in status.splitlines() if line.startswith("NSpid:")), [])
     if len(ids) > 1:
-        return PidView(True, f"{proc_root} is of the host, this process is in a PID namespace of its own")
-    return PidView(False, "not in the PID namespace of the host: set hostPID to true")
+        return PidView(True)
+    return PidView(False, "not_host_pid_namespace")
 
 
 def _text(path: Path) -> str | None:

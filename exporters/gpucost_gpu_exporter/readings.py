@@ -77,7 +77,7 @@ class InstanceReading:
 
 @dataclass(frozen=True, slots=True)
 class BoardReading:
-    """One physical GPU.
+    """One physical GPU; ``uuid`` is ``pci:<bus id>`` or ``index:<n>`` for a lost one that never said its own.
 
     ``lost`` is the driver's word when the board no longer answers (``GPU_IS_LOST``), else empty; then all
     else but ``uuid`` is as last known or None. ``missing`` says, for each thing that could not be read, why:

@@ -83,8 +83,9 @@ class DcgmSecond:
     def _risen(self) -> dict[str, list[int]]:
         """XID codes that newly showed since the last collection, by board."""
         risen: dict[str, list[int]] = {}
-        for (uuid, code), events in self._now.known.xids.items():
+        counts = {place: events.count for place, events in self._now.known.xids.items()}
+        for (uuid, code), count in counts.items():
             before = self._counted.get((uuid, code), 0)
-            risen.setdefault(uuid, []).extend([code] * (events.count - before))
-            self._counted[uuid, code] = events.count
+            risen.setdefault(uuid, []).extend([code] * (count - before))
+        self._counted = counts
         return risen

@@ -40,8 +40,8 @@ def _url_or_empty(url: str) -> str:
     return base_url(url) if url else url
 
 
-def _or_host_name(name: str) -> str:
-    return name or os.uname().nodename
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
 
 
 def _between(least: timedelta, most: timedelta, allowed: str) -> WrapValidator:
@@ -56,7 +56,7 @@ def _between(least: timedelta, most: timedelta, allowed: str) -> WrapValidator:
 class ExporterSettings(Group):
     """All have defaults that fit a DaemonSet on a node whose driver the container runtime injects."""
 
-    node: Annotated[str, Field(max_length=253, validate_default=True), AfterValidator(_or_host_name)] = ""
+    node: Annotated[str, Field(max_length=253)] = ""
     """Name of the Kubernetes node, from ``spec.nodeName``. Empty: the host's name, which is the node's only
     with ``hostNetwork``, or at a node's shell.
     """
@@ -130,8 +130,13 @@ class ExporterSettings(Group):
     kubernetes_ca_file: ExistingFile | None = None
     """PEM file of the certificate authority of ``kubernetes_url``, instead of the system's."""
 
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     """Least severe messages that are logged: debug, info, warning or error."""
+
+    @property
+    def node_name(self) -> str:
+        """``node``, else the host's name."""
+        return self.node or os.uname().nodename
 
     @model_validator(mode="after")
     def _url_with_kind(self) -> Self:
@@ -143,7 +148,13 @@ class ExporterSettings(Group):
 
 def load_settings(environ: Mapping[str, str]) -> ExporterSettings:
     """The settings in ``environ``. Raises ConfigError naming the variable, the value and what is allowed."""
-    return from_environment(ExporterSettings, PREFIX, environ, PAGE)
+    return from_environment(ExporterSettings, PREFIX, _without_empty(environ), PAGE)
+
+
+def _without_empty(environ: Mapping[str, str]) -> dict[str, str]:
+    """A manifest's empty variable is one that is not set, but for a folder that is not wanted."""
+    optional = {variable(key) for key in ExporterSettings.model_fields} - {variable("state_dir")}
+    return {name: value for name, value in environ.items() if value or name not in optional}
 
 
 def variable(key: str) -> str:

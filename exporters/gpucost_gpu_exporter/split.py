@@ -75,10 +75,11 @@ def process_weights(
     Processes of a pod that does not hold the device, and those outside Kubernetes, are ``__unmanaged__``;
     those whose owner could not be found are ``__shared_overhead__``.
     """
-    if holdings is None or processes is None or any(_is_mps(process) for process in processes):
+    if holdings is None or processes is None:
         return None
     by_uid = {holding.pod.uid: Who(Holder.POD, holding.pod) for holding in holdings if holding.pod.uid}
-    if holdings and not by_uid:
+    is_served = any(_serves_others(process.owner, by_uid) for process in processes)
+    if is_served or (holdings and not by_uid):
         return None
     weights: dict[Who, int] = {}
     for process in processes:
@@ -87,11 +88,11 @@ def process_weights(
     return weights
 
 
-def users(holdings: Sequence[Holding] | None, weights: Mapping[Who, int] | None) -> Users:
+def users(holdings: Sequence[Holding] | None, weights: Weights | None) -> Users:
     """How the use of a device is dealt among holders and others.
 
-    ``weights`` is what ``process_weights`` gave, now or a moment ago. Without any above 0: equal shares for
-    the units of those that have a process on the device, or of all holders when none has.
+    ``weights`` are means of what ``process_weights`` gave in the last seconds. Without any above 0: equal
+    shares for the units of those that have a process on the device, or of all holders when none has.
     """
     if holdings is None:
         return Users({UNKNOWN: 1}, Method.NONE)
@@ -108,12 +109,15 @@ def users(holdings: Sequence[Holding] | None, weights: Mapping[Who, int] | None)
     return Users(present or shares, Method.EQUAL)
 
 
-def _is_mps(process: Process) -> bool:
-    # The MPS server works for all its clients, so its use says nothing about any of them.
-    return process.owner.kind is OwnerKind.MPS_SERVER
+def _serves_others(owner: Owner, by_uid: Mapping[str, Who]) -> bool:
+    """The MPS server works for all its clients, so its use says nothing about any of them.
+
+    One in a holder's own pod is that pod's use: any process can take the name.
+    """
+    return owner.kind is OwnerKind.MPS_SERVER and owner.pod_uid not in by_uid
 
 
 def _user(owner: Owner, by_uid: Mapping[str, Who]) -> Who:
     if owner.kind is OwnerKind.UNREADABLE:
         return SHARED_OVERHEAD
-    return by_uid.get(owner.pod_uid, UNMANAGED) if owner.kind is OwnerKind.POD else UNMANAGED
+    return UNMANAGED if owner.kind is OwnerKind.OUTSIDE else by_uid.get(owner.pod_uid, UNMANAGED)

@@ -9,6 +9,7 @@ from gpucost.contract.gpu_metrics import Holder, Measure, Method
 from gpucost_gpu_exporter.boards import Device
 from gpucost_gpu_exporter.families import BoardView, Snapshot
 from gpucost_gpu_exporter.holdings import DeviceKey
+from gpucost_gpu_exporter.quantities import exported
 from gpucost_gpu_exporter.split import Who
 from gpucost_gpu_exporter.wording import device_name, sentences
 
@@ -19,7 +20,6 @@ _RATIOS = (
     (Measure.SM_ACTIVE, Measure.SM_OBSERVED),
     (Measure.TENSOR_ACTIVE, Measure.TENSOR_OBSERVED),
 )
-_PARTS_OF_A_JOULE = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _power(look: _Look, key: DeviceKey, rise: Mapping[Measure, int]) -> str:
     # A board that is on always draws something: where its energy did not rise, nobody read it.
     if joules is None or not look.seconds or not look.of_board(key.gpu_uuid, Measure.ENERGY):
         return _UNKNOWN
-    return f"{joules / _PARTS_OF_A_JOULE / look.seconds:.0f} W"
+    return f"{exported(Measure.ENERGY, joules) / look.seconds:.0f} W"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -1,11 +1,11 @@
-"""Which boards and MIG instances a node has: what device ids are looked up in. Pure; kept over a restart."""
+"""Which boards and MIG instances a node has: what device ids are looked up in. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Self
+from typing import Self
 
 from gpucost_gpu_exporter.holdings import DeviceKey
 from gpucost_gpu_exporter.readings import BoardReading, NodeReading
@@ -61,29 +61,6 @@ class Topology:
                 if (slices := instance.compute_instances.get(mig_uuid)) is not None:
                     return DeviceKey(uuid, str(number)), instance.share(slices)
         return None
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain dicts, numbers and strings; ids of GPU instances as text."""
-        return {
-            uuid: {
-                "minor": board.minor,
-                "instances": {str(number): asdict(found) for number, found in board.instances.items()},
-            }
-            for uuid, board in self.boards.items()
-        }
-
-    @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """The inverse of ``to_json``."""
-        return cls(
-            {
-                uuid: Board(
-                    board["minor"],
-                    {int(number): Instance(**instance) for number, instance in board["instances"].items()},
-                )
-                for uuid, board in found.items()
-            }
-        )
 
 
 def _board(board: BoardReading) -> Board:

@@ -36,17 +36,23 @@ GPU_RULES = """\
 - A GPU is a board, or one MIG GPU instance of it (`gpu_instance`, empty for a whole board). Seconds are
   *board* seconds: an instance of 3 of 7 slices, fully busy for 7 s, adds 3. So series of one board add up
   over its instances; what no instance uses is on the row without `gpu_instance`, holder `__unpartitioned__`.
+  Energy adds up per board only: an instance has no energy counter of its own, and the holders' joules, also
+  those on rows of its instances, are together the board's.
 - `holder` is `pod`, or `__unallocated__` (nobody holds it), `__unpartitioned__` (SMs in no MIG instance),
   `__unmanaged__` (processes outside Kubernetes, or of pods that did not ask for the GPU),
   `__shared_overhead__` (use of a shared GPU that no process could be found for) or `__unknown__` (the
-  kubelet does not answer).
+  kubelet does not answer, or over a pause nobody can prove who held it).
 - `method` says how a holder's part was found: `exact` (it had the GPU alone), `weighted` (by the SM
-  share of its processes; energy of MIG instances by activity), `equal` (by share held: there is no signal
-  per process) or `none` (nothing was measured on it, or nobody knows whose it was).
-- For each GPU and each measure, the holders' counters plus `gpucost_gpu_retired_total` are the GPU's counter,
-  to the last bit: all are multiples of 2^-20 s or 2^-14 J, which floats add up without an error. Counters
-  survive a restart of the exporter and begin again at 0 when the node boots. A pod's series stay for ten
-  minutes after it gave the GPU back, then their values move to `gpucost_gpu_retired_total`.
+  share of its processes, also of one pod beside unmanaged ones; energy of MIG instances by activity),
+  `equal` (by share held: there is no signal per process) or `none` (nothing was measured on it, or nobody
+  knows whose it was).
+- For each GPU and each measure (energy: for each board), the holders' counters plus
+  `gpucost_gpu_retired_total` are the GPU's counter, to the last bit: held + retired (`held_seconds`) =
+  `gpucost_gpu_present_seconds_total`, and the others by their own names. All are multiples of 2^-20 s or
+  2^-14 J, which floats add up without an error. Counters survive a restart of the exporter and begin again
+  at 0 when the node boots. A pod's series stay for ten minutes after it gave the GPU back (on a node with
+  more than 1,000 pods in that time, those longest gone for at least two), then their values move to
+  `gpucost_gpu_retired_total`.
 - A pod's counters begin at 0 at `gpucost_pod_gpu_counted_since_timestamp_seconds`, so a job that lived
   between two scrapes is all in its first sample. `increase()` leaves a first sample out; gpucost counts it.
 - A lost GPU, or one whose driver is gone, has `gpucost_gpu_up` 0 and no measured series, while the time it
@@ -150,7 +156,7 @@ class Measure(StrEnum):
 
 
 _MEANING: Mapping[Measure, str] = {
-    Measure.HELD: "Board seconds {of}, as long as the exporter watched or could prove it.",
+    Measure.HELD: "Seconds {of} x share of the board, as long as the exporter watched or could prove it.",
     Measure.OBSERVED: "Board seconds {of} for which the busy signal was observed.",
     Measure.BUSY: "Board seconds {of} with at least one kernel running (NVML utilization.gpu samples; on MIG "
     "graphics activity of GPM or DCGM_FI_PROF_GR_ENGINE_ACTIVE).",
@@ -162,6 +168,8 @@ _MEANING: Mapping[Measure, str] = {
     "or DCGM_FI_PROF_PIPE_TENSOR_ACTIVE).",
     Measure.ENERGY: "Energy {of} (NVML total energy consumption of the board).",
 }
+_OF_GPU = {Measure.HELD: "the GPU was there"}
+_OF_HOLDER = {Measure.HELD: "held"}
 # On the GPU itself, what is held, by whomever, is the time it was there.
 _GPU_NAMES = {Measure.HELD: "present_seconds"}
 
@@ -173,11 +181,13 @@ def _unit(measure: Measure) -> str:
 def _of_gpu(measure: Measure) -> MetricSpec:
     name = f"gpucost_gpu_{_GPU_NAMES.get(measure, measure)}_total"
     labels = ("node", "gpu_uuid") if measure is Measure.ENERGY else DEVICE_LABELS
-    return _counter(name, _unit(measure), labels, _MEANING[measure].format(of="of the GPU"))
+    return _counter(
+        name, _unit(measure), labels, _MEANING[measure].format(of=_OF_GPU.get(measure, "of the GPU"))
+    )
 
 
 def _of_holder(measure: Measure) -> MetricSpec:
-    meaning = _MEANING[measure].format(of="of the holder")
+    meaning = _MEANING[measure].format(of=_OF_HOLDER.get(measure, "of the holder"))
     return _counter(f"gpucost_pod_gpu_{measure}_total", _unit(measure), HOLDER_LABELS, meaning)
 
 
@@ -194,7 +204,8 @@ MISSING_SINCE = _gauge(
     "gpucost_gpu_exporter_missing_since_timestamp_seconds",
     "seconds",
     (*DEVICE_LABELS, "part", "reason"),
-    "What the exporter lacks now, why, and since when; part is a page section of docs/gpu-exporter.md.",
+    "What the exporter lacks now, why, and since when; "
+    "part is a row of the table of parts in docs/gpu-exporter.md.",
 )
 LAST_COLLECTION = _gauge(
     "gpucost_gpu_exporter_last_collection_timestamp_seconds",
@@ -215,7 +226,8 @@ DROPPED_SAMPLES = _counter(
     "gpucost_gpu_exporter_dropped_samples_total",
     "",
     ("node", "source", "reason"),
-    "Readings thrown away because they cannot be true (out of range, not a number, sentinel, unparsable).",
+    "Readings thrown away because they cannot be true (out of range, not a number, sentinel, unparsable, "
+    "a step of energy that no board can make).",
 )
 DRIVER_RESTARTS = _counter(
     "gpucost_gpu_exporter_driver_restarts_total",

@@ -22,7 +22,8 @@ class Unreadable(GpuCostError):
     """Something the server sent makes no sense; it is skipped. ``reason`` is one word for a metric's label:
 
     ``bad_line`` (not JSON, or cut), ``bad_event`` (no type, or an unknown one), ``bad_object`` (no uid,
-    or not even an object), ``bad_list`` (not a list answer). ``uid`` is empty where it is not known.
+    or not even an object), ``bad_list`` (not a list answer), ``too_many`` (a list without an end).
+    ``uid`` is empty where it is not known.
     """
 
     def __init__(self, reason: str, uid: str = "") -> None:

@@ -43,6 +43,10 @@ class ReflectorSettings:
 
     page_size: int = 500
     """Objects per page of a list."""
+    max_pages: int = 10_000
+    """Pages of a list; one with more is not read to its end, and replaces nothing."""
+    max_objects: int = 1_000_000
+    """Objects of a list, in the same way."""
     list_timeout_s: float = 30.0
     """Longest silence while a list is read."""
     watch_timeout_s: float = 300.0
@@ -106,6 +110,8 @@ class Reflector:
         """Whether a complete list has ever been read; before, the snapshot says nothing."""
         self.absent = False
         """Whether an optional collection is served nowhere."""
+        self.problem = ""
+        """Why the server could not be read last time, as in ``errors``; empty while ``up``."""
         self.last_success_ns: int | None = None
         """When the server was last heard: a list completed, a watch accepted, an event or bookmark."""
 
@@ -183,14 +189,17 @@ class Reflector:
 
     def _read_list(self, path: str) -> tuple[dict[str, Kept], str]:
         listed: dict[str, Kept] = {}
-        page = self._page(path, "")
-        position = page.resource_version
-        while True:
+        token = position = ""
+        for _ in range(self._settings.max_pages):
+            page = self._page(path, token)
+            token, position = page.token, position or page.resource_version
             for item in page.items:
                 self._list_item(item, listed)
-            if not page.token:
+            if not token:
                 return listed, position
-            page = self._page(path, page.token)
+            if len(listed) > self._settings.max_objects:
+                break
+        raise Unreadable("too_many")
 
     def _page(self, path: str, token: str) -> Page:
         return self._calls.page(path, token, self._settings.page_size, self._settings.list_timeout_s)
@@ -300,7 +309,7 @@ class Reflector:
     def _heard(self) -> None:
         if not self.up:
             _LOG.info("%s is read", self._path)
-        self.up, self.last_success_ns = True, self._clock()
+        self.up, self.problem, self.last_success_ns = True, "", self._clock()
 
     def _failed(
         self, reason: str, message: str, retry_after_s: float | None = None, is_down: bool = True
@@ -310,7 +319,8 @@ class Reflector:
         self._count(reason)
         if is_down and (self.up or not self._failures):
             _LOG.warning("%s cannot be read: %s, %s", self._path, reason, message)
-        self.up = self.up and not is_down
+        if is_down:
+            self.up, self.problem = False, reason
         self._failures += 1
         if retry_after_s is not None:
             return min(retry_after_s, self._settings.longest_retry_after_s)

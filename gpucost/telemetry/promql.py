@@ -84,6 +84,11 @@ def tagged(expression: PromQL, label: str, value: str) -> PromQL:
     return PromQL(f'label_replace({expression},"{label_name(label)}",{_quote(replacement)},"","")')
 
 
+def taken(expression: PromQL, label: str, source: str) -> PromQL:
+    """The same series with ``label`` as ``source`` has it, where it has one."""
+    return PromQL(f'label_replace({expression},"{label_name(label)}","$1","{label_name(source)}","(.+)")')
+
+
 def union(*expressions: PromQL) -> PromQL:
     return PromQL(" or ".join(f"({expression})" for expression in expressions))
 
@@ -115,6 +120,10 @@ def zero(expression: PromQL) -> PromQL:
 def where(left: PromQL, right: PromQL) -> PromQL:
     """The series of ``left`` that ``right`` has too, by equal labels."""
     return PromQL(f"({left}) and ({right})")
+
+
+def not_negative(expression: PromQL) -> PromQL:
+    return PromQL(f"({expression}) >= 0")
 
 
 def except_where(left: PromQL, right: PromQL, labels: Sequence[str]) -> PromQL:

@@ -85,12 +85,17 @@ def own_column(result: Sequence[Series], label: str) -> list[str]:
 
 def own_label(series: Series, label: str) -> str:
     labels: dict[str, str] = series["metric"]
-    return labels.get(_RENAMED + label) or labels.get(label, "")
+    return labels.get(renamed(label)) or labels.get(label, "")
+
+
+def renamed(label: str) -> str:
+    """The name that a scrape gives a series' own label when its target has one of that name."""
+    return _RENAMED + label
 
 
 def with_renamed(labels: Iterable[str]) -> tuple[str, ...]:
     """``labels`` and the names that a scrape may have given them."""
-    return tuple(name for label in labels for name in (label, _RENAMED + label))
+    return tuple(name for label in labels for name in (label, renamed(label)))
 
 
 def numbers(result: Sequence[Series]) -> list[float]:

@@ -25,20 +25,21 @@ from gpucost.telemetry.promql import (
     by,
     except_where,
     minus,
+    not_negative,
     over_time,
     tagged,
+    taken,
     union,
     where,
     within,
     without,
     zero,
 )
-from gpucost.telemetry.reader import ClusterReader, own_label, points, with_renamed
+from gpucost.telemetry.reader import ClusterReader, own_label, points, renamed, with_renamed
 from gpucost.telemetry.settings import ProgressMetric
 
 _TAG = "signal"
-_PLACE = ("pod_uid", *with_renamed(("node",)))
-_SERIES = with_renamed(HOLDER_LABELS)
+_POD = ("pod_uid", "node")
 # How old the last value before a window may be: longer than any pause between scrapes that is no gap.
 _LOOK_BACK_MS = 10 * MINUTE_MS
 
@@ -53,12 +54,12 @@ def read_signals(reader: ClusterReader, window: Window) -> list[Row]:
     for steps in _equal_steps(reader, window):
         length = steps[0].length_ms
         parts = [
-            tagged(by("sum", _PLACE, _rise(reader, spec.name, length)), _TAG, column)
+            tagged(by("sum", _POD, _rise(reader, spec.name, length)), _TAG, column)
             for column, spec in SIGNAL_METRICS.items()
         ]
         for series, step, value in _increases(reader, union(*parts), steps):
             labels = series["metric"]
-            place = labels.get("pod_uid", ""), own_label(series, "node"), step
+            place = labels.get("pod_uid", ""), labels.get("node", ""), step
             known = measured[place].get(labels[_TAG], 0.0)
             measured[place][labels[_TAG]] = known + value * SECOND_MS
     return [
@@ -105,17 +106,27 @@ def _rise(reader: ClusterReader, metric: str, range_ms: int) -> PromQL:
     counter = reader.select(metric)
 
     def latest(operator: str, function: str, range_ms: int, offset_ms: int = 0) -> PromQL:
-        return by(operator, _SERIES, over_time(function, counter, range_ms, offset_ms))
+        return by(operator, HOLDER_LABELS, _own(over_time(function, counter, range_ms, offset_ms)))
 
     last = latest("max", "last_over_time", range_ms)
     before = latest("max", "last_over_time", _LOOK_BACK_MS, range_ms)
     first = latest("min", "min_over_time", range_ms)
-    since = over_time("last_over_time", reader.select(POD_COUNTED_SINCE.name), range_ms)
-    begun = within(by("max", _PLACE, since), range_ms)
-    base = union(before, except_where(first, begun, _PLACE), zero(last))
+    since = _own(over_time("last_over_time", reader.select(POD_COUNTED_SINCE.name), range_ms))
+    begun = within(by("max", _POD, since), range_ms + _LOOK_BACK_MS)
+    # A row that appears beside others of its pod, such as another method of splitting, began at 0 too.
+    begun_at_0 = union(begun, by("max", _POD, before))
+    base = union(before, except_where(first, begun_at_0, _POD), zero(last))
     fell = above(latest("max", "resets", range_ms), 0)
-    increase = by("sum", _SERIES, _increase(reader, metric, range_ms))
-    return union(where(increase, fell), minus(last, base))
+    increase = by("max", HOLDER_LABELS, _own(_increase(reader, metric, range_ms)))
+    # Less than before, and no fall within: it fell at the edge, so all of it is of this range.
+    return union(where(increase, fell), not_negative(minus(last, base)), last)
+
+
+def _own(expression: PromQL) -> PromQL:
+    """The exporter's own labels under their own names, whatever the scrape renamed."""
+    for label in HOLDER_LABELS:
+        expression = taken(expression, label, renamed(label))
+    return expression
 
 
 def _increase(reader: ClusterReader, metric: str, range_ms: int) -> PromQL:

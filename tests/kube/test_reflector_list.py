@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpucost.kube.reflector import ReflectorSettings
 from tests.kube.worlds import SECOND, world
 from tests.support.kube import Answer, bookmark, event, listed, pod, refused, watched
 
@@ -42,6 +43,18 @@ def test_a_list_that_turns_in_circles_is_left() -> None:
         reflector = scene.reflector()
         reflector.step()
         assert (dict(reflector.snapshot()), reflector.errors) == ({}, {"bad_list": 1})
+
+
+@pytest.mark.fault(18)
+@pytest.mark.parametrize("bound", [{"max_pages": 3}, {"max_objects": 2}])
+def test_a_list_without_an_end_is_left_and_replaces_nothing(bound: dict[str, int]) -> None:
+    pages = [listed(pod(f"p{number}"), token=f"page {number}") for number in range(4)]
+    with world(*pages) as scene:
+        reflector = scene.reflector(settings=ReflectorSettings(**bound))  # type: ignore[arg-type]
+        reflector.step()
+        assert (dict(reflector.snapshot()), reflector.errors) == ({}, {"too_many": 1})
+        assert (reflector.synced, reflector.problem) == (False, "too_many")
+        assert len(scene.server.asked) == 3
 
 
 @pytest.mark.fault(18)

@@ -98,6 +98,7 @@ class GpuNode:
                 random=seeded.random,
                 resume=resume,
                 timeout_s=self.timeout_s,
+                first_timeout_s=self.timeout_s,
             )
 
         state_file = StateFile(self.state_dir, self.boot_id)

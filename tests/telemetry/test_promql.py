@@ -18,11 +18,13 @@ from gpucost.telemetry.promql import (
     label_name,
     metric_name,
     minus,
+    not_negative,
     one_of,
     over_time,
     samples,
     select,
     tagged,
+    taken,
     union,
     where,
     within,
@@ -116,7 +118,8 @@ def test_every_builder_gives_promql() -> None:
         differing(by("max", ("x",), up), by("min", ("x",), up)),
         differing_within(by("max", ("x", "y"), up), by("min", ("x",), up), ("x",)),
         minus(over_time("last_over_time", up, 1500, 3000), zero(up)),
-        where(up, above(down, 0)),
+        where(up, above(not_negative(down), 0)),
+        taken(up, "pod", "exported_pod"),
         except_where(up, within(by("max", ("x",), down), 1500), ("x",)),
     ):
         assert selectors(promql_parser.parse(expression))

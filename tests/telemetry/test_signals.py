@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.support.prometheus import create_blocks, needs_prometheus, running_pr
 pytestmark = [needs_prometheus, pytest.mark.prometheus]
 
 DAY = Window(at(1), at(10))
-UIDS = ("steady", "short", "shared", "moved", "gapped", "reset")
+UIDS = (*("steady", "short", "shared", "moved", "gapped", "reset"), "edge", "flipped", "reborn", "twice")
 
 
 def _busy(
@@ -41,6 +42,14 @@ def _moved(instance: str) -> list[Sample]:
         return _busy("moved", at(2), at(3.5)) + _since("moved", at(2), at(2), at(3.5))
     start = at(3.5) + 2 * MINUTE_MS
     return _busy("moved", start, at(5), offset=5400.0 + 120) + _since("moved", at(2), start, at(5))
+
+
+def _renamed(samples: list[Sample], is_renaming: bool) -> list[Sample]:
+    """What a scrape without ``honor_labels`` makes of them: the exporter's own pod stands there."""
+    if not is_renaming:
+        return samples
+    own = {"pod": "gpucost-gpu-exporter-x", "namespace": "gpucost"}
+    return [replace(sample, labels={**sample.labels, **own}) for sample in samples]
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +76,32 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         *_busy("reset", at(3.5), at(5)),
         *_since("reset", at(2), at(2), at(3.5)),
         *_since("reset", at(3.5), at(3.5), at(5)),
+        # Began 5 s before an hour, first scraped in it.
+        *(counted(POD_BUSY, "edge", 20.0, now) for now in range(at(4), at(4) + 10 * MINUTE_MS, MINUTE_MS)),
+        *_since("edge", at(4) - 5 * SECOND_MS, at(4), at(4) + 10 * MINUTE_MS),
+        # Two hours old when the way its GPU is split changes: a row that begins at 0 with its first 30 s.
+        *_busy("flipped", at(2), at(4.5)),
+        *_busy("flipped", at(4.5), at(5), offset=30.0, method="equal"),
+        *_since("flipped", at(2), at(2), at(5)),
+    ]
+    twice = [*_busy("twice", at(2), at(3)), *_since("twice", at(2), at(2), at(3))]
+    taken = {"honest": {}, "renaming": {"exported_pod": "pod-twice", "exported_namespace": "ns"}}
+    reborn = [
+        [*_busy("reborn", at(2), at(3)), *_since("reborn", at(2), at(2), at(3))],
+        [*_busy("reborn", at(3) + MINUTE_MS, at(3.5)), *_since("reborn", at(3), at(3) + MINUTE_MS, at(3.5))],
     ]
     histories = [
         History("c", pods, extra=samples),
+        # A job that honours labels and one that does not scrape the same exporter.
+        *(
+            History("c", [], [], extra=_renamed(twice, bool(labels)), target={"instance": name, **labels})
+            for name, labels in taken.items()
+        ),
+        # The node boots: the exporter comes back on another address, its counters at 0.
+        *(
+            History("c", [], [], extra=life, target={"instance": f"life-{number}"})
+            for number, life in enumerate(reborn)
+        ),
         History("c", [], [], extra=_moved("one"), target={"instance": "one"}),
         History("c", [], [], extra=_moved("two"), target={"instance": "two"}),
     ]
@@ -128,6 +160,26 @@ def test_what_rose_in_a_gap_is_left_out(url: str) -> None:
 def test_a_counter_that_fell_is_right_within_a_scrape_interval(url: str) -> None:
     hours = busy_seconds(url, "reset")
     assert sum(hours.values()) == pytest.approx(3 * 3600 - 60, abs=3 * 60)
+
+
+def test_what_began_just_before_an_hour_is_not_lost(url: str) -> None:
+    assert busy_seconds(url, "edge") == {3: 20.0}
+
+
+def test_a_new_row_of_an_old_pod_begins_at_nought(url: str) -> None:
+    hours = busy_seconds(url, "flipped")
+    # 2:00 to 4:29 by the one method, 30 s and 4:30 to 4:59 by the other.
+    assert sum(hours.values()) == 149 * 60 + 30 + 29 * 60
+
+
+@pytest.mark.fault(5, 27)
+def test_one_exporter_scraped_by_two_jobs_is_counted_once(url: str) -> None:
+    assert busy_seconds(url, "twice") == {2: 59 * 60.0}
+
+
+@pytest.mark.fault(6)
+def test_a_boot_at_the_edge_of_an_hour_is_no_negative_rise(url: str) -> None:
+    assert busy_seconds(url, "reborn") == {2: 59 * 60.0, 3: 28 * 60.0}
 
 
 @pytest.mark.parametrize("uid", ["steady", "short", "shared", "moved"])

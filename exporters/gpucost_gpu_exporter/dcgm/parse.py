@@ -31,10 +31,13 @@ from gpucost_gpu_exporter.dcgm.dialects import (
 )
 from gpucost_gpu_exporter.holdings import DeviceKey
 
-MAX_BYTES = 16 * 2**20
+MAX_BYTES = 4 * 2**20
+MAX_DEVICES = 1_024
+MAX_NUMBER = 40
+"""Characters of a number; dcgm-exporter prints 20 at most."""
 NO_UNITS: Mapping[str, Unit] = {}
 
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|[+-]?(?:nan|inf|infinity)", re.I | re.A)
+_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[+-]?\d+)?|[+-]?(?:nan|inf|infinity)", re.I | re.A)
 _UUID = re.compile(r"[A-Za-z0-9-]{1,96}")
 _INSTANCE = re.compile(r"\d{1,3}", re.A)
 
@@ -51,6 +54,7 @@ class Drop(StrEnum):
     NO_UUID = "no_uuid"
     BAD_INSTANCE = "bad_instance"
     TOO_LARGE = "too_large"
+    TOO_MANY_DEVICES = "too_many_devices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +119,17 @@ def _row(line: str) -> _Row | Drop | None:
     if after.strip() in BLANK_TEXTS:
         return Drop.BLANK
     words = after.split()
-    if not 1 <= len(words) <= 2 or not all(_NUMBER.fullmatch(word) for word in words):
+    if not 1 <= len(words) <= 2 or not all(map(_is_number, words)):
         return Drop.UNPARSABLE
     meaning = NAMES.get(name.strip().upper())
     if meaning is None:
         return None
     device = _device(labels, meaning.field)
     return device if isinstance(device, Drop) else _checked(name, meaning, device, words[0])
+
+
+def _is_number(word: str) -> bool:
+    return len(word) <= MAX_NUMBER and _NUMBER.fullmatch(word) is not None
 
 
 def _checked(name: str, meaning: Name, device: DeviceKey, number: str) -> _Row | Drop:
@@ -171,6 +179,9 @@ def _collapse(
 ) -> dict[DeviceKey, dict[Field, float]]:
     values: dict[DeviceKey, dict[Field, float]] = {}
     for row in rows:
+        if row.device not in values and len(values) >= MAX_DEVICES:
+            dropped[Drop.TOO_MANY_DEVICES] += 1
+            continue
         value = _in_base_units(row, row.meaning.unit or units.get(row.name))
         if isinstance(value, Drop):
             dropped[value] += 1

@@ -11,15 +11,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
+from typing import TypeVar
 
 from gpucost_gpu_exporter.dcgm.dialects import BOARD_FIELDS, Field, Unit
 from gpucost_gpu_exporter.dcgm.parse import Parsed
 from gpucost_gpu_exporter.holdings import DeviceKey
 from gpucost_gpu_exporter.readings import Signal
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 MAX_AGE_NS = 60 * 10**9
 STUCK_AFTER = 3
 STUCK_BUSY = 0.5
+# What is remembered beyond the boards of the last scrape: far more than a node has.
+MAX_ABSENT = 64
+MAX_XIDS = 4_096
 
 _PROFILED = (Field.GRAPHICS, Field.SM, Field.TENSOR)
 _BOARD_SIGNALS = {Signal.BUSY: Field.BUSY, Signal.SM: Field.SM, Signal.TENSOR: Field.TENSOR}
@@ -57,7 +65,8 @@ class Known:
     ``values`` are those of the last scrape that had any, at ``at_ns``: a row that was not in it is gone,
     while an empty answer takes nothing away and lets the last values grow old. ``xids`` is keyed by
     (board UUID, code). By board UUID, ``latched`` are the XID codes shown last, and ``strikes`` counts the
-    scrapes in a row in which its profiling counters looked stuck.
+    scrapes in a row in which its profiling counters looked stuck. Of boards that are not in the last scrape
+    the latest ``MAX_ABSENT`` are remembered.
     """
 
     max_age_ns: int = MAX_AGE_NS
@@ -81,8 +90,8 @@ class Known:
             values=parsed.values,
             units=parsed.units,
             xids=_counted(self.xids, self.latched, codes, now_ns),
-            latched={**self.latched, **codes},
-            strikes={**self.strikes, **strikes},
+            latched=_remembered(self.latched, codes, MAX_ABSENT),
+            strikes=_remembered(self.strikes, strikes, MAX_ABSENT),
         )
 
     @property
@@ -184,12 +193,18 @@ def _counted(
     first seen is of unknown age and does not count. All slices of a board repeat a code, some a scrape
     later, hence the comparison by board. The same code twice in a row cannot be told from once.
     """
-    counted = dict(before)
+    counted: dict[tuple[str, int], XidEvents] = {}
     for uuid, shown in codes.items():
-        for code in shown - latched.get(uuid, shown):
-            earlier = counted.get((uuid, code))
+        for code in sorted(shown - latched.get(uuid, shown)):
+            earlier = before.get((uuid, code))
             counted[uuid, code] = XidEvents(earlier.count + 1 if earlier else 1, now_ns)
-    return counted
+    return _remembered(before, counted, MAX_XIDS)
+
+
+def _remembered(before: Mapping[K, V], now: Mapping[K, V], most: int) -> dict[K, V]:
+    """``now`` behind the ``most`` latest others of ``before``, so that names without end fill no memory."""
+    others = {key: value for key, value in before.items() if key not in now}
+    return {**dict(islice(others.items(), max(0, len(others) - most), None)), **now}
 
 
 def _strikes_after(before: int, rows: Iterable[Mapping[Field, float]]) -> int:

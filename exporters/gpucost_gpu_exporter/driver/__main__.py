@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterable
 from typing import IO, Any
 
 from gpucost_gpu_exporter.driver.calls import NvmlFailure
 from gpucost_gpu_exporter.driver.node import Node
+
+_PR_SET_PDEATHSIG = 1
 
 
 def serve(requests: Iterable[bytes], replies: IO[str]) -> int:
@@ -32,11 +36,21 @@ def serve(requests: Iterable[bytes], replies: IO[str]) -> int:
 
 def main() -> None:
     """Serve stdin and stdout. What the library may print goes to stderr: stdout holds replies only."""
+    _die_with_parent()
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     code = serve(sys.stdin.buffer, replies)
     # Ending the interpreter in the usual way would wait for a thread that may be inside the driver.
     os._exit(code)
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill this process with its parent: inside the driver it would not see its stdin end.
+
+    It is meant of the thread that started this one, see prctl(2): the link is used by one thread that lives
+    as long as the exporter.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _send(replies: IO[str], message: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import pynvml
@@ -15,6 +16,7 @@ from gpucost_gpu_exporter.driver.calls import (
     UNSUPPORTED,
     BoardLost,
     Look,
+    Mishaps,
     Refused,
     call,
 )
@@ -38,6 +40,7 @@ class Board:
         self._gpm = gpm
         self._throttling = Throttling()
         self._shares = ProcessShares(last_us)
+        self._mishaps = Mishaps()
         self._instances = mig.MigInstances(uuid, gpm)
         self._handle: Any = None
         self._minor: int | None = None
@@ -47,24 +50,31 @@ class Board:
     def listed(self, handle: Any) -> None:
         """The driver lists the board, by this handle."""
         self._handle, self.lost = handle, ""
-        if self._minor is None:
-            try:
-                self._product = call(pynvml.nvmlDeviceGetName, handle)
-                self._pci_bus_id = call(pynvml.nvmlDeviceGetPciInfo_v3, handle).busId
-                self._minor = call(pynvml.nvmlDeviceGetMinorNumber, handle)
-            except Refused:  # asked again the next time that boards are listed
-                return
-            except BoardLost as failure:
-                self.lost = failure.code
+        try:
+            self._identify(handle)
+        except BoardLost as failure:
+            self.lost = failure.code
 
     def look(self, look: Look, no_xids: str = "") -> BoardReading:
         """What there is to know now. ``no_xids`` is why the board's events cannot be had, else empty."""
         missing = {Part.XID.value: no_xids} if no_xids else {}
         try:
             return self._read(look, missing) if not self.lost else self._lost(look)
-        except BoardLost as failure:
-            self.lost = failure.code
+        except Exception as error:
+            self.lost = self._mishaps.code(self.uuid, error)
             return self._lost(look)
+
+    def _identify(self, handle: Any) -> None:
+        """What is refused is asked again the next time that boards are listed."""
+        if not self._product:
+            with suppress(Refused):
+                self._product = call(pynvml.nvmlDeviceGetName, handle)
+        if not self._pci_bus_id:
+            with suppress(Refused):
+                self._pci_bus_id = call(pynvml.nvmlDeviceGetPciInfo_v3, handle).busId
+        if self._minor is None:
+            with suppress(Refused):
+                self._minor = call(pynvml.nvmlDeviceGetMinorNumber, handle)
 
     def _read(self, look: Look, missing: Missing) -> BoardReading:
         used_bytes, total_bytes = memory_bytes(look, self._handle, missing)

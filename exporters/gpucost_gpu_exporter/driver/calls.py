@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import pynvml
 
 OUT_OF_RANGE = "out_of_range"
 CORRUPT = "CORRUPT"
+INTERNAL = "INTERNAL"
 LARGEST_COUNT = 2**63 - 1
 """A counter of the driver above this is one of its blank values."""
 UNSUPPORTED = frozenset({"NOT_SUPPORTED", "FUNCTION_NOT_FOUND", "NO_PERMISSION"})
@@ -56,8 +58,30 @@ class Look:
         self.dropped[OUT_OF_RANGE] += 1
 
 
+class Mishaps:
+    """Keeps a mistake met with one board from ending the look at the others; each board's is told once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def code(self, subject: str, error: Exception) -> str:
+        """Why ``subject`` counts as lost: the driver's own word, else INTERNAL. Raises DriverGone again."""
+        if isinstance(error, DriverGone):
+            raise error
+        if isinstance(error, NvmlFailure):
+            return error.code
+        if subject not in self._told:
+            self._told.add(subject)
+            print(f"{subject}:", file=sys.stderr)
+            sys.excepthook(type(error), error, error.__traceback__)
+        return INTERNAL
+
+
 def call(function: Callable[..., Any], *arguments: object) -> Any:
-    """The function's answer. Raises Refused, BoardLost or DriverGone."""
+    """The function's answer. Raises Refused, BoardLost or DriverGone.
+
+    What nvidia-ml-py cannot decode (a name that is not UTF-8, a type of value it does not know) is CORRUPT.
+    """
     try:
         return function(*arguments)
     except pynvml.NVMLError as error:
@@ -65,6 +89,8 @@ def call(function: Callable[..., Any], *arguments: object) -> Any:
         if code in _DRIVER_GONE:
             raise DriverGone(code) from error
         raise (BoardLost if code == "GPU_IS_LOST" else Refused)(code) from error
+    except (ValueError, TypeError, LookupError) as error:
+        raise Refused(CORRUPT) from error
 
 
 def call_newest(*choices: tuple[Any, ...]) -> Any:
@@ -87,7 +113,9 @@ def code_name(value: int) -> str:
 
 
 def value_of(kind: int, value: Any) -> int | float:
-    """The member of an ``nvmlValue_t`` that ``nvmlValueType_t`` names."""
+    """The member of an ``nvmlValue_t`` that ``nvmlValueType_t`` names. Raises Refused for an unknown type."""
+    if not 0 <= kind < len(_MEMBERS):
+        raise Refused(CORRUPT)
     found: int | float = getattr(value, _MEMBERS[kind])
     return found
 

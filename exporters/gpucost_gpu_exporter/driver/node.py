@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pynvml
 
 from gpucost_gpu_exporter.driver.boards import Board
-from gpucost_gpu_exporter.driver.calls import BoardLost, Look, NvmlFailure, Refused, call
+from gpucost_gpu_exporter.driver.calls import BoardLost, Look, Mishaps, NvmlFailure, Refused, call
 from gpucost_gpu_exporter.driver.events import XidEvents
 from gpucost_gpu_exporter.driver.gpm import Gpm
-from gpucost_gpu_exporter.readings import NodeReading
+from gpucost_gpu_exporter.readings import BoardReading, NodeReading
 
 LIST_EVERY_NS = 10_000_000_000
+# The driver counts boards that this process may not open, such as those given to another container.
+_NOT_OURS = "NO_PERMISSION"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What is at one index of the driver: a board, or ``failure``, why it cannot be opened."""
+
+    handle: Any
+    uuid: str = ""
+    pci_bus_id: str = ""
+    failure: str = ""
 
 
 class Node:
     """Boards are known by UUID, since the driver's order of them can change; one once seen is not forgotten.
+    A board that was lost before its UUID was ever known is told under the name of its place, ``pci:…`` or
+    ``index:…``, for as long as it is so.
 
     ``resume`` gives the driver's time of the last sample that an earlier process saw, by UUID.
     """
@@ -28,6 +44,8 @@ class Node:
         self._driver_version: str = call(pynvml.nvmlSystemGetDriverVersion)
         self._boards: dict[str, Board] = {}
         self._uuids: dict[int, str] = {}
+        self._unnamed: tuple[BoardReading, ...] = ()
+        self._mishaps = Mishaps()
         self._listed_ns: int | None = None
         self._gpm = Gpm()
         self._events = XidEvents()
@@ -40,7 +58,7 @@ class Node:
         look = Look(now_ns, processes, self._events.drain())
         boards = tuple(board.look(look, self._events.missing(uuid)) for uuid, board in self._boards.items())
         self._gpm.forget_others(now_ns)
-        return NodeReading(self._driver_version, boards, dict(look.dropped))
+        return NodeReading(self._driver_version, boards + self._unnamed, dict(look.dropped))
 
     def resume(self) -> dict[str, int]:
         """The driver's time of the last sample seen, by UUID: for the process after this one."""
@@ -51,32 +69,56 @@ class Node:
         return (
             since_ns is None
             or since_ns >= LIST_EVERY_NS
+            or bool(self._unnamed)
             or any(board.lost for board in self._boards.values())
         )
 
     def _list_boards(self) -> None:
-        code = "NO_GPUS"
-        absent = dict.fromkeys(self._boards, "NOT_FOUND")
-        for index, handle, uuid, failure in self._handles():
-            if failure:
-                code = failure
-                absent |= {self._uuids[index]: failure} if index in self._uuids else {}
-                continue
-            absent.pop(uuid, None)
-            self._uuids[index] = uuid
-            board = self._boards.setdefault(uuid, Board(uuid, self._gpm, self._resume.get(uuid)))
-            board.listed(handle)
-            self._events.watch(uuid, handle)
-        if not self._boards or (len(absent) == len(self._boards) and code == "NO_GPUS"):
-            raise NvmlFailure(code)
+        places = [self._place(index) for index in range(call(pynvml.nvmlDeviceGetCount))]
+        absent = dict.fromkeys(self._boards.keys() - {place.uuid for place in places}, "NOT_FOUND")
+        unnamed = []
+        for index, place in enumerate(places):
+            if not place.failure:
+                self._uuids[index] = place.uuid
+                self._listed(place)
+            elif self._uuids.get(index) in absent:
+                absent[self._uuids[index]] = place.failure
+            elif place.failure != _NOT_OURS:
+                unnamed.append(_unnamed(index, place))
+        self._unnamed = tuple(unnamed)
+        failures = [place.failure for place in places if place.failure]
+        nothing_listed = len(absent) == len(self._boards) and not failures
+        if nothing_listed or not (self._boards or unnamed):
+            raise NvmlFailure(failures[-1] if failures else "NO_GPUS")
         for uuid, why in absent.items():
             self._boards[uuid].lost = why
 
-    def _handles(self) -> Iterator[tuple[int, Any, str, str]]:
-        """(index, handle, UUID, failure) of every board that the driver counts, those not ours among them."""
-        for index in range(call(pynvml.nvmlDeviceGetCount)):
-            try:
-                handle = call(pynvml.nvmlDeviceGetHandleByIndex, index)
-                yield index, handle, call(pynvml.nvmlDeviceGetUUID, handle), ""
-            except (Refused, BoardLost) as failure:
-                yield index, None, "", failure.code
+    def _place(self, index: int) -> _Place:
+        handle = None
+        try:
+            handle = call(pynvml.nvmlDeviceGetHandleByIndex, index)
+            return _Place(handle, call(pynvml.nvmlDeviceGetUUID, handle))
+        except Exception as error:
+            code = self._mishaps.code(f"GPU {index}", error)
+            return _Place(handle, pci_bus_id=_pci_bus_id(handle), failure=code)
+
+    def _listed(self, place: _Place) -> None:
+        uuid = place.uuid
+        board = self._boards.setdefault(uuid, Board(uuid, self._gpm, self._resume.get(uuid)))
+        try:
+            board.listed(place.handle)
+            self._events.watch(uuid, place.handle)
+        except Exception as error:
+            board.lost = self._mishaps.code(uuid, error)
+
+
+def _pci_bus_id(handle: Any) -> str:
+    if handle is not None:
+        with suppress(Refused, BoardLost):
+            return str(call(pynvml.nvmlDeviceGetPciInfo_v3, handle).busId)
+    return ""
+
+
+def _unnamed(index: int, place: _Place) -> BoardReading:
+    name = f"pci:{place.pci_bus_id}" if place.pci_bus_id else f"index:{index}"
+    return BoardReading(name, pci_bus_id=place.pci_bus_id, lost=place.failure)

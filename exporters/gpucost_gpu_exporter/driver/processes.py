@@ -13,6 +13,8 @@ from gpucost_gpu_exporter.readings import ProcessReading
 
 _NOTHING_NEW = frozenset({"NOT_FOUND", "SUCCESS"})
 _FURTHEST_AHEAD_US = 10_000_000
+_LATEST_US = 10_000_000
+_FORGOTTEN_AFTER_US = 60_000_000
 _COMPUTE_LIST = (
     pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
     pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
@@ -26,11 +28,15 @@ _OTHER_LISTS = (
 class ProcessShares:
     """Samples of SM use by process, of one board. Not to be had on a board that is cut by MIG.
 
-    ``last_us`` is the driver's time of the last sample that an earlier process saw.
+    The driver hands samples out up to 10 s late (NVIDIA/go-nvml#51), one process's later than another's, so
+    what was seen is kept for each process. ``last_us`` is the driver's time of the last sample that an
+    earlier exporter's process saw: nothing up to there is counted.
     """
 
     def __init__(self, last_us: int | None = None) -> None:
-        self._last_us = last_us
+        self._newest_us = last_us
+        self._begin_us = last_us or 0
+        self._seen_us: dict[int, int] = {}
 
     def keep_up(self, newest_us: int | None) -> None:
         """``newest_us`` is the time of the board's last busy sample, by the same clock of the driver.
@@ -38,33 +44,39 @@ class ProcessShares:
         The first look begins there, so that both stand for the same time; and it begins there again after
         that clock was set back.
         """
-        if self._last_us is None or (newest_us and self._last_us > newest_us + _FURTHEST_AHEAD_US):
-            self._last_us = newest_us
+        if self._newest_us is None or (newest_us and self._newest_us > newest_us + _FURTHEST_AHEAD_US):
+            self._newest_us, self._begin_us, self._seen_us = newest_us, newest_us or 0, {}
 
     def weights(self, look: Look, handle: Any) -> dict[int, int]:
-        """The sum of each process's new SM percentages, by pid; empty when nothing ran. Raises Refused.
-
-        nvidia-ml-py raises an error named success when the driver has no samples.
-        """
-        last_us = self._last_us or 0
-        try:
-            samples = call(pynvml.nvmlDeviceGetProcessUtilization, handle, last_us)
-        except Refused as refusal:
-            if refusal.code not in _NOTHING_NEW:
-                raise
-            samples = []
+        """The sum of each process's new SM percentages, by pid; empty when nothing ran. Raises Refused."""
+        from_us = max(self._begin_us, (self._newest_us or 0) - _LATEST_US)
         weights: dict[int, int] = {}
-        for sample in samples:
-            # Once each: nvidia-ml-py makes every reading of a field a call.
-            at_us, pid, percent = sample.timeStamp, sample.pid, sample.smUtil
-            if at_us <= last_us:
+        for at_us, pid, percent in _samples(handle, from_us):
+            if at_us <= max(from_us, self._seen_us.get(pid, 0)):
                 continue
-            self._last_us = max(self._last_us or 0, at_us)
+            self._seen_us[pid] = at_us
+            self._newest_us = max(self._newest_us or 0, at_us)
             if percent > 100:
                 look.drop()
                 continue
             weights[pid] = weights.get(pid, 0) + percent
+        oldest_us = (self._newest_us or 0) - _FORGOTTEN_AFTER_US
+        self._seen_us = {pid: at_us for pid, at_us in self._seen_us.items() if at_us > oldest_us}
         return weights
+
+
+def _samples(handle: Any, from_us: int) -> list[tuple[int, int, int]]:
+    """(driver's time in us, pid, percent), oldest first.
+
+    nvidia-ml-py raises an error named success when the driver has no samples.
+    """
+    try:
+        samples = call(pynvml.nvmlDeviceGetProcessUtilization, handle, from_us)
+    except Refused as refusal:
+        if refusal.code not in _NOTHING_NEW:
+            raise
+        return []
+    return sorted((sample.timeStamp, sample.pid, sample.smUtil) for sample in samples)
 
 
 def memory_by_pid(handle: Any) -> dict[int, int | None]:

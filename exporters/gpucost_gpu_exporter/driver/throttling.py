@@ -104,10 +104,18 @@ def _counters(look: Look, handle: Any) -> tuple[dict[str, int], dict[str, str]]:
         if value.nvmlReturn != pynvml.NVML_SUCCESS:
             codes[name] = code_name(value.nvmlReturn)
             continue
-        count = int(value_of(value.valueType, value.value))
-        if 0 <= count <= LARGEST_COUNT:
+        count = _count(value)
+        if count is not None and 0 <= count <= LARGEST_COUNT:
             counted[name] = count
         else:
             look.drop()
             codes[name] = CORRUPT
     return counted, codes
+
+
+def _count(value: Any) -> int | None:
+    """None where the driver gives a type of value that is not known."""
+    try:
+        return int(value_of(value.valueType, value.value))
+    except Refused:
+        return None

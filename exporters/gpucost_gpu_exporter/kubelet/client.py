@@ -14,11 +14,11 @@ import grpc
 
 from gpucost.domain.errors import SourceError
 from gpucost.domain.gpu import ResourceCatalog
+from gpucost_gpu_exporter.dra import NVIDIA_DRA_DRIVERS
 from gpucost_gpu_exporter.holdings import DeviceClaim, KubeletState
 from gpucost_gpu_exporter.kubelet import pod_resources_pb2 as api
 
 DEFAULT_SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-NVIDIA_DRA_DRIVERS = ("gpu.nvidia.com",)
 MAX_ANSWER_BYTES = 16 * 1024 * 1024  # gRPC's own limit of 4 MiB is too little for a node with many devices
 ALLOCATABLE_EVERY_NS = 60 * 10**9
 

@@ -272,6 +272,35 @@ def test_a_route_that_hangs_is_answered_for() -> None:
         go_on.set()
 
 
+@pytest.mark.fault(10)
+def test_clients_that_have_gone_take_no_thread() -> None:
+    go_on = threading.Event()
+    begun: list[str] = []
+
+    def hanging(request: Request) -> Response:
+        begun.append(request.query)
+        go_on.wait(60)
+        return text(200, "late")
+
+    limits = Limits(answer_s=60, threads=1)
+    try:
+        with serving({"/hanging": hanging, "/hello": hello}, limits) as port, ExitStack() as stack:
+            stack.enter_context(connect(port)).sendall(b"GET /hanging?first HTTP/1.1\r\n\r\n")
+            assert eventually(lambda: begun == ["first"])
+            files = len(list(Path("/proc/self/fd").iterdir()))
+            for _ in range(20):
+                with connect(port) as gone:
+                    gone.sendall(b"GET /hanging?gone HTTP/1.1\r\n\r\n")
+            assert get(port, "/none")[0].status == 404  # behind them all, and without a thread
+            # Their connections are closed while the only thread is still taken.
+            assert eventually(lambda: len(list(Path("/proc/self/fd").iterdir())) <= files)
+            go_on.set()
+            assert get(port, "/hello")[0].status == 200
+        assert begun == ["first"]
+    finally:
+        go_on.set()
+
+
 @pytest.mark.parametrize(("host", "clients"), [("::", ["127.0.0.1", "::1"]), ("::1", ["::1"]), ("", [])])
 def test_ipv6(host: str, clients: list[str]) -> None:
     if not socket.has_dualstack_ipv6():
@@ -286,6 +315,13 @@ def test_ipv6(host: str, clients: list[str]) -> None:
 def test_taken_address_is_told_by_the_name_of_its_setting() -> None:
     with serving() as port, pytest.raises(InputError, match=rf"metrics_listen: '127.0.0.1:{port}'.*in use"):
         Endpoint("127.0.0.1", port, ROUTES, setting="metrics_listen").start()
+
+
+@pytest.mark.parametrize("host", ["no such host", "192.0.2.1", "a" * 64, "nul\0"])
+def test_a_host_that_is_none_is_told_by_the_name_of_its_own_setting(host: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Endpoint(host, 0, ROUTES, setting="listen_port", host_setting="listen_host").start()
+    assert (caught.value.field, caught.value.value) == ("listen_host", host)
 
 
 @pytest.mark.parametrize(("host", "port"), [("no such host", 0), ("127.0.0.1", 70_000), ("192.0.2.1", 0)])

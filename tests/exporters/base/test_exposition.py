@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import math
 import subprocess
@@ -27,6 +28,8 @@ from gpucost_exporter_base.exposition import (
     clean,
     render,
 )
+from gpucost_exporter_base.messages import encode
+from gpucost_exporter_base.messages import parse as parse_request
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
@@ -259,6 +262,20 @@ def test_a_snapshot_is_rendered_once_for_each_format() -> None:
     assert series(*exposition.render(""))[PLAIN.name, ()] == 3.0
     assert exposition.render(OPENMETRICS)[0] is not body
     assert source.calls == 4
+
+
+def test_a_snapshot_is_compressed_once_for_each_format() -> None:
+    exposition = Exposition([Fixed("only", lambda: [Family(MEMORY, [((str(n),), n) for n in range(99)])], 1)])
+
+    def zipped(accept: str) -> bytes:
+        head = f"GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip\r\nAccept: {accept}\r\n\r\n"
+        request = parse_request(head.encode())
+        return encode(request, exposition.answer(request))[1]
+
+    first = zipped("")
+    assert gzip.decompress(first) == exposition.render("")[0]
+    assert zipped("") is first
+    assert gzip.decompress(zipped(OPENMETRICS)) == exposition.render(OPENMETRICS)[0]
 
 
 def test_without_a_version_nothing_is_kept() -> None:

@@ -1,6 +1,6 @@
 """The same hour read from our exporter and from a dcgm-exporter, beside the truth.
 
-``python -m tests.exporters.gpu.comparison docs/gpu-exporter.md`` plays the hour and writes the tables anew.
+``python -m tests.exporters.gpu.comparison docs/gpu-comparison.md`` plays the hour and writes the tables anew.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Our own generator after what is documented and reported of dcgm-exporter 4.8.2 with its default list of
 counters; nothing of it was read off a running one. The rules, and where they are taken from, stand in
-docs/gpu-exporter.md. Where a report leaves a choice, the one that flatters the figures is taken.
+docs/gpu-comparison.md. Where a report leaves a choice, the one that flatters the figures is taken.
 """
 
 from __future__ import annotations

@@ -144,6 +144,21 @@ class TestRetire:
         assert accounts.retired == {GPU: {Measure.HELD: 2 * TICKS_PER_SECOND}}
         assert not list(accounts.differences())
 
+    @pytest.mark.fault(9)
+    def test_of_very_many_the_oldest_go_sooner(self) -> None:
+        accounts = Accounts()
+        pods = [Pod("team", f"short-{number}", f"uid-{number}") for number in range(30)]
+        for number, pod in enumerate(pods):
+            accounts.saw(pod, 0, number * 10 * SECOND_NS)
+            accounts.add(GPU, Measure.HELD, SECOND_NS, {row(pod): 1})
+        now_ns = 300 * SECOND_NS
+        accounts.retire(now_ns, KEEP_NS, most=20)
+        assert set(accounts.pods) == set(pods[10:])
+        accounts.retire(now_ns, KEEP_NS, most=1)
+        # Whoever had the GPU less than two minutes ago is still shown.
+        assert set(accounts.pods) == set(pods[18:])
+        assert not list(accounts.differences())
+
     def test_nobody_in_particular_is_never_retired(self) -> None:
         accounts = Accounts()
         accounts.add(GPU, Measure.HELD, SECOND_NS, {FREE: 1})

@@ -88,6 +88,43 @@ def test_what_is_wrong_is_said_in_one_line(
     assert done.stderr == f"gpucost-gpu-exporter: {expected}\n"
 
 
+def test_seconds_are_for_a_look(node: CommandNode) -> None:
+    done = node.once("--seconds", "5")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--seconds is for --once" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["auto", "in-cluster", "url"])
+def test_a_pod_is_told_the_name_of_its_node(node: CommandNode, kind: str) -> None:
+    url = {"kubernetes_url": "http://127.0.0.1:1"} if kind == "url" else {}
+    node.environment |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "1"}
+    node.set(kubernetes=kind, node="", **url)
+    done = node.once()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "gpucost-gpu-exporter: GPUCOST_GPU_EXPORTER_NODE: missing; "
+        "allowed: the name of the node, from spec.nodeName\n"
+    )
+
+
+def test_at_a_shell_the_host_s_name_will_do(node: CommandNode) -> None:
+    node.environment.pop("KUBERNETES_SERVICE_HOST", None)
+    node.set(kubernetes="auto", node="")
+    with moving(node.driver, {}):
+        done = node.once("--once", "--seconds", "1")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("host", ["no such host", "192.0.2.1"])
+def test_a_host_that_is_none_is_named_with_its_setting(node: CommandNode, host: str) -> None:
+    node.set(listen_host=host)
+    done = node.once()
+    assert (done.returncode, done.stdout) == (2, "")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"gpucost-gpu-exporter: GPUCOST_GPU_EXPORTER_LISTEN_HOST: '{host}' is not allowed")
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [("--once", "--seconds", "abc"), ("--onc",), ("now",)])
 def test_arguments_that_are_none(node: CommandNode, arguments: tuple[str, ...]) -> None:
     done = node.once(*arguments)

@@ -71,7 +71,7 @@ def test_a_round_brings_values() -> None:
         (Reply(hang_up=True), "unreachable"),
         (text(TEXT, delay_s=0.4), "timeout"),
         (text("#" * 1000, drip_s=0.05), "timeout"),
-        (text(TEXT + "#" * 16 * 2**20), "too_large"),
+        (text(TEXT + "#" * 4 * 2**20), "too_large"),
     ],
     ids=["empty", "comments", "foreign", "500", "503", "redirect", "hang-up", "slow", "dripping", "large"],
 )

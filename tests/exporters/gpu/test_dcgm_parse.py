@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost_gpu_exporter.dcgm.dialects import NAMES, Field, Unit, is_blank
-from gpucost_gpu_exporter.dcgm.parse import MAX_BYTES, Drop, parse
+from gpucost_gpu_exporter.dcgm.parse import MAX_BYTES, MAX_DEVICES, Drop, parse
 from gpucost_gpu_exporter.holdings import DeviceKey
 
 FIXTURES = Path(__file__).parent / "dcgm"
@@ -268,3 +268,24 @@ def test_a_damaged_real_shape_never_raises(at: int, put: str) -> None:
     text = fixture("mig")
     place = at * len(text) // 1000
     parse(text[:place] + put + text[place + len(put) :])
+
+
+@pytest.mark.parametrize("number", ["1" * 41, "1" * 200_000, "1" * 200_000 + "x", "1." + "0" * 200_000])
+def test_a_number_that_is_too_long_is_none(number: str) -> None:
+    found = parse(line("DCGM_FI_DEV_GPU_UTIL", number) + line("DCGM_FI_DEV_POWER_USAGE", 300))
+    assert found.dropped == {Drop.UNPARSABLE: 1}
+    assert found.values == {BOARD: {Field.POWER: 300}}
+
+
+@pytest.mark.parametrize("number", ["1.", "+1", "1e0", "1.0E+0", "1.00000000000000000000"])
+def test_a_number_may_be_written_in_any_way(number: str) -> None:
+    assert parse(line("DCGM_FI_DEV_POWER_USAGE", number)).values == {BOARD: {Field.POWER: 1}}
+
+
+def test_more_devices_than_a_node_can_have_are_dropped() -> None:
+    rows = [line("DCGM_FI_DEV_POWER_USAGE", 1, f"GPU-{number}") for number in range(MAX_DEVICES + 3)]
+    again = line("DCGM_FI_DEV_GPU_UTIL", 50, "GPU-0")
+    found = parse("".join([*rows, again]))
+    assert len(found.values) == MAX_DEVICES
+    assert found.dropped == {Drop.TOO_MANY_DEVICES: 3}
+    assert found.values[DeviceKey("GPU-0")] == {Field.POWER: 1, Field.BUSY: 0.5}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpucost_gpu_exporter.dcgm.parse import parse
-from gpucost_gpu_exporter.dcgm.state import Known, Memory, Problem, XidEvents
+from gpucost_gpu_exporter.dcgm.state import MAX_ABSENT, MAX_XIDS, Known, Memory, Problem, XidEvents
 from gpucost_gpu_exporter.holdings import DeviceKey
 from gpucost_gpu_exporter.readings import Signal
 
@@ -225,3 +225,23 @@ def test_a_board_that_was_away_for_a_scrape_keeps_its_latch() -> None:
 @pytest.mark.trap(14)
 def test_a_0_of_an_old_exporter_is_no_code() -> None:
     assert after(board(GPU_UTIL=1), board(GPU_UTIL=1, XID_ERRORS=0)).xids == {}
+
+
+@pytest.mark.trap(14)
+def test_boards_under_ever_new_names_are_forgotten_and_those_shown_are_not() -> None:
+    quiet, code = board(GPU_UTIL=1), board(GPU_UTIL=1, XID_ERRORS=79)
+    texts = [STUCK + code.replace(A, f"GPU-{number}") for number in range(3 * MAX_ABSENT)]
+    known = after(*texts)
+    assert len(known.latched) == len(known.strikes) == 2 + MAX_ABSENT
+    assert known.strikes[A] >= 3
+    assert after(quiet, code.replace(A, B), code, known=known).xids == {
+        (A, 79): XidEvents(1, (known.at_ns or 0) + 30 * SECOND)
+    }
+
+
+@pytest.mark.trap(14)
+def test_events_without_end_are_forgotten_in_the_end() -> None:
+    texts = (board(GPU_UTIL=1, XID_ERRORS=code) for code in range(1, 700))
+    known = after(*("".join(text.replace(A, f"GPU-{number}") for number in range(7)) for text in texts))
+    assert MAX_XIDS <= len(known.xids) <= MAX_XIDS + 7
+    assert ("GPU-6", 699) in known.xids

@@ -171,7 +171,7 @@ class TestLostBoard:
             assert not [labels for labels in shown if GPU in labels]
         assert of(lost, "held_seconds", pod="train") == 15
         assert of(lost, "busy_seconds", gpu=OTHER) == pytest.approx(10, abs=0.1)
-        assert lost.counts.errors["gpu", "GPU_IS_LOST"] == 10
+        assert lost.counts.errors["gpu", "GPU_IS_LOST"] == 1
         board.lost = False
         back = node.ticks(5, BUSY)
         assert lacks(back) == {}

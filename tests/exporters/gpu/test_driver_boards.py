@@ -18,6 +18,7 @@ import gpucost_gpu_exporter.driver
 from gpucost_gpu_exporter.driver_link import COMMAND
 from gpucost_gpu_exporter.readings import Activity, BoardReading, ProcessReading
 from tests.support.driver_process import SECOND, Node, Totals, child_environment, driver_node
+from tests.support.nvml.boards import ProcessSample
 from tests.support.nvml.build import build_double
 from tests.support.nvml.driver import DeviceLoad, FakeBoard, FakeDriver, FakeProcess, ProcessKind
 
@@ -46,6 +47,10 @@ def node(driver: FakeDriver, library: Path) -> Iterator[Node]:
 
 def process_of(board: BoardReading, pid: int) -> ProcessReading:
     return next(process for process in board.processes or () if process.pid == pid)
+
+
+def _weight(processes: tuple[ProcessReading, ...] | None, pid: int) -> int:
+    return sum(process.sm_weight or 0 for process in processes or () if process.pid == pid)
 
 
 class TestBoard:
@@ -324,6 +329,44 @@ class TestProcesses:
             assert node.board(load).processes is None
         assert process_of(node.board(load, processes=True), 11).sm_weight == 5 * 60
         assert process_of(node.board(load, processes=True), 11).sm_weight == 60
+
+    def test_samples_that_come_later_than_anothers_newer_ones_are_counted(self, node: Node) -> None:
+        """Those of one process come 1.5 s late, at every look; each of both is counted once."""
+        board = node.driver.board(GPU)
+        node.look(processes=True)
+        made: list[ProcessSample] = []
+        totals = {11: 0, 12: 0}
+        for _ in range(10):
+            node.driver.advance(SECOND, {GPU: DeviceLoad(busy=1.0, processes={11: 30.0, 12: 60.0})})
+            made += board.process_samples
+            due_us = node.driver.now_ns // 1000 - 1_500_000
+            board.process_samples.clear()
+            board.process_samples.extend(
+                sample for sample in made if sample.pid == 11 or sample.timestamp_us <= due_us
+            )
+            found = node.look(processes=True).boards[0].processes
+            totals = {pid: total + _weight(found, pid) for pid, total in totals.items()}
+            board.process_samples.clear()
+        assert totals == {11: 10 * 6 * 30, 12: (10 * 6 - 9) * 60}
+
+    def test_a_sample_is_not_counted_again_by_any_later_look(self, node: Node) -> None:
+        node.look(processes=True)
+        both, one = (
+            {GPU: DeviceLoad(busy=1.0, processes=processes)}
+            for processes in ({11: 30.0, 12: 60.0}, {12: 60.0})
+        )
+        found = node.board(both, processes=True).processes
+        assert [_weight(found, pid) for pid in (11, 12)] == [180, 360]
+        for _ in range(70):
+            found = node.board(one, processes=True).processes
+            assert [_weight(found, pid) for pid in (11, 12)] == [0, 360]
+
+    def test_nothing_from_before_the_first_look_is_counted_however_late_it_comes(self, node: Node) -> None:
+        board, now_us = node.driver.board(GPU), node.driver.now_ns // 1000
+        node.look(processes=True)
+        board.process_samples.append(ProcessSample(now_us - 1, 12, 50))
+        found = node.board({GPU: DeviceLoad(busy=1.0, processes={11: 30.0})}, processes=True).processes
+        assert [_weight(found, pid) for pid in (11, 12)] == [180, 0]
 
     @pytest.mark.parametrize("says_success", [False, True])
     def test_no_activity_is_a_weight_of_0(self, node: Node, says_success: bool) -> None:

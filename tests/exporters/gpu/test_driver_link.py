@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucost_gpu_exporter.driver_link import MOST_LEFT_BEHIND, DriverDown, DriverLink
+from gpucost_gpu_exporter.driver_link import LONGEST_REPLY, MOST_LEFT_BEHIND, DriverDown, DriverLink
 
 READING = {"driver_version": "580.1", "boards": [], "dropped": {}}
 ANSWER = json.dumps({"reading": READING, "resume": {"GPU-1": 7}})
@@ -50,6 +51,7 @@ class Clock:
 def link_to(script: str, clock: Clock | None = None, **settings: object) -> DriverLink:
     command = (sys.executable, "-c", textwrap.dedent(script))
     random: Callable[[], float] = settings.pop("random", lambda: 0.0)  # type: ignore[assignment]
+    settings = {"first_timeout_s": 0.0} | settings
     return DriverLink(command=command, clock=clock or Clock(), random=random, **settings)  # type: ignore[arg-type]
 
 
@@ -108,10 +110,36 @@ class TestReplies:
             "DRIVER_NOT_LOADED: Driver Not Loaded",
         )
 
-    @pytest.mark.parametrize("answer", ["hello", "[1]", "{}", '{"error": 3}', '{"reading": 3, "resume": {}}'])
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            "hello",
+            "[1]",
+            "{}",
+            '{"error": 3}',
+            '{"reading": 3, "resume": {}}',
+            json.dumps({"reading": READING | {"boards": [{"instances": 1}]}, "resume": {}}),
+            json.dumps({"reading": READING, "resume": 3}),
+            "[" * 20_000,
+        ],
+        ids=lambda answer: answer[:40],
+    )
     def test_a_reply_that_is_none_is_a_protocol_error(self, answer: str) -> None:
         with closing(link_to(echo(answer))) as link:
             assert code_of(link) == "PROTOCOL"
+            assert link._child is None
+            assert link.left_behind == 0
+
+    def test_a_line_without_an_end_is_given_up(self) -> None:
+        script = """
+        import os
+        while True:
+            os.write(1, b"x" * 65536)
+        """
+        with closing(link_to(script, timeout_s=60.0)) as link:
+            with pytest.raises(DriverDown, match=f"{LONGEST_REPLY} bytes") as down:
+                link.look(0, False)
+            assert (down.value.code, link._child) == ("PROTOCOL", None)
 
     def test_a_process_that_ends_says_how(self) -> None:
         with closing(link_to("import sys; sys.stdin.readline(); sys.exit(4)")) as link:
@@ -132,6 +160,41 @@ class TestHanging:
             assert code_of(link) == "HUNG"
             assert time.monotonic() - began_s < 20.0
             assert link.left_behind == 0
+
+    def test_only_the_first_reply_of_a_process_may_take_the_longer_time(self) -> None:
+        script = f"""
+        import sys, time
+        for line in sys.stdin:
+            time.sleep(0.8)
+            print({ANSWER!r}, flush=True)
+        """
+        with closing(link_to(script, timeout_s=0.2, first_timeout_s=20.0)) as link:
+            for _ in range(2):
+                assert link.look(0, False).driver_version == "580.1"
+                with pytest.raises(DriverDown, match=r"within 0\.2 s") as down:
+                    link.look(0, False)
+                assert down.value.code == "HUNG"
+            assert link.restarts == 1
+
+    def test_a_first_reply_that_never_comes_is_waited_for_that_long(self) -> None:
+        script = "import time; time.sleep(600)"
+        with (
+            closing(link_to(script, timeout_s=0.2, first_timeout_s=0.5)) as link,
+            pytest.raises(DriverDown, match=r"within 0\.5 s"),
+        ):
+            link.look(0, False)
+
+    def test_closed_by_another_thread_a_look_ends(self) -> None:
+        with closing(link_to("import time; time.sleep(600)", timeout_s=60.0)) as link:
+            codes: list[str] = []
+            looking = threading.Thread(target=lambda: codes.append(code_of(link)))
+            looking.start()
+            while link._child is None:
+                time.sleep(0.02)
+            time.sleep(0.2)
+            link.close()
+            looking.join(20)
+            assert codes == ["EXITED"]
 
     def test_a_trickle_does_not_stretch_the_timeout(self) -> None:
         script = """

@@ -222,6 +222,7 @@ def test_not_ready_before_the_first_collection(node: CommandNode) -> None:
         status, text = running.get("/metrics")
         assert status == 200
         assert "gpucost_gpu_" not in re.sub(r"^#.*$", "", text, flags=re.MULTILINE)
+        node.driver.release(LOOKED)
         eventually(lambda: running.get("/readyz")[0] == 200)
 
 

@@ -13,7 +13,7 @@ from tests.exporters.gpu.peer import Setting
 from tests.exporters.gpu.played import Played
 from tests.support.prometheus import needs_prometheus
 
-PAGE = Path(__file__).parents[3] / "docs" / "gpu-exporter.md"
+PAGE = Path(__file__).parents[3] / "docs" / "gpu-comparison.md"
 UTIL, POWER = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE"
 ENGINE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 

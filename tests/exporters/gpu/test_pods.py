@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpucost.domain.errors import InputError
 from gpucost.kube.in_cluster import HttpTransport
 from gpucost.kube.reflector import Reflector
+from gpucost_gpu_exporter.assemble import WatchedPods
 from gpucost_gpu_exporter.dra import DraDevice
 from gpucost_gpu_exporter.pods import (
     SLICE_PATHS,
@@ -215,6 +216,46 @@ def test_of_two_pods_of_one_name_the_newer_counts_and_its_predecessors_end_says_
         pods, _ = _pods(listed(*both))
         assert pods.uid("team", "w") == "aa"
         assert not pods.is_finished("team", "w")
+
+
+@pytest.mark.parametrize(
+    "metadata", [{"resourceVersion": "9" * 5000}, {"creationTimestamp": "9" * 1_000_000}]
+)
+def test_an_age_of_absurd_length_does_not_raise(metadata: dict[str, str]) -> None:
+    pods, _ = _pods(listed(pod("w", "one", metadata=metadata), pod("w", "two")))
+    assert pods.uid("team", "w") in {"one", "two"}
+
+
+def test_large_pods_are_read_in_small_pages() -> None:
+    large = [pod(f"p-{n}", metadata={"annotations": {"large": "x" * 2**20}}) for n in range(64)]
+    answers = [listed(*large[:32], token="more"), listed(*large[32:])]
+    with kube_server(*answers) as server:
+        reflector = pod_reflector(HttpTransport(server.url), "gpu-1", lambda: None)
+        assert reflector.step() == 0
+        assert (len(reflector.snapshot()), reflector.problem) == (64, "")
+        assert [asked.params["limit"] for asked in server.asked] == ["32", "32"]
+        slices = slice_reflector(HttpTransport(server.url), "gpu-1", lambda: None)
+        slices.step()
+        assert server.asked[-1].params["limit"] == "32"
+
+
+def _watched(*script: Answer) -> list[str]:
+    """What is wrong before and after each answer."""
+    with kube_server(*script) as server:
+        transport = HttpTransport(server.url)
+        pods = NodePods(pod_reflector(transport, "gpu-1", lambda: None))
+        found = WatchedPods(pods, NodeSlices(slice_reflector(transport, "gpu-1", lambda: None)))
+        problems = [found.problem]
+        for _ in script:
+            pods.reflector.step()
+            problems.append(found.problem)
+        return problems
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_forbids_is_told_from_one_that_does_not_answer(status: int) -> None:
+    script = [refused(503), refused(status), listed(pod("w")), refused(status), refused(500)]
+    assert _watched(*script) == ["starting", "unreachable", "forbidden", "", "forbidden", "unreachable"]
 
 
 @pytest.mark.trap(15)

@@ -13,6 +13,7 @@ from gpucost_gpu_exporter.processes import (
     CgroupOwner,
     Owner,
     OwnerKind,
+    PidView,
     ProcessOwners,
     pid_view,
     pod_uid_and_container,
@@ -79,6 +80,10 @@ FORMS = {
         CgroupOwner(UID, BOX),
     ),
     "private cgroup namespace, cgroupfs": (f"0::/../../pod{UID}/{BOX}\n", CgroupOwner(UID, BOX)),
+    "private cgroup namespace, cgroupfs, another quality of service": (
+        f"0::/../../../besteffort/pod{UID}/{BOX}\n",
+        CgroupOwner(UID, BOX),
+    ),
     "static pod": (
         f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{STATIC}.slice/"
         f"cri-containerd-{BOX}.scope\n",
@@ -111,6 +116,14 @@ def test_every_form_of_a_cgroup(form: str) -> None:
         "0::/system.slice/slurmstepd.scope/job_7/step_0\n",
         f"0::/system.slice/docker-{BOX}.scope\n",
         f"0::/machine.slice/libpod-{BOX}.scope\n",
+        f"0::/user.slice/user-1000.slice/user@1000.service/app.slice/pod{UID}.slice\n",
+        f"0::/../../../user.slice/user-1000.slice/user@1000.service/app.slice/pod{UID}.slice\n",
+        f"0::/user.slice/user-1000.slice/user@1000.service/kubepods/pod{UID}/{BOX}\n",
+        f"0::/user.slice/user-1000.slice/user@1000.service/kubepods-pod{SYSTEMD_UID}.slice\n",
+        f"0::/system.slice/app-pod{SYSTEMD_UID}.slice\n",
+        f"0::/system.slice/mykubepods/pod{UID}/{BOX}\n",
+        f"0::/system.slice/kubepods/other/pod{UID}/{BOX}\n",
+        f"0::/pod{UID}/{BOX}\n",
         f"0::/user.slice/user-libpod_pod_{BOX}.slice/libpod-{INNER}.scope\n",
         "0::/system.slice/podman.service\n",
         "0::/\n",
@@ -277,24 +290,20 @@ def test_a_container_without_host_pid(proc: ProcTree) -> None:
     """Its own /proc shows one entry in NSpid, as the host's does."""
     proc.myself(1, namespace=OWN_NAMESPACE)
     view = pid_view(proc.root)
-    assert not view.host
-    assert "hostPID" in view.reason
+    assert view == PidView(False, "not_host_pid_namespace")
 
 
 def test_a_mount_of_the_hosts_proc(proc: ProcTree) -> None:
     proc.myself(4711, 1, namespace=OWN_NAMESPACE)
-    view = pid_view(proc.root)
-    assert view.host
-    assert str(proc.root) in view.reason
+    assert pid_view(proc.root) == PidView(True)
 
 
 def test_a_proc_that_cannot_be_read(tmp_path: Path) -> None:
     view = pid_view(tmp_path / "nowhere")
-    assert not view.host
-    assert "cannot be read" in view.reason
+    assert view == PidView(False, "proc_unreadable")
 
 
 def test_the_real_proc() -> None:
     """This test's own process is found, whatever it runs in."""
-    assert pid_view(Path("/proc")).reason
+    assert pid_view(Path("/proc")).code != "proc_unreadable"
     assert ProcessOwners(Path("/proc")).owner(1, 0).kind in set(OwnerKind)

@@ -30,7 +30,7 @@ def load(**values: str) -> ExporterSettings:
 def test_defaults_fit_a_daemonset() -> None:
     settings = load()
     assert settings == ExporterSettings()
-    assert settings.node == os.uname().nodename
+    assert (settings.node, settings.node_name) == ("", os.uname().nodename)
     assert settings.interval == timedelta(seconds=1)
     assert (settings.listen_port, settings.kubernetes) == (9836, "auto")
     assert settings.kubelet_socket == Path("/var/lib/kubelet/pod-resources/kubelet.sock")
@@ -54,7 +54,21 @@ def test_values() -> None:
 
 
 def test_an_empty_node_is_the_host() -> None:
-    assert load(node="").node == os.uname().nodename
+    assert load(node="").node_name == os.uname().nodename
+    assert load(node="gpu-7").node_name == "gpu-7"
+
+
+def test_an_empty_variable_is_the_default_but_for_the_folder_that_is_not_wanted() -> None:
+    keys = [key for key in ExporterSettings.model_fields if key != "state_dir"]
+    assert load(**dict.fromkeys(keys, "")) == ExporterSettings()
+    assert load(state_dir="").state_dir is None
+    with pytest.raises(ConfigError, match="unknown setting"):
+        load(intervall="")
+
+
+@pytest.mark.parametrize("level", ["DEBUG", "Debug", "debug"])
+def test_a_log_level_in_any_case(level: str) -> None:
+    assert load(log_level=level).log_level == "debug"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +77,6 @@ def test_an_empty_node_is_the_host() -> None:
         ("node", "n" * 254, "nnn", "Name of the Kubernetes node"),
         ("listen_port", "99999", "'99999'", "0 to 65535"),
         ("listen_port", "http", "'http'", "0 to 65535"),
-        ("listen_port", "", "''", "0 to 65535"),
         ("interval", "2s", "'2s'", "100ms to 1s"),
         ("interval", "50ms", "'50ms'", "100ms to 1s"),
         ("interval", "fast", "'fast'", "a whole number and a unit"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import logging
 import os
@@ -213,7 +214,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
-def test_a_full_disk_leaves_the_file_from_before(
+def test_a_full_disk_leaves_no_file_from_before(
     file: StateFile,
     tmp_path: Path,
     code: int,
@@ -230,34 +231,169 @@ def test_a_full_disk_leaves_the_file_from_before(
         file.save(_state(9))
         file.save(_state(10))
     assert file.problem == "not_writable"
-    assert caplog.text.count("cannot be written") == 1
-    assert StateFile(tmp_path / "state", BOOT).load() == _state()
+    assert caplog.text.count("cannot be used (not_writable)") == 1
+    # What was shown since is more than it holds.
+    assert not (tmp_path / "state" / "state.json").exists()
     file.save(_state(11))
     assert (file.problem, _held(file.load())) == ("", 11 << 20)
 
 
 def test_a_disk_that_is_full_while_it_is_written(file: StateFile, tmp_path: Path) -> None:
     file.save(_state())
-    # A device that takes no byte, in place of the file that is being written.
-    (tmp_path / "state" / "state.json.new").symlink_to("/dev/full")
+    in_the_way = tmp_path / "state" / "state.json.new"
+    in_the_way.mkdir()
     file.save(_state(9))
     assert file.problem == "not_writable"
-    assert file.load() == _state()
-    (tmp_path / "state" / "state.json.new").unlink()
+    assert not (tmp_path / "state" / "state.json").exists()
+    in_the_way.rmdir()
     file.save(_state(11))
     assert (file.problem, _held(file.load())) == ("", 11 << 20)
+
+
+def test_what_cannot_be_replaced_is_not_loaded(
+    file: StateFile, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.save(_state())
+    file.close()
+    (tmp_path / "state" / "state.json.new").mkdir()
+    again = StateFile(tmp_path / "state", BOOT)
+    assert again.acquire()
+    assert (again.load(), again.problem) == (State(), "not_writable")
+    assert caplog.text.count("cannot be used (not_writable)") == 1
+    again.close()
+
+
+def test_a_link_in_the_way_of_writing_is_not_followed(file: StateFile, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (tmp_path / "state" / "state.json.new").symlink_to(precious)
+    file.save(_state())
+    assert (file.problem, file.load()) == ("", _state())
+    assert precious.read_text() == "precious"
+
+
+@pytest.mark.parametrize("made", ["link", "pipe", "folder", "gigabytes"])
+def test_what_is_no_file_of_ours_is_put_aside_and_not_waited_for(
+    file: StateFile, tmp_path: Path, made: str
+) -> None:
+    path = tmp_path / "state" / "state.json"
+    if made == "link":
+        file.save(_state())
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    elif made == "pipe":
+        os.mkfifo(path)
+    elif made == "folder":
+        path.mkdir()
+    else:
+        path.touch()
+        os.truncate(path, 2**40)
+    assert file.load() == State()
+    assert path.with_name("state.json.broken").is_symlink() or not path.exists()
+    file.save(_state(4))
+    assert (file.problem, file.load()) == ("", _state(4))
+
+
+@pytest.mark.parametrize("made", ["pipe", "link"])
+def test_a_lock_that_is_none(tmp_path: Path, made: str) -> None:
+    lock = tmp_path / "lock"
+    if made == "pipe":
+        os.mkfifo(lock)
+    else:
+        lock.symlink_to(tmp_path / "elsewhere")
+    file = StateFile(tmp_path, BOOT)
+    assert file.acquire()
+    assert file.problem == "not_writable"
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_where_files_cannot_be_locked_nothing_is_believed_and_the_problem_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    first = StateFile(tmp_path, BOOT)
+    first.save(_state())
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    file = StateFile(tmp_path, BOOT)
+    assert file.acquire()
+    assert (file.load(), file.problem) == (State(), "not_locked")
+    file.save(_state(1))
+    assert file.problem == "not_locked"
+    assert caplog.text.count("cannot be used (not_locked)") == 1
+
+
+_NONSENSE: dict[str, tuple[tuple[str | int, ...], object]] = {
+    "a time before the boot": (("at_ns",), -1),
+    "a time that is text": (("at_ns",), "5"),
+    "a time that is a fraction": (("at_ns",), 5.5),
+    "a time that is true": (("at_ns",), True),
+    "a sample time that is negative": (("resume", BOARD), -1),
+    "a sample time that is none": (("resume", BOARD), None),
+    "sample times that are a list": (("resume",), [1]),
+    "a negative amount of a board": (("accounts", "gpus", 0, 2, "held_seconds"), -1),
+    "a negative amount of a holder": (("accounts", "rows", 0, -1, "held_seconds"), -1),
+    "more than can have been": (("accounts", "rows", 0, -1, "held_seconds"), 10**30),
+    "a pod without a name": (("accounts", "pods", 0, 1), 5),
+    "a pod from before time": (("accounts", "pods", 0, 3), -5),
+    "a negative count of events": (("accounts", "xids", 0, 2), -1),
+    "a board whose energy is text": (("boards", BOARD, "energy_mj"), "12"),
+    "a board whose energy is negative": (("boards", BOARD, "energy_mj"), -12),
+    "a board of another name": (("boards", BOARD, "seen", "boards", 0, "uuid"), "GPU-other"),
+    "a board whose loss is a number": (("boards", BOARD, "lost"), 7),
+    "a board that never answered": (("boards", BOARD, "answered_ns"), None),
+    "a board whose idle power is text": (("boards", BOARD, "idle", "milliwatts"), "1"),
+    "a share of more than all": (("holdings", 0, 5), "4/3"),
+    "a share of less than nothing": (("holdings", 0, 5), "-1/3"),
+    "a container without a name": (("holdings", 0, 7, 0), 5),
+}
+
+
+@pytest.mark.parametrize("case", _NONSENSE)
+def test_what_parses_and_is_nonsense_is_put_aside(file: StateFile, tmp_path: Path, case: str) -> None:
+    file.save(_state())
+    path = tmp_path / "state" / "state.json"
+    found = json.loads(path.read_text())
+    *keys, last = _NONSENSE[case][0]
+    place = found
+    for key in keys:
+        place = place[key]
+    assert place[last] != _NONSENSE[case][1]
+    place[last] = _NONSENSE[case][1]
+    path.write_text(json.dumps(found))
+    assert file.load() == State()
+    assert path.with_name("state.json.broken").exists()
 
 
 def test_exporting_goes_on_where_nothing_can_be_written(node: GpuNode) -> None:
     node.start()
     assert _reasons(node.ticks(2, LOADS)) == []
-    _path(node).with_name("state.json.new").symlink_to("/dev/full")
+    _path(node).with_name("state.json.new").mkdir()
     before = node.ticks(2, LOADS)
     assert _reasons(node.tick(1, LOADS)) == ["not_writable"]
     after = node.ticks(2, LOADS)
     assert of(after, "held_seconds", pod="train") > of(before, "held_seconds", pod="train")
-    _path(node).with_name("state.json.new").unlink()
+    _path(node).with_name("state.json.new").rmdir()
     assert _reasons(node.ticks(2, LOADS)) == []
+
+
+@pytest.mark.fault(6)
+def test_counters_shown_after_the_last_save_begin_at_0_after_a_restart(node: GpuNode) -> None:
+    node.start()
+    node.ticks(5, LOADS)
+    _path(node).with_name("state.json.new").mkdir()  # from now on the disk is full
+    shown = of(node.ticks(3, LOADS), "held_seconds", pod="train")
+    node.stop()
+    node.start()
+    assert of(node.tick(1, LOADS), "held_seconds", pod="train") == 0
+    first = node.tick(1, LOADS)
+    assert _reasons(first) == ["not_writable"]
+    assert shown > 5  # a fall to the file's 4 s would have counted them once more
+    node.stop()
+    _path(node).with_name("state.json.new").rmdir()
+    node.start()
+    assert of(node.tick(1, LOADS), "held_seconds", pod="train") == 0
 
 
 def test_a_broken_file_costs_the_counters_and_nothing_else(node: GpuNode) -> None:

@@ -155,7 +155,7 @@ def test_each_lack_is_said_in_words(part: str, reason: str) -> None:
 
 def test_an_unknown_code_is_shown_as_it_is() -> None:
     assert list(sentences([Lack(DeviceKey("GPU-1", "3"), "flux", "BENT")])) == [
-        "missing: flux on GPU-1:3: see the log (flux BENT)"
+        "missing: flux on GPU-1:3: NVML error BENT (flux BENT)"
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 
 import pytest
@@ -27,11 +26,6 @@ TOPOLOGY = Topology(
 
 def test_from_a_reading() -> None:
     assert Topology.from_reading(NODE) == TOPOLOGY
-
-
-def test_through_json() -> None:
-    assert Topology.from_json(json.loads(json.dumps(TOPOLOGY.to_json()))) == TOPOLOGY
-    assert Topology.from_json(Topology().to_json()) == Topology()
 
 
 def test_look_ups() -> None:

@@ -1,0 +1,72 @@
+"""Whether the exporter is well, as /healthz and /readyz say, by the clock that nobody sets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from gpucost_exporter_base.endpoint import Route
+from gpucost_exporter_base.messages import parse
+from gpucost_gpu_exporter import assemble as module
+from gpucost_gpu_exporter.exporter import Clock
+from gpucost_gpu_exporter.settings import ExporterSettings
+from gpucost_gpu_exporter.state_file import StateFile
+
+SECOND = 10**9
+
+
+class Now:
+    """Both clocks, set by hand."""
+
+    boot_s = 1_000
+    wall_s = 1_793_491_200
+
+    def clock(self) -> Clock:
+        return Clock(lambda: self.boot_s * SECOND, lambda: self.wall_s * 1_000)
+
+
+def _said(routes: Mapping[str, Route], path: str) -> tuple[int, bytes]:
+    answer = routes[path](parse(f"GET {path} HTTP/1.1\r\n\r\n".encode()))
+    return answer.status, answer.body
+
+
+def test_health_goes_by_the_time_since_boot_and_not_by_the_clock_on_the_wall(tmp_path: Path) -> None:
+    now = Now()
+    settings = ExporterSettings(
+        kubernetes="off", kubelet_socket=tmp_path / "none.sock", state_dir=None, node="gpu-1"
+    )
+    made = module.assemble(settings, {"LD_LIBRARY_PATH": ""}, StateFile(None, ""), now.clock())
+    routes = module._routes(made.exporter, settings, now.clock())
+    try:
+        assert _said(routes, "/healthz") == (200, b"ok\n")
+        assert _said(routes, "/readyz") == (503, b"collection: no collection yet\n")
+        made.exporter.collect()
+        now.wall_s += 86_400  # somebody set the clock
+        assert _said(routes, "/healthz") == _said(routes, "/readyz") == (200, b"ok\n")
+        now.wall_s -= 2 * 86_400
+        now.boot_s += 70  # 30 intervals, and what one look may take when the driver has just been started
+        assert _said(routes, "/healthz")[0] == 200
+        now.boot_s += 1
+        assert _said(routes, "/healthz") == (503, b"collection: no collection for 71 s\n")
+        assert _said(routes, "/readyz")[0] == 503
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize(
+    ("proc", "reason"), [("nowhere", "proc_unreadable"), ("container", "not_host_pid_namespace")]
+)
+def test_why_processes_cannot_be_told_apart(tmp_path: Path, proc: str, reason: str) -> None:
+    (tmp_path / "container" / "self").mkdir(parents=True)
+    (tmp_path / "container" / "self" / "status").write_text("NSpid:\t1\n")
+    settings = ExporterSettings(
+        kubernetes="off", kubelet_socket=tmp_path / "none.sock", processes=True, proc_root=tmp_path / proc
+    )
+    made = module.assemble(settings, {"LD_LIBRARY_PATH": ""}, StateFile(None, ""), Now().clock())
+    try:
+        snapshot = made.exporter.collect()
+    finally:
+        made.close()
+    assert [lack.reason for lack in snapshot.lacks if lack.part == "host_pids"] == [reason]
