@@ -45,6 +45,8 @@ MEASURES: Mapping[Signal, tuple[Measure, Measure]] = {
 # Per-process samples come up to ten seconds late (NVIDIA/go-nvml#51), and not of all processes at once: what
 # counts is the mean over this time, or over the part of it in which a holder had a process.
 WEIGHTS_SPAN_NS = 10 * SECOND_NS
+# Means are whole numbers, since fractions of many denominators are slow to deal by.
+PER_NS = 10**15
 # What a signal may catch up on after it was away: longer than any driver's buffer reaches back.
 MAX_CREDIT_NS = 600 * SECOND_NS
 # What is read after a longer pause goes to pods only if they held the GPU since before it; the second
@@ -193,18 +195,18 @@ class _Look:
 
     def _means(
         self, state: DeviceState, weights: Mapping[Who, int], holdings: Sequence[Holding] | None
-    ) -> dict[Who, Fraction]:
+    ) -> dict[Who, int]:
         """Mean weights over the last seconds, of each over those in which it had a process there."""
         if any(weights.values()):
             state.weighed.append(Weighed(self.now_ns, max(1, self.elapsed_ns), weights))
         state.weighed = [look for look in state.weighed if self.now_ns - look.at_ns <= WEIGHTS_SPAN_NS]
         holders = held_shares(holdings)
         here = {who for look in state.weighed for who in look.weights if _is_here(who, holders)}
-        means = dict.fromkeys(weights, Fraction(0))
+        means = dict.fromkeys(weights, 0)
         for who in here:
             looks = [look for look in state.weighed if who in look.weights]
             total = sum(look.weights[who] for look in looks)
-            means[who] = Fraction(total, sum(look.elapsed_ns for look in looks))
+            means[who] = total * PER_NS // sum(look.elapsed_ns for look in looks)
         return means
 
     def _processes(self, device: Device) -> list[Process] | None:

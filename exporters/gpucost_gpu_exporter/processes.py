@@ -130,7 +130,7 @@ class ProcessOwners:
         return owner
 
     def _owner(self, pid: int, stat: _Stat) -> Owner:
-        text = _text(self._root / str(pid) / "cgroup")
+        text = _text(f"{self._root}/{pid}/cgroup")
         if not text:
             return UNREADABLE
         found = pod_uid_and_container(text)
@@ -139,7 +139,7 @@ class ProcessOwners:
 
     def _stat(self, pid: int) -> _Stat | None:
         """The name and start time of a process: fields 2 and 22 of its ``stat``."""
-        match = _STAT.match(_text(self._root / str(pid) / "stat") or "")
+        match = _STAT.match(_text(f"{self._root}/{pid}/stat") or "")
         return _Stat(match["comm"], int(match["start"])) if match else None
 
     def _sweep(self, now_ns: int) -> None:
@@ -182,8 +182,10 @@ def pid_view(proc_root: Path) -> PidView:
     return PidView(False, "not_host_pid_namespace")
 
 
-def _text(path: Path) -> str | None:
+def _text(path: str | Path) -> str | None:
+    # Read for each process at each look: an unbuffered file, and no path objects, take half the time.
     try:
-        return path.read_bytes().decode(errors="replace")
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            return file.read().decode(errors="replace")
     except OSError:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import lcm
 from typing import NamedTuple, TypeAlias
 
 from gpucost.contract.gpu_metrics import Holder, Method
@@ -62,9 +63,11 @@ def held_shares(holdings: Sequence[Holding] | None) -> Weights:
     shares: dict[Who, int | Fraction] = {}
     for holding in holdings:
         who = Who(Holder.POD, holding.pod)
-        shares[who] = shares.get(who, 0) + holding.share
-    rest = 1 - sum(shares.values())
-    return shares | {UNALLOCATED: rest} if rest > 0 else shares
+        shares[who] = shares[who] + holding.share if who in shares else holding.share
+    # In whole numbers: adding fractions up took a third of the exporter's time.
+    scale = lcm(*(share.denominator for share in shares.values()))
+    held = sum(share.numerator * (scale // share.denominator) for share in shares.values())
+    return shares | {UNALLOCATED: Fraction(scale - held, scale)} if held < scale else shares
 
 
 def process_weights(

@@ -13,6 +13,7 @@ from gpucost_gpu_exporter.readings import ProcessReading
 
 _NOTHING_NEW = frozenset({"NOT_FOUND", "SUCCESS"})
 _FURTHEST_AHEAD_US = 10_000_000
+_REACH_BACK_EVERY_NS = 10 * 10**9
 _LATEST_US = 10_000_000
 _FORGOTTEN_AFTER_US = 60_000_000
 _COMPUTE_LIST = (
@@ -37,6 +38,7 @@ class ProcessShares:
         self._newest_us = last_us
         self._begin_us = last_us or 0
         self._seen_us: dict[int, int] = {}
+        self._reached_back_ns: int | None = None
 
     def keep_up(self, newest_us: int | None) -> None:
         """``newest_us`` is the time of the board's last busy sample, by the same clock of the driver.
@@ -49,7 +51,7 @@ class ProcessShares:
 
     def weights(self, look: Look, handle: Any) -> dict[int, int]:
         """The sum of each process's new SM percentages, by pid; empty when nothing ran. Raises Refused."""
-        from_us = max(self._begin_us, (self._newest_us or 0) - _LATEST_US)
+        from_us = self._from_us(look.now_ns)
         weights: dict[int, int] = {}
         for at_us, pid, percent in _samples(handle, from_us):
             if at_us <= max(from_us, self._seen_us.get(pid, 0)):
@@ -63,6 +65,16 @@ class ProcessShares:
         oldest_us = (self._newest_us or 0) - _FORGOTTEN_AFTER_US
         self._seen_us = {pid: at_us for pid, at_us in self._seen_us.items() if at_us > oldest_us}
         return weights
+
+    def _from_us(self, now_ns: int) -> int:
+        """The newest sample seen; now and then far enough back for those that came late.
+
+        Not each time: reading ten seconds of samples through nvidia-ml-py takes more than all the rest.
+        """
+        if self._reached_back_ns is not None and now_ns - self._reached_back_ns < _REACH_BACK_EVERY_NS:
+            return self._newest_us or 0
+        self._reached_back_ns = now_ns
+        return max(self._begin_us, (self._newest_us or 0) - _LATEST_US)
 
 
 def _samples(handle: Any, from_us: int) -> list[tuple[int, int, int]]:
