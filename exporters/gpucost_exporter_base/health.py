@@ -21,7 +21,7 @@ class Health:
         found = {name: self._problem(name) for name in self._checks}
         return {name: problem for name, problem in found.items() if problem}
 
-    def answer(self, request: Request) -> Response:  # noqa: ARG002
+    def answer(self, request: Request) -> Response:  # noqa: ARG002 the form of a route
         """The route: 200 and ``ok``, or 503 and a line for each problem."""
         problems = self.problems()
         if not problems:

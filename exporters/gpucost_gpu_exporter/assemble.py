@@ -17,7 +17,7 @@ from gpucost_exporter_base.exposition import Exposition
 from gpucost_exporter_base.health import Health
 from gpucost_gpu_exporter.dcgm.endpoint import DcgmEndpoint
 from gpucost_gpu_exporter.dra import DraDevice
-from gpucost_gpu_exporter.driver_link import DriverLink
+from gpucost_gpu_exporter.driver_link import FIRST_REPLY_S, DriverLink
 from gpucost_gpu_exporter.exporter import Clock, Exporter
 from gpucost_gpu_exporter.holders import Holders, NoPodNames, PodNames
 from gpucost_gpu_exporter.kubelet.client import PodResources
@@ -31,8 +31,6 @@ from gpucost_gpu_exporter.state_file import StateFile
 STALE_AFTER_INTERVALS = 30
 # How long the first collection waits for the API server, and then for the kubelet.
 FIRST_PODS_S = 5.0
-# How long a driver process that was just started may take to answer.
-FIRST_REPLY_S = 30.0
 _FORBIDDEN = ("http_401", "http_403")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -154,7 +152,6 @@ def assemble(
         return DriverLink(
             random=random.random,
             timeout_s=timeout_s,
-            first_timeout_s=FIRST_REPLY_S,
             resume=resume,
             environment=environ,
         )

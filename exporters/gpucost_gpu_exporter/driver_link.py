@@ -22,6 +22,8 @@ from gpucost_gpu_exporter.readings import NodeReading
 COMMAND = (sys.executable, "-P", "-m", "gpucost_gpu_exporter.driver")
 MOST_LEFT_BEHIND = 3
 LONGEST_WAIT_S = 60.0
+# How long a process that was just started may take to answer.
+FIRST_REPLY_S = 30.0
 LONGEST_REPLY = 16 << 20
 _CHUNK = 65536
 
@@ -56,7 +58,7 @@ class DriverLink:
         clock: Callable[[], float] = time.monotonic,
         random: Callable[[], float],
         timeout_s: float = 5.0,
-        first_timeout_s: float = 30.0,
+        first_timeout_s: float = FIRST_REPLY_S,
         reap_s: float = 0.5,
         resume: Mapping[str, int] | None = None,
     ) -> None:

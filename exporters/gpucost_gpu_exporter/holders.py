@@ -53,10 +53,10 @@ class NoPodNames:
     version = 0
     problem = "off"
 
-    def uid(self, namespace: str, name: str) -> str | None:  # noqa: ARG002
+    def uid(self, namespace: str, name: str) -> str | None:  # noqa: ARG002 nobody is known
         return None
 
-    def is_finished(self, namespace: str, name: str) -> bool:  # noqa: ARG002
+    def is_finished(self, namespace: str, name: str) -> bool:  # noqa: ARG002 nobody is known
         return False
 
     def devices(self) -> Mapping[str, DraDevice]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple, TypeAlias
 
@@ -161,6 +161,7 @@ class _Look:
     owner: Callable[[int], Owner]
     second: Second
     impossible_steps: int = 0
+    _shares: dict[DeviceKey, Weights] = field(default_factory=dict)
 
     def add(self, board: BoardReading | None) -> None:
         devices = list(self.state.layout())
@@ -186,21 +187,26 @@ class _Look:
             self.accounts.add(board, Measure.HELD, spans[len(devices)], {row: 1})
         return list(spans.values())
 
+    def _held_shares(self, device: Device) -> Weights:
+        """Who holds which share; added up once in a look, for all that is dealt by it."""
+        if device.key not in self._shares:
+            self._shares[device.key] = held_shares(self.held(device.key))
+        return self._shares[device.key]
+
     def _users(self, device: Device) -> Users:
         holdings, state = self.held(device.key), self.state.device(device.key)
         processes = self._processes(device)
         state.owners = dict(Counter(process.owner.kind.value for process in processes or ()))
         weights = process_weights(holdings, processes)
-        return users(holdings, None if weights is None else self._means(state, weights, holdings))
+        return users(holdings, None if weights is None else self._means(device, weights))
 
-    def _means(
-        self, state: DeviceState, weights: Mapping[Who, int], holdings: Sequence[Holding] | None
-    ) -> dict[Who, int]:
+    def _means(self, device: Device, weights: Mapping[Who, int]) -> dict[Who, int]:
         """Mean weights over the last seconds, of each over those in which it had a process there."""
+        state = self.state.device(device.key)
         if any(weights.values()):
             state.weighed.append(Weighed(self.now_ns, max(1, self.elapsed_ns), weights))
         state.weighed = [look for look in state.weighed if self.now_ns - look.at_ns <= WEIGHTS_SPAN_NS]
-        holders = held_shares(holdings)
+        holders = self._held_shares(device)
         here = {who for look in state.weighed for who in look.weights if _is_here(who, holders)}
         means = dict.fromkeys(weights, 0)
         for who in here:
@@ -254,7 +260,7 @@ class _Look:
         self, device: Device, signal: Signal, activity: Activity, use: Users, span_ns: int
     ) -> None:
         observed, active = MEASURES[signal]
-        by_share = _rows(held_shares(self.held(device.key)), device.key, use.method)
+        by_share = _rows(self._held_shares(device), device.key, use.method)
         by_use = _rows(use.weights, device.key, use.method)
         late_ns = activity.observed_ns - span_ns
         if late_ns > JITTER_NS and not self._is_held_since(self.now_ns - self.elapsed_ns - late_ns, [device]):
@@ -279,7 +285,7 @@ class _Look:
     def _held(self, device: Device, span_ns: int) -> None:
         if not self.elapsed_ns:
             return
-        shares = held_shares(self.held(device.key))
+        shares = self._held_shares(device)
         method = self.state.device(device.key).method
         self.accounts.add(device.key, Measure.HELD, span_ns, _rows(shares, device.key, method))
 
@@ -320,7 +326,7 @@ class _Look:
         rows: dict[Row, int | Fraction] = {}
         for device, use, _ in used:
             method = self._energy_method(use)
-            for row, share in _rows(held_shares(self.held(device.key)), device.key, method).items():
+            for row, share in _rows(self._held_shares(device), device.key, method).items():
                 rows[row] = device.part * share
         rest = self.state.unpartitioned()
         return (

@@ -26,7 +26,8 @@ from gpucost_gpu_exporter.second import DcgmSecond
 from gpucost_gpu_exporter.state_file import StateFile
 from tests.support.kubelet import FakeKubelet
 from tests.support.nvml.build import build_double
-from tests.support.nvml.driver import DeviceLoad, FakeBoard, FakeDriver, FakeProcess
+from tests.support.nvml.driver import FakeBoard, FakeDriver, FakeProcess
+from tests.support.nvml.load import Loads
 
 START_MS = 1_793_491_200_000  # 2026-11-01T00:00:00Z
 SECOND = 10**9
@@ -125,13 +126,13 @@ class GpuNode:
             self.exporter.stop_driver()
             self.exporter = None
 
-    def pass_time(self, seconds: float, loads: Mapping[str, DeviceLoad] | None = None) -> None:
+    def pass_time(self, seconds: float, loads: Loads | None = None) -> None:
         """Let time pass with nobody watching."""
         self.now_ns += round(seconds * SECOND)
         self.driver.advance(round(seconds * SECOND), loads or {})
         self.driver.write()
 
-    def tick(self, seconds: float = 1.0, loads: Mapping[str, DeviceLoad] | None = None) -> Snapshot:
+    def tick(self, seconds: float = 1.0, loads: Loads | None = None) -> Snapshot:
         """Let time pass, ask the kubelet as often as its thread would, and collect once."""
         self.pass_time(seconds, loads)
         if self.now_ns >= self.asked_ns + 5 * SECOND:
@@ -139,7 +140,7 @@ class GpuNode:
             self.holders.refresh()
         return self.running.collect()
 
-    def ticks(self, count: int, loads: Mapping[str, DeviceLoad] | None = None) -> Snapshot:
+    def ticks(self, count: int, loads: Loads | None = None) -> Snapshot:
         for _ in range(count - 1):
             self.tick(1.0, loads)
         return self.tick(1.0, loads)

@@ -332,7 +332,7 @@ class TestMig:
         with gpu_node(tmp_path, build_double(builds), sliced) as node:
             node.start()
             node.pod("train", "MIG-a", resource="nvidia.com/mig-3g.40gb")
-            found = node.ticks(7, {(GPU, 1): DeviceLoad(busy=1.0)})  # type: ignore[dict-item]
+            found = node.ticks(7, {(GPU, 1): DeviceLoad(busy=1.0)})
         assert of(found, "held_seconds", pod="train", instance="1") == pytest.approx(3, abs=1e-5)
         assert of(found, "held_seconds", holder="__unpartitioned__") == pytest.approx(4, abs=1e-5)
         assert Measure.BUSY not in found.accounts.gpus[DeviceKey(GPU, "1")]

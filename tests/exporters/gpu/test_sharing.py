@@ -210,13 +210,13 @@ class TestMig:
             node.start()
             node.pod("stays", "MIG-1", resource="nvidia.com/mig-3g.30gb")
             node.pod("goes", "MIG-2", resource="nvidia.com/mig-4g.40gb")
-            node.ticks(14, loads(i1=1.0, i2=0.5))  # type: ignore[arg-type]
+            node.ticks(14, loads(i1=1.0, i2=0.5))
             node.end("goes")
             board = node.driver.board(GPU)
             board.repartition([board.instances[0], part(5, 2)])
-            node.tick(1, loads(i1=1.0))  # type: ignore[arg-type]
+            node.tick(1, loads(i1=1.0))
             node.pod("comes", "MIG-5", resource="nvidia.com/mig-2g.20gb")
-            found = node.ticks(14, loads(i1=1.0, i5=1.0))  # type: ignore[arg-type]
+            found = node.ticks(14, loads(i1=1.0, i5=1.0))
         assert of(found, "held_seconds", pod="stays") == pytest.approx(29 * 3 / 7, abs=1e-4)
         assert of(found, "held_seconds", pod="goes") == pytest.approx(14 * 4 / 7, abs=1e-4)
         assert of(found, "held_seconds", pod="comes") == pytest.approx(14 * 2 / 7, abs=1e-4)
@@ -233,11 +233,11 @@ class TestMig:
         with gpu_node(tmp_path, library, sliced(part(1, 7, "MIG-same"))) as node:
             node.start()
             node.pod("first", "MIG-same", resource="nvidia.com/mig-7g.80gb")
-            node.ticks(10, loads(i1=1.0))  # type: ignore[arg-type]
+            node.ticks(10, loads(i1=1.0))
             node.end("first")
             node.driver.board(GPU).repartition([part(1, 7, "MIG-same")])
             node.pod("second", "MIG-same", resource="nvidia.com/mig-7g.80gb")
-            found = node.ticks(10, loads(i1=0.5))  # type: ignore[arg-type]
+            found = node.ticks(10, loads(i1=0.5))
         assert [of(found, "held_seconds", pod=name) for name in ("first", "second")] == [10, 10]
         assert of(found, "busy_seconds", pod="first") == pytest.approx(9, abs=1.1)
         assert of(found, "busy_seconds", pod="second") == pytest.approx(4.5, abs=0.6)
@@ -251,7 +251,7 @@ class TestMig:
             node.ticks(20, {GPU: DeviceLoad(watts=70.0)})
             before = node.ticks(10, {GPU: DeviceLoad(watts=70.0)})
             load = loads(i1=1.0, i2=0.25) | {GPU: DeviceLoad(watts=370.0)}
-            found = node.ticks(10, load)  # type: ignore[arg-type]
+            found = node.ticks(10, load)
             [energy] = shown(node, "gpucost_gpu_energy_joules_total").values()
         rise = {
             name: of(found, "energy_joules", pod=name) - of(before, "energy_joules", pod=name)
