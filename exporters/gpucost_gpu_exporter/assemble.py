@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpucost.domain.errors import InputError, Remark
+from gpucost.kube.events import Object
 from gpucost.kube.in_cluster import HttpTransport
 from gpucost.kube.reflector import Reflector
 from gpucost_exporter_base.endpoint import Endpoint, Route
@@ -82,7 +83,7 @@ class Assembled:
     holders: Holders
     endpoint: Endpoint
     settings: ExporterSettings
-    reflectors: tuple[Reflector, ...] = ()
+    reflectors: tuple[Reflector[Object], ...] = ()
     dcgm: DcgmEndpoint | None = None
     threads: list[threading.Thread] = field(default_factory=list)
     _closing: threading.Event = field(default_factory=threading.Event)
@@ -201,7 +202,7 @@ def _routes(exporter: Exporter, settings: ExporterSettings, clock: Clock) -> Map
 
 def _pods(
     settings: ExporterSettings, environ: Mapping[str, str]
-) -> tuple[PodNames, tuple[Reflector, ...], list[Callable[[], None]]]:
+) -> tuple[PodNames, tuple[Reflector[Object], ...], list[Callable[[], None]]]:
     """Who the pods are; the list takes the functions to call when something changed on the node."""
     wakes: list[Callable[[], None]] = []
     is_off = settings.kubernetes == "auto" and "KUBERNETES_SERVICE_HOST" not in environ

@@ -40,7 +40,7 @@ _ENDED = ("Succeeded", "Failed")
 class NodePods:
     """The pods of this node, by name. Reads what a reflector holds, after ``trim``."""
 
-    def __init__(self, reflector: Reflector) -> None:
+    def __init__(self, reflector: Reflector[Object]) -> None:
         self.reflector = reflector
         self._seen: Mapping[str, Object] = {}
         self._newest: dict[tuple[str, str], Object] = {}
@@ -67,7 +67,7 @@ class NodePods:
 class NodeSlices:
     """The devices of this node's ResourceSlices. The objects of its reflector went through ``trim_slice``."""
 
-    def __init__(self, reflector: Reflector) -> None:
+    def __init__(self, reflector: Reflector[Object]) -> None:
         self.reflector = reflector
         self._seen: Mapping[str, Object] = {}
         self._devices: dict[str, DraDevice] = {}
@@ -80,13 +80,15 @@ class NodeSlices:
         return self._devices
 
 
-def pod_reflector(transport: Transport, node: str, changed: Callable[[], None], **injected: Any) -> Reflector:
+def pod_reflector(
+    transport: Transport, node: str, changed: Callable[[], None], **injected: Any
+) -> Reflector[Object]:
     """Watches the pods of ``node``; for ``injected`` see ``Reflector``. Raises ``InputError``.
 
     ``changed()`` is called when a pod appears, finishes or goes: when who holds what may have changed.
     """
 
-    def on_change(change: Change) -> None:
+    def on_change(change: Change[Object]) -> None:
         if is_turning_point(change):
             changed()
 
@@ -96,7 +98,7 @@ def pod_reflector(transport: Transport, node: str, changed: Callable[[], None], 
 
 def slice_reflector(
     transport: Transport, node: str, changed: Callable[[], None], **injected: Any
-) -> Reflector:
+) -> Reflector[Object]:
     """Watches the ResourceSlices of ``node``, of the newest version that is served, if any is."""
     return Reflector(
         transport,
@@ -110,7 +112,7 @@ def slice_reflector(
     )
 
 
-def is_turning_point(change: Change) -> bool:
+def is_turning_point(change: Change[Object]) -> bool:
     """Whether a pod appeared, went, or went from holding its GPU to being finished (or, oddly, back)."""
     if change.previous is None or change.kind is not ChangeKind.MODIFIED:
         return True

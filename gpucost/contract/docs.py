@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gpucost.contract.gpu_metrics import GPU_RULES
 from gpucost.contract.metrics import METRICS, RULES
+from gpucost.contract.queue_metrics import QUEUE_RULES
 from gpucost.contract.spec import Exporter, MetricSpec
 
 _HEAD = """# Metrics
@@ -21,7 +22,12 @@ later.
 
 def render() -> str:
     """The whole page, in Markdown."""
-    parts = [_HEAD, f"## Rules\n\n{RULES}", f"## Rules of the GPU exporter\n\n{GPU_RULES}"]
+    parts = [
+        _HEAD,
+        f"## Rules\n\n{RULES}",
+        f"## Rules of queues, workloads and gangs\n\n{QUEUE_RULES}",
+        f"## Rules of the GPU exporter\n\n{GPU_RULES}",
+    ]
     for exporter in Exporter:
         specs = [spec for spec in METRICS if spec.exporter is exporter]
         parts.append(f"## {exporter.value}\n\n" + "\n".join(_entry(spec) for spec in specs))

@@ -1,6 +1,7 @@
 """The metric contract: every series that gpucost's exporters give and its sources read, declared once.
 
-The queue collector's are here, the GPU exporter's in ``gpu_metrics``, what a metric is in ``spec``.
+Those of pods and nodes are here; the queue collector's others in ``queue_metrics``, the GPU exporter's in
+``gpu_metrics``, what a metric is in ``spec``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gpucost.contract.gpu_metrics import (
     POD_SM_OBSERVED,
     POD_TENSOR_ACTIVE,
 )
+from gpucost.contract.queue_metrics import QUEUE_METRICS
 from gpucost.contract.spec import MetricSpec, MetricType
 from gpucost.domain.errors import InputError
 
@@ -179,7 +181,13 @@ SIGNAL_METRICS: Mapping[str, MetricSpec] = {
     "sm_active_ms": POD_SM_ACTIVE,
     "tensor_active_ms": POD_TENSOR_ACTIVE,
 }
-METRICS: tuple[MetricSpec, ...] = (STATE_UP, *POD_METRICS, *NODE_METRICS, *GPU_EXPORTER_METRICS)
+METRICS: tuple[MetricSpec, ...] = (
+    STATE_UP,
+    *POD_METRICS,
+    *NODE_METRICS,
+    *QUEUE_METRICS,
+    *GPU_EXPORTER_METRICS,
+)
 
 
 def metric(name: str) -> MetricSpec:

@@ -17,21 +17,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
 from gpucost.kube.backoff import FullJitter
 from gpucost.kube.calls import GONE, NOT_FOUND, Calls, Refused, refusal_of_event
 from gpucost.kube.events import (
     Event,
     EventType,
-    Object,
     Page,
     Unreadable,
     is_stale,
     parse_event,
     resource_version,
 )
-from gpucost.kube.store import Change, Kept, Store
+from gpucost.kube.store import Change, Kept, Store, T
 from gpucost.kube.transport import Transport, TransportError
 
 _LOG = logging.getLogger(__name__)
@@ -63,7 +62,7 @@ class ReflectorSettings:
     """Pauses after failures."""
 
 
-class Reflector:
+class Reflector(Generic[T]):
     """Objects of one collection by uid. ``start`` runs it in a thread of its own; ``step`` goes by hand.
 
     ``trim`` takes an object and gives what is to be kept of it. ``on_change`` is told of every change, in
@@ -82,8 +81,8 @@ class Reflector:
         path: str,
         params: Mapping[str, str] | None = None,
         *,
-        trim: Callable[[dict[str, Any]], dict[str, Any]] = dict,
-        on_change: Callable[[Change], None] | None = None,
+        trim: Callable[[dict[str, Any]], T],
+        on_change: Callable[[Change[T]], None] | None = None,
         older_paths: Sequence[str] = (),
         optional: bool = False,
         settings: ReflectorSettings | None = None,
@@ -115,7 +114,7 @@ class Reflector:
         self.last_success_ns: int | None = None
         """When the server was last heard: a list completed, a watch accepted, an event or bookmark."""
 
-    def snapshot(self) -> Mapping[str, Object]:
+    def snapshot(self) -> Mapping[str, T]:
         """Every object by its uid, at one instant: an immutable view, the same until one changes."""
         with self._lock:
             return self._store.view()
@@ -124,6 +123,11 @@ class Reflector:
     def version(self) -> int:
         """Rises with every change of the snapshot."""
         return self._store.version
+
+    @property
+    def path(self) -> str:
+        """Where the collection was last found."""
+        return self._path
 
     @property
     def errors(self) -> Counter[str]:
@@ -187,8 +191,8 @@ class Reflector:
         """Objects once seen are given up only when the server says so three times: a proxy may have lied."""
         return self._optional and (not len(self._store) or self._failures > 1)
 
-    def _read_list(self, path: str) -> tuple[dict[str, Kept], str]:
-        listed: dict[str, Kept] = {}
+    def _read_list(self, path: str) -> tuple[dict[str, Kept[T]], str]:
+        listed: dict[str, Kept[T]] = {}
         token = position = ""
         for _ in range(self._settings.max_pages):
             page = self._page(path, token)
@@ -204,7 +208,7 @@ class Reflector:
     def _page(self, path: str, token: str) -> Page:
         return self._calls.page(path, token, self._settings.page_size, self._settings.list_timeout_s)
 
-    def _list_item(self, item: Any, listed: dict[str, Kept]) -> None:
+    def _list_item(self, item: Any, listed: dict[str, Kept[T]]) -> None:
         """One that is there and cannot be read keeps its last known state: it has not vanished."""
         try:
             uid, kept = self._store.read(item)
@@ -214,7 +218,7 @@ class Reflector:
             if (known := self._store.kept(error.uid)) is not None:
                 listed[error.uid] = known
 
-    def _replace(self, listed: Mapping[str, Kept]) -> None:
+    def _replace(self, listed: Mapping[str, Kept[T]]) -> None:
         now_ns = self._clock()
         with self._lock:
             seen_ns = now_ns if self.last_success_ns is None else self.last_success_ns
@@ -297,7 +301,7 @@ class Reflector:
         except Unreadable as error:
             self._count(error.reason)
 
-    def _tell(self, change: Change) -> None:
+    def _tell(self, change: Change[T]) -> None:
         if self._on_change is None:
             return
         try:

@@ -9,9 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from gpucost.kube.events import Object, Unreadable, identity, is_stale
+from gpucost.domain.errors import InputError
+from gpucost.kube.events import Unreadable, identity, is_stale
+
+T = TypeVar("T")
+"""What is kept of an object: a trimmed dict, or what a parser made of it. Never changed once it is known."""
 
 _REMEMBERED_DELETIONS = 10_000
 
@@ -27,7 +31,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Change(Generic[T]):
     """``object`` is the state now, or the last one known; ``previous`` the one before, None when ADDED.
 
     ``seen_ns`` is when the server was last heard before the change counted: for VANISHED the last sign of
@@ -35,51 +39,54 @@ class Change:
     """
 
     kind: ChangeKind
-    object: Object
-    previous: Object | None
+    object: T
+    previous: T | None
     seen_ns: int
 
 
-class Kept(NamedTuple):
+class Kept(NamedTuple, Generic[T]):
     """What is kept of an object."""
 
     resource_version: str
-    object: Object
+    object: T
 
 
-class Store:
-    """The newest state of every object. One thread writes; a view may go anywhere."""
+class Store(Generic[T]):
+    """The newest state of every object. One thread writes; a view may go anywhere.
 
-    def __init__(self, trim: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    ``trim`` makes of an object what is to be kept of it; it may raise for one that makes no sense.
+    """
+
+    def __init__(self, trim: Callable[[dict[str, Any]], T]) -> None:
         self._trim = trim
-        self._objects: dict[str, Object] = {}
+        self._objects: dict[str, T] = {}
         self._versions: dict[str, str] = {}
         self._deleted: dict[str, str] = {}
-        self._view: Mapping[str, Object] | None = None
+        self._view: Mapping[str, T] | None = None
         self.version = 0
 
     def __len__(self) -> int:
         return len(self._objects)
 
-    def view(self) -> Mapping[str, Object]:
+    def view(self) -> Mapping[str, T]:
         """All objects by uid, as they are now and stay in this view; the same view until one changes."""
         if self._view is None:
             self._view = MappingProxyType(self._objects.copy())
         return self._view
 
-    def read(self, found: Any) -> tuple[str, Kept]:
+    def read(self, found: Any) -> tuple[str, Kept[T]]:
         """The uid of an object, and what is to be kept of it. Raises ``Unreadable``."""
         uid, version = identity(found)
         try:
             return uid, Kept(version, self._trim(found))
-        except (TypeError, ValueError, LookupError, AttributeError) as error:
+        except (TypeError, ValueError, LookupError, AttributeError, InputError) as error:
             raise Unreadable("bad_object", uid) from error
 
-    def kept(self, uid: str) -> Kept | None:
+    def kept(self, uid: str) -> Kept[T] | None:
         """What is known of an object."""
         return Kept(self._versions[uid], self._objects[uid]) if uid in self._objects else None
 
-    def put(self, found: Any, now_ns: int) -> Change | None:
+    def put(self, found: Any, now_ns: int) -> Change[T] | None:
         """An ADDED or MODIFIED event; None when it tells nothing new. Raises ``Unreadable``."""
         uid, kept = self.read(found)
         known = self._versions.get(uid, self._deleted.get(uid, ""))
@@ -91,7 +98,7 @@ class Store:
         kind = ChangeKind.ADDED if previous is None else ChangeKind.MODIFIED
         return Change(kind, kept.object, previous, now_ns)
 
-    def remove(self, found: Any, now_ns: int) -> Change | None:
+    def remove(self, found: Any, now_ns: int) -> Change[T] | None:
         """A DELETED event, which holds the last state. None when it was not there. Raises ``Unreadable``."""
         uid, version = identity(found)
         if is_stale(version, self._versions.get(uid, ""), or_same=False):
@@ -102,7 +109,7 @@ class Store:
             return None
         return Change(ChangeKind.DELETED, self._last_state(found, previous), previous, now_ns)
 
-    def replace(self, listed: Mapping[str, Kept], seen_ns: int, now_ns: int) -> list[Change]:
+    def replace(self, listed: Mapping[str, Kept[T]], seen_ns: int, now_ns: int) -> list[Change[T]]:
         """A complete list, which is the truth: what it does not hold has vanished."""
         self._deleted.clear()
         changes = [self._vanish(uid, seen_ns) for uid in tuple(self._objects) if uid not in listed]
@@ -119,23 +126,23 @@ class Store:
             changes.append(Change(kind, kept.object, previous, now_ns))
         return changes
 
-    def _vanish(self, uid: str, seen_ns: int) -> Change:
+    def _vanish(self, uid: str, seen_ns: int) -> Change[T]:
         last = self._objects[uid]
         self._forget(uid)
         return Change(ChangeKind.VANISHED, last, last, seen_ns)
 
-    def _last_state(self, found: Any, previous: Object) -> Object:
+    def _last_state(self, found: Any, previous: T) -> T:
         """A deletion is certain even where the last state cannot be read."""
         try:
             return self.read(found)[1].object
         except Unreadable:
             return previous
 
-    def _keep(self, uid: str, kept: Kept) -> None:
+    def _keep(self, uid: str, kept: Kept[T]) -> None:
         self._objects[uid], self._versions[uid] = kept.object, kept.resource_version
         self._changed()
 
-    def _forget(self, uid: str) -> Object | None:
+    def _forget(self, uid: str) -> T | None:
         previous = self._objects.pop(uid, None)
         self._versions.pop(uid, None)
         if previous is not None:

@@ -33,6 +33,7 @@ async def test_pods_come_and_go_through_a_real_list_and_watch(
     reflector = Reflector(
         HttpTransport(str(kmock.url)),
         "/api/v1/pods",
+        trim=dict,
         on_change=lambda change: changes.append((change.kind.value, change.object["metadata"]["uid"])),
         settings=ReflectorSettings(inactivity_s=10),
     )
@@ -65,7 +66,7 @@ async def test_a_410_of_either_kind_and_a_bookmark(kmock: kmock_library.Kubernet
     watches[1:2] << 410
     watches[2:3] << (expired,)
     watches[3:] << (bookmark,)
-    reflector = Reflector(HttpTransport(str(kmock.url)), "/api/v1/pods")
+    reflector = Reflector(HttpTransport(str(kmock.url)), "/api/v1/pods", trim=dict)
     seen = []
     for _ in range(6):
         await asyncio.to_thread(reflector.step)

@@ -60,7 +60,9 @@ def test_a_server_that_is_not_there_is_one_error_and_one_pause() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    reflector = Reflector(HttpTransport(f"http://127.0.0.1:{port}"), "/api/v1/pods", jitter=lambda: 0.5)
+    reflector = Reflector(
+        HttpTransport(f"http://127.0.0.1:{port}"), "/api/v1/pods", trim=dict, jitter=lambda: 0.5
+    )
     assert [reflector.step(), reflector.step()] == [0.5, 1.0]
     assert reflector.errors == {"unreachable": 2}
     assert (reflector.up, reflector.synced, reflector.last_success_ns) == (False, False, None)
@@ -99,7 +101,7 @@ def test_retry_after_is_kept_exactly(status: int) -> None:
 @pytest.mark.fault(17)
 def test_the_thread_waits_out_a_retry_after_and_asks_once() -> None:
     with kube_server(listed(), refused(429, retry_after="1"), watched(ending="silence")) as server:
-        reflector = Reflector(HttpTransport(server.url), "/api/v1/pods")
+        reflector = Reflector(HttpTransport(server.url), "/api/v1/pods", trim=dict)
         reflector.start()
         wait_for(lambda: len(server.asked) == 2)
         told = time.monotonic()
@@ -141,7 +143,7 @@ def test_an_owner_that_raises_does_not_stop_the_stream() -> None:
         raise RuntimeError(change.kind)
 
     with kube_server(listed(pod("a")), watched(event("ADDED", pod("b", version=101)))) as server:
-        reflector = Reflector(HttpTransport(server.url), "/api/v1/pods", on_change=raises)
+        reflector = Reflector(HttpTransport(server.url), "/api/v1/pods", trim=dict, on_change=raises)
         reflector.step()
         reflector.step()
         assert set(reflector.snapshot()) == {"uid-a", "uid-b"}
@@ -159,7 +161,7 @@ def test_a_mistake_of_ours_does_not_end_the_thread() -> None:
             raise TransportError("unreachable", "no")
 
     broken = Broken()
-    reflector = Reflector(broken, "/api/v1/pods", jitter=lambda: 0.001)
+    reflector = Reflector(broken, "/api/v1/pods", trim=dict, jitter=lambda: 0.001)
     reflector.start()
     wait_for(lambda: broken.calls > 2)
     reflector.close()
@@ -169,7 +171,7 @@ def test_a_mistake_of_ours_does_not_end_the_thread() -> None:
 def test_closing_ends_a_watch_that_waits() -> None:
     with kube_server(listed(pod("a")), watched(bookmark("101"), ending="silence")) as server:
         before = threading.active_count()
-        reflector = Reflector(HttpTransport(server.url), "/api/v1/pods")
+        reflector = Reflector(HttpTransport(server.url), "/api/v1/pods", trim=dict)
         reflector.start()
         wait_for(lambda: reflector.synced and server.waiting.is_set())
         began = time.monotonic()

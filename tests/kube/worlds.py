@@ -37,14 +37,15 @@ class World:
 
     server: KubeServer
     clock: Clock = field(default_factory=Clock)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[Change[Any]] = field(default_factory=list)
     jitter: float = 0.5
 
-    def reflector(self, path: str = "/api/v1/pods", **more: Any) -> Reflector:
+    def reflector(self, path: str = "/api/v1/pods", **more: Any) -> Reflector[Any]:
         settings = more.pop("settings", ReflectorSettings(inactivity_s=5.0))
         return Reflector(
             HttpTransport(self.server.url),
             path,
+            trim=more.pop("trim", dict),
             settings=settings,
             on_change=self.changes.append,
             clock=self.clock,
@@ -58,7 +59,7 @@ class World:
         """(kind of change, uid), in order."""
         return [(change.kind.value, change.object["metadata"]["uid"]) for change in self.changes]
 
-    def run(self, reflector: Reflector) -> list[float]:
+    def run(self, reflector: Reflector[Any]) -> list[float]:
         """Steps until the script is used up; the pauses asked for."""
         pauses = []
         while self.server.script:

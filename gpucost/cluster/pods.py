@@ -1,0 +1,129 @@
+"""Pods, and the templates that pods are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gpucost.cluster.objects import Flaw, Labels, Meta, Resources
+
+
+class PodPhase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """Of a taint. Empty ``key`` tolerates every key, empty ``effect`` every effect; ``exists`` any value."""
+
+    key: str = ""
+    exists: bool = False
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One line of a node selector term: ``operator`` is In, NotIn, Exists, DoesNotExist, Gt or Lt.
+
+    With ``of_field`` it is about a field (``metadata.name``), not a label.
+    """
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    of_field: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodTemplate:
+    """What a pod asks for, and where it may run.
+
+    ``requests`` are those of the whole pod as the scheduler counts them: containers and sidecars together,
+    or the largest init container, and the overhead. ``affinity`` are the required node affinity's terms, of
+    which one must hold (all requirements of it); empty means anywhere. ``has_pod_affinity`` says that rules
+    about other pods or topology spreading exist too, which gpucost does not evaluate. ``claims`` are names
+    of ResourceClaims, or of the templates they are made from.
+    """
+
+    requests: Resources
+    node_selector: Labels = field(default_factory=dict)
+    affinity: tuple[tuple[Requirement, ...], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    priority_class: str = ""
+    scheduler: str = ""
+    claims: tuple[str, ...] = ()
+    has_pod_affinity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a pod has no node: the PodScheduled condition while it is False."""
+
+    reason: str
+    message: str
+    since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod. Its GPUs are held in ``[bound_ms, ended_ms)``.
+
+    ``bound_ms`` is when it was given its node (None: it has none); ``ended_ms`` when its last container
+    ended, or it was refused by its node (None: it has not, or nobody knows: see ``has_ended``). ``ready_ms``
+    is since when all its containers are ready. ``stuck`` is the reason of a container that waits or of
+    status.reason (ContainerCreating, CrashLoopBackOff, UnexpectedAdmissionError). ``gates`` are scheduling
+    gates. ``claims`` are the names of the ResourceClaims it uses, in its namespace. ``group`` is its native
+    PodGroup (``spec.schedulingGroup`` or ``spec.workloadRef``).
+    """
+
+    meta: Meta
+    phase: PodPhase
+    template: PodTemplate
+    node: str = ""
+    bound_ms: int | None = None
+    ended_ms: int | None = None
+    ready_ms: int | None = None
+    waiting: Waiting | None = None
+    stuck: str = ""
+    gates: tuple[str, ...] = ()
+    priority: int = 0
+    claims: tuple[str, ...] = ()
+    group: str = ""
+    flaws: tuple[Flaw, ...] = ()
+
+    @property
+    def requests(self) -> Resources:
+        return self.template.requests
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it will never run again and so holds nothing, though perhaps nobody knows since when."""
+        return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether it holds what it asked for now."""
+        return self.bound_ms is not None and not self.has_ended
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether somebody holds it back from the scheduler, on purpose."""
+        return bool(self.gates)
+
+
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """``count`` equal pods of a job. ``min_count`` is how few would do, None: all are needed."""
+
+    name: str
+    count: int
+    template: PodTemplate
+    min_count: int | None = None
+    topology: Mapping[str, str] = field(default_factory=dict)
+    """Of a Kueue topology request: ``required``, ``preferred``, ``unconstrained``, ``group``, ``slice``."""

@@ -1,0 +1,47 @@
+"""Kubernetes quantities (apimachinery, pkg/api/resource/quantity.go): ``500m``, ``2Gi``, ``1e3``."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+from gpucost.domain.errors import InputError
+
+CPU = "cpu"
+_ALLOWED = "a Kubernetes quantity such as 500m, 8 or 2Gi"
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}))"
+    r"(?P<suffix>n|u|m|k|[MGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?\Z",
+    re.ASCII,
+)
+_SCALES = {
+    **{suffix: Fraction(10) ** power for suffix, power in {"n": -9, "u": -6, "m": -3, "": 0, "k": 3}.items()},
+    **{suffix: Fraction(1000) ** power for power, suffix in enumerate("MGTPE", 2)},
+    **{f"{suffix}i": Fraction(1024) ** power for power, suffix in enumerate("KMGTPE", 1)},
+}
+
+
+@lru_cache(maxsize=16384)
+def parse_quantity(text: str) -> Fraction:
+    """The exact number. Raises InputError for what is no quantity, and for negative ones."""
+    match = _QUANTITY.match(text)
+    if match is None:
+        raise InputError("quantity", text, _ALLOWED)
+    suffix = match["suffix"] or ""
+    scale = _SCALES.get(suffix)
+    number = Fraction(match["number"]) * (Fraction(10) ** int(suffix[1:]) if scale is None else scale)
+    if number < 0:
+        raise InputError("quantity", text, f"{_ALLOWED}, not negative")
+    return number
+
+
+def amount(resource: str, quantity: Fraction) -> int:
+    """In the units of ``objects.Resources``: thousandths of ``cpu``, whole units of all else, rounded up."""
+    scaled = quantity * 1000 if resource == CPU else quantity
+    return -(-scaled.numerator // scaled.denominator)
+
+
+def base_units(resource: str, amount_: int) -> float:
+    """Back to cores, bytes and units, as metrics and people want them."""
+    return amount_ / 1000 if resource == CPU else amount_

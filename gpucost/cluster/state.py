@@ -1,0 +1,136 @@
+"""``ClusterState``: everything that is known of one cluster at one instant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from gpucost.cluster.dra import ResourceClaim, ResourceSlice
+from gpucost.cluster.jobs import JobObject, Namespace, PriorityClass
+from gpucost.cluster.kueue import (
+    AdmissionCheck,
+    ClusterQueue,
+    Cohort,
+    LocalQueue,
+    ResourceFlavor,
+    Topology,
+    Workload,
+)
+from gpucost.cluster.nodes import Node
+from gpucost.cluster.pods import Pod
+from gpucost.cluster.volcano import HyperNode, PodGroup, VolcanoQueue
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionStatus:
+    """How current a collection is. ``version`` is the API version it was read in, empty when ``absent``.
+
+    ``synced`` says that all of it has been read at least once; ``problem`` why it is not current now, in one
+    word, empty when it is; ``seen_ms`` when the server was last heard of it, None for never.
+    """
+
+    version: str
+    synced: bool
+    absent: bool = False
+    problem: str = ""
+    seen_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """Objects by uid. An immutable snapshot: taking one copies no object, and none changes afterwards.
+
+    ``at_ms`` is when it was taken; ``collections`` says of each how current it is. Two states are equal when
+    their objects are, whenever and however they were read.
+    """
+
+    at_ms: int = field(compare=False)
+    collections: Mapping[str, CollectionStatus] = field(default_factory=dict, compare=False)
+    pods: Mapping[str, Pod] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+    jobs: Mapping[str, JobObject] = field(default_factory=dict)
+    priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
+    cluster_queues: Mapping[str, ClusterQueue] = field(default_factory=dict)
+    local_queues: Mapping[str, LocalQueue] = field(default_factory=dict)
+    cohorts: Mapping[str, Cohort] = field(default_factory=dict)
+    flavors: Mapping[str, ResourceFlavor] = field(default_factory=dict)
+    topologies: Mapping[str, Topology] = field(default_factory=dict)
+    checks: Mapping[str, AdmissionCheck] = field(default_factory=dict)
+    workloads: Mapping[str, Workload] = field(default_factory=dict)
+    pod_groups: Mapping[str, PodGroup] = field(default_factory=dict)
+    volcano_queues: Mapping[str, VolcanoQueue] = field(default_factory=dict)
+    hyper_nodes: Mapping[str, HyperNode] = field(default_factory=dict)
+    claims: Mapping[str, ResourceClaim] = field(default_factory=dict)
+    slices: Mapping[str, ResourceSlice] = field(default_factory=dict)
+
+    @cached_property
+    def node_by_name(self) -> Mapping[str, Node]:
+        return {node.meta.name: node for node in self.nodes.values()}
+
+    @cached_property
+    def pods_by_node(self) -> Mapping[str, list[Pod]]:
+        """Those that hold something there."""
+        return grouped((pod for pod in self.pods.values() if pod.is_bound), lambda pod: pod.node)
+
+    @cached_property
+    def pods_by_owner(self) -> Mapping[str, list[Pod]]:
+        """By the uid of their direct owner."""
+        owned = (pod for pod in self.pods.values() if pod.meta.owner is not None)
+        return grouped(owned, lambda pod: pod.meta.owner.uid if pod.meta.owner else "")
+
+    @cached_property
+    def cluster_queue_by_name(self) -> Mapping[str, ClusterQueue]:
+        return {queue.name: queue for queue in self.cluster_queues.values()}
+
+    @cached_property
+    def local_queue_by_name(self) -> Mapping[tuple[str, str], LocalQueue]:
+        """By namespace and name."""
+        return {(queue.meta.namespace, queue.meta.name): queue for queue in self.local_queues.values()}
+
+    @cached_property
+    def cohort_by_name(self) -> Mapping[str, Cohort]:
+        return {cohort.name: cohort for cohort in self.cohorts.values()}
+
+    @cached_property
+    def flavor_by_name(self) -> Mapping[str, ResourceFlavor]:
+        return {flavor.meta.name: flavor for flavor in self.flavors.values()}
+
+    @cached_property
+    def workload_by_name(self) -> Mapping[tuple[str, str], Workload]:
+        """By namespace and name."""
+        return {(each.meta.namespace, each.meta.name): each for each in self.workloads.values()}
+
+    @cached_property
+    def namespace_by_name(self) -> Mapping[str, Namespace]:
+        return {namespace.meta.name: namespace for namespace in self.namespaces.values()}
+
+    @cached_property
+    def pod_group_by_name(self) -> Mapping[tuple[str, str, str], PodGroup]:
+        """By kind of group, namespace and name."""
+        return {
+            (group.group_kind.value, group.meta.namespace, group.meta.name): group
+            for group in self.pod_groups.values()
+        }
+
+    @cached_property
+    def volcano_queue_by_name(self) -> Mapping[str, VolcanoQueue]:
+        return {queue.name: queue for queue in self.volcano_queues.values()}
+
+    @cached_property
+    def claim_by_name(self) -> Mapping[tuple[str, str], ResourceClaim]:
+        """By namespace and name."""
+        return {(claim.meta.namespace, claim.meta.name): claim for claim in self.claims.values()}
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Lists by key, in the order of ``items``."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups

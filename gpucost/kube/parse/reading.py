@@ -1,0 +1,259 @@
+"""Reading the fields of an API object, none of which can be trusted to be there or to make sense."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from gpucost.cluster.objects import Condition, Flaw, Meta, Resources
+from gpucost.cluster.quantities import amount, parse_quantity
+from gpucost.domain.errors import InputError, shorten
+from gpucost.domain.jobs import Owner
+from gpucost.domain.time import EARLIEST_MS, LATEST_MS
+from gpucost.kube.events import Unreadable
+
+MOST_FLAWS = 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WHOLE = 2**63
+_EMPTY: Mapping[str, Any] = {}
+_STATUS = {"True": True, "False": False}
+
+
+class Part:
+    """A mapping somewhere in an object, and the way to it for messages. Flaws gather at the root.
+
+    What is missing or null is given as empty; what is there and of another form is a flaw, and empty too.
+    """
+
+    __slots__ = ("_found", "_key", "_parent", "flaws")
+
+    def __init__(self, found: Mapping[str, Any], key: str = "", parent: Part | None = None) -> None:
+        self._found, self._key, self._parent = found, key, parent
+        self.flaws: list[Flaw] = [] if parent is None else parent.flaws
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def __contains__(self, key: str) -> bool:
+        return self._found.get(key) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        """The keys that are text."""
+        return (key for key in self._found if isinstance(key, str))
+
+    def raw(self, key: str) -> Any:
+        """As it is; None when missing."""
+        return self._found.get(key)
+
+    def part(self, key: str) -> Part:
+        """A mapping below."""
+        found = self._found.get(key)
+        if found is None:
+            return Part(_EMPTY, key, self)
+        if not isinstance(found, dict):
+            self.flaw(key, found, "an object")
+            return Part(_EMPTY, key, self)
+        return Part(found, key, self)
+
+    def parts(self, key: str) -> list[Part]:
+        """The mappings of a list below; others in it are flaws."""
+        found = self._found.get(key)
+        if found is None:
+            return []
+        if not isinstance(found, list):
+            self.flaw(key, found, "a list")
+            return []
+        read = []
+        for index, each in enumerate(found):
+            if isinstance(each, dict):
+                read.append(Part(each, f"{key}[{index}]", self))
+            else:
+                self.flaw(f"{key}[{index}]", each, "an object")
+        return read
+
+    def text(self, key: str, default: str = "") -> str:
+        found = self._found.get(key)
+        if found is None:
+            return default
+        if not isinstance(found, str):
+            self.flaw(key, found, "text")
+            return default
+        return sys.intern(found) if len(found) < 64 else found
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """The text in a list below."""
+        found = self._found.get(key)
+        if found is None:
+            return ()
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            self.flaw(key, found, "a list of text")
+            return ()
+        return tuple(map(sys.intern, found))
+
+    def whole(self, key: str) -> int | None:
+        """A whole number of 64 bits; None when missing."""
+        found = self._found.get(key)
+        if found is None:
+            return None
+        if not isinstance(found, int) or isinstance(found, bool) or not -_WHOLE <= found < _WHOLE:
+            self.flaw(key, found, "a whole number")
+            return None
+        return found
+
+    def count(self, key: str, default: int = 0) -> int:
+        """A whole number that is not negative."""
+        found = self.whole(key)
+        if found is not None and found < 0:
+            self.flaw(key, found, "a whole number, not negative")
+            found = None
+        return default if found is None else found
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        found = self._found.get(key)
+        if found is None:
+            return default
+        if not isinstance(found, bool):
+            self.flaw(key, found, "true or false")
+            return default
+        return found
+
+    def instant(self, key: str) -> int | None:
+        """RFC 3339 -> ms since 1970; None when missing. Fractions of a millisecond are cut off."""
+        found = self._found.get(key)
+        if found is None:
+            return None
+        instant_ms = _instant(found) if isinstance(found, str) else None
+        if instant_ms is None:
+            self.flaw(key, found, "RFC 3339 with a zone, from 2010 to 2099")
+        return instant_ms
+
+    def labels(self, key: str) -> dict[str, str]:
+        """Text by text."""
+        found = self._found.get(key)
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            self.flaw(key, found, "an object of text")
+            return {}
+        read = {}
+        for name, value in found.items():
+            if isinstance(name, str) and isinstance(value, str):
+                read[sys.intern(name)] = sys.intern(value)
+            else:
+                self.flaw(f"{key}.{shorten(name, 64)}", value, "text")
+        return read
+
+    def amounts(self, key: str) -> dict[str, int]:
+        """Quantities by resource, in the units of ``Resources``."""
+        found = self._found.get(key)
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            self.flaw(key, found, "quantities by resource")
+            return {}
+        read = {}
+        for resource in found:
+            value = self.amount(key, str(resource), found[resource])
+            if value is not None:
+                read[sys.intern(str(resource))] = value
+        return read
+
+    def amount(self, key: str, resource: str, quantity: object) -> int | None:
+        """One quantity of ``resource``; None with a flaw when it is none. ``key`` is for the message."""
+        is_number = isinstance(quantity, (int, float)) and not isinstance(quantity, bool)
+        try:
+            return amount(resource, parse_quantity(str(quantity) if is_number else _text(quantity)))
+        except InputError as error:
+            self.flaw(f"{key}.{resource}" if resource else key, quantity, error.allowed)
+            return None
+
+    def flaw(self, key: str, value: object, allowed: str) -> None:
+        """Note that ``key`` makes no sense. Some are enough to see that an object is broken."""
+        if len(self.flaws) < MOST_FLAWS:
+            self.flaws.append(Flaw(self.where(key), shorten(value), allowed))
+
+    def where(self, key: str) -> str:
+        """The way to ``key`` from the root: ``spec.containers[0].resources``."""
+        here = f"{self._key}.{key}" if self._key else key
+        return here if self._parent is None else self._parent.where(here)
+
+
+def meta(found: Part, annotations: frozenset[str] | None = None) -> Meta:
+    """``metadata`` of an object; of its annotations only those named (None: all but what kubectl wrote).
+
+    Raises Unreadable for an object without a uid or a name.
+    """
+    part = found.part("metadata")
+    uid, name = part.text("uid"), part.text("name")
+    if not uid or not name:
+        raise Unreadable("bad_object", uid)
+    kept = {
+        key: value
+        for key, value in part.labels("annotations").items()
+        if (key in annotations if annotations is not None else not key.startswith("kubectl.kubernetes.io/"))
+    }
+    return Meta(
+        uid,
+        part.text("namespace"),
+        name,
+        part.instant("creationTimestamp") or 0,
+        part.labels("labels"),
+        kept,
+        _owner(part.parts("ownerReferences")),
+        part.instant("deletionTimestamp"),
+    )
+
+
+def conditions(status: Part, key: str = "conditions") -> dict[str, Condition]:
+    """Conditions by type, the last of each."""
+    return {
+        each.text("type"): Condition(
+            _STATUS.get(each.text("status")),
+            each.text("reason"),
+            each.text("message"),
+            each.instant("lastTransitionTime"),
+        )
+        for each in status.parts(key)
+        if each.text("type")
+    }
+
+
+def shared(resources: Resources) -> Resources:
+    """The one mapping that all equal ones share: thousands of pods ask for the same."""
+    key = tuple(sorted(resources.items()))
+    if len(_SHARED) > 20_000:
+        _SHARED.clear()
+    return _SHARED.setdefault(key, resources)
+
+
+_SHARED: dict[tuple[tuple[str, int], ...], Resources] = {}
+
+
+def _owner(references: list[Part]) -> Owner | None:
+    """The controller; the only owner where none says it is."""
+    controllers = [each for each in references if each.flag("controller")]
+    chosen = controllers or (references if len(references) == 1 else [])
+    if not chosen or not chosen[0].text("uid"):
+        return None
+    first = chosen[0]
+    return Owner(first.text("apiVersion"), first.text("kind"), first.text("name"), first.text("uid"))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else repr(value)[:64]
+
+
+@lru_cache(maxsize=65536)
+def _instant(text: str) -> int | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        return None
+    delta = moment - _EPOCH
+    instant_ms = (delta.days * 86_400 + delta.seconds) * 1000 + delta.microseconds // 1000
+    return instant_ms if EARLIEST_MS <= instant_ms < LATEST_MS else None
