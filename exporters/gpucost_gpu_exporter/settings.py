@@ -8,49 +8,19 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_validator
 
 from gpucost.domain.configfile import wrong
 from gpucost.domain.errors import InputError, Remark
-from gpucost.settings.environment import from_environment
-from gpucost.settings.types import Duration, ExistingFile, Group, base_url
+from gpucost.settings.environment import from_environment, without_empty
+from gpucost.settings.types import Duration, ExistingFile, Group, LogLevel, Names, UrlOrEmpty, between
 
 PREFIX = "GPUCOST_GPU_EXPORTER_"
 PAGE = "docs/gpu-exporter.md"
 
 
-def _names(value: object) -> object:
-    return (
-        tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
-    )
-
-
 def _path_or_none(value: object) -> object:
     return value or None
-
-
-def _url_or_empty(url: str) -> str:
-    return base_url(url) if url else url
-
-
-def _lower(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
-
-
-def _between(least: timedelta, most: timedelta, allowed: str) -> WrapValidator:
-    def check(value: object, duration: ValidatorFunctionWrapHandler) -> object:
-        if not least <= duration(value) <= most:
-            raise wrong(value, allowed)
-        return duration(value)
-
-    return WrapValidator(check)
 
 
 class ExporterSettings(Group):
@@ -68,13 +38,13 @@ class ExporterSettings(Group):
     """Port to listen on, 0 to 65535. 0 takes a free one."""
 
     interval: Annotated[
-        Duration, _between(timedelta(milliseconds=100), timedelta(seconds=1), "100ms to 1s")
+        Duration, between(timedelta(milliseconds=100), timedelta(seconds=1), "100ms to 1s")
     ] = timedelta(seconds=1)
     """Time between two looks at the GPUs, 100ms to 1s. Counters are brought up to date at each, and besides
     whenever a pod on the node appears, finishes or goes.
     """
 
-    driver_timeout: Annotated[Duration, _between(timedelta(seconds=1), timedelta(minutes=1), "1s to 1m")] = (
+    driver_timeout: Annotated[Duration, between(timedelta(seconds=1), timedelta(minutes=1), "1s to 1m")] = (
         timedelta(seconds=5)
     )
     """How long the driver may take to answer, 1s to 1m; then its process is killed and started anew."""
@@ -83,11 +53,11 @@ class ExporterSettings(Group):
     """Socket of the kubelet's pod-resources API. Mount its folder, since the kubelet makes it anew."""
 
     kubelet_interval: Annotated[
-        Duration, _between(timedelta(milliseconds=200), timedelta(seconds=30), "200ms to 30s")
+        Duration, between(timedelta(milliseconds=200), timedelta(seconds=30), "200ms to 30s")
     ] = timedelta(seconds=5)
     """Time between two questions to the kubelet, 200ms to 30s. Events of pods on the node cause one too."""
 
-    extra_resources: Annotated[tuple[str, ...], BeforeValidator(_names)] = ()
+    extra_resources: Names = ()
     """Further resource names that are NVIDIA GPUs, with commas between them: for a device plugin that renames
     them.
     """
@@ -101,12 +71,12 @@ class ExporterSettings(Group):
     proc_root: Path = Path("/proc")
     """Where the host's ``/proc`` is."""
 
-    dcgm_url: Annotated[str, AfterValidator(_url_or_empty)] = ""
+    dcgm_url: UrlOrEmpty = ""
     """Address of this node's dcgm-exporter, such as ``http://127.0.0.1:9400/metrics``: for what NVML lacks
     (SM and tensor activity before Hopper). Not asked when empty.
     """
 
-    dcgm_interval: Annotated[Duration, _between(timedelta(seconds=1), timedelta(minutes=1), "1s to 1m")] = (
+    dcgm_interval: Annotated[Duration, between(timedelta(seconds=1), timedelta(minutes=1), "1s to 1m")] = (
         timedelta(seconds=10)
     )
     """Time between two questions to dcgm-exporter, 1s to 1m. It collects every 30 s by default."""
@@ -121,7 +91,7 @@ class ExporterSettings(Group):
     pod, and else ``off``.
     """
 
-    kubernetes_url: Annotated[str, AfterValidator(_url_or_empty)] = ""
+    kubernetes_url: UrlOrEmpty = ""
     """Address of the API server when ``kubernetes`` is ``url``."""
 
     kubernetes_token_file: ExistingFile | None = None
@@ -130,7 +100,7 @@ class ExporterSettings(Group):
     kubernetes_ca_file: ExistingFile | None = None
     """PEM file of the certificate authority of ``kubernetes_url``, instead of the system's."""
 
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
+    log_level: LogLevel = "info"
     """Least severe messages that are logged: debug, info, warning or error."""
 
     @property
@@ -148,13 +118,9 @@ class ExporterSettings(Group):
 
 def load_settings(environ: Mapping[str, str]) -> ExporterSettings:
     """The settings in ``environ``. Raises ConfigError naming the variable, the value and what is allowed."""
-    return from_environment(ExporterSettings, PREFIX, _without_empty(environ), PAGE)
-
-
-def _without_empty(environ: Mapping[str, str]) -> dict[str, str]:
-    """A manifest's empty variable is one that is not set, but for a folder that is not wanted."""
+    # A manifest's empty variable is one that is not set, but for a folder that is not wanted.
     optional = {variable(key) for key in ExporterSettings.model_fields} - {variable("state_dir")}
-    return {name: value for name, value in environ.items() if value or name not in optional}
+    return from_environment(ExporterSettings, PREFIX, without_empty(environ, optional), PAGE)
 
 
 def variable(key: str) -> str:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from gpucost.domain.errors import InputError
 
 CPU = "cpu"
+MOST = 2**63 - 1
 _ALLOWED = "a Kubernetes quantity such as 500m, 8 or 2Gi"
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}))"
@@ -37,9 +38,12 @@ def parse_quantity(text: str) -> Fraction:
 
 
 def amount(resource: str, quantity: Fraction) -> int:
-    """In the units of ``objects.Resources``: thousandths of ``cpu``, whole units of all else, rounded up."""
+    """In the units of ``objects.Resources``: thousandths of ``cpu``, whole units of all else, rounded up.
+
+    At most ``MOST``: Kubernetes cuts off there too.
+    """
     scaled = quantity * 1000 if resource == CPU else quantity
-    return -(-scaled.numerator // scaled.denominator)
+    return min(-(-scaled.numerator // scaled.denominator), MOST)
 
 
 def base_units(resource: str, amount_: int) -> float:

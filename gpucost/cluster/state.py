@@ -25,6 +25,17 @@ from gpucost.cluster.volcano import HyperNode, PodGroup, VolcanoQueue
 T = TypeVar("T")
 K = TypeVar("K")
 
+_COLLECTIONS: Mapping[str, str] = {
+    "nodes": "nodes",
+    "cluster_queues": "clusterqueues.kueue.x-k8s.io",
+    "local_queues": "localqueues.kueue.x-k8s.io",
+    "flavors": "resourceflavors.kueue.x-k8s.io",
+    "checks": "admissionchecks.kueue.x-k8s.io",
+    "topologies": "topologies.kueue.x-k8s.io",
+    "volcano_queues": "queues.scheduling.volcano.sh",
+}
+"""Names of collections, as in ``ClusterState.collections``, by the field that has their objects."""
+
 
 @dataclass(frozen=True, slots=True)
 class CollectionStatus:
@@ -45,7 +56,8 @@ class CollectionStatus:
 class ClusterState:
     """Objects by uid. An immutable snapshot: taking one copies no object, and none changes afterwards.
 
-    ``at_ms`` is when it was taken; ``collections`` says of each how current it is. Two states are equal when
+    ``at_ms`` is when it was taken; ``collections`` says of each how current it is, by its name as kubectl
+    writes it (``clusterqueues.kueue.x-k8s.io``). Two states are equal when
     their objects are, whenever and however they were read.
     """
 
@@ -68,6 +80,15 @@ class ClusterState:
     hyper_nodes: Mapping[str, HyperNode] = field(default_factory=dict)
     claims: Mapping[str, ResourceClaim] = field(default_factory=dict)
     slices: Mapping[str, ResourceSlice] = field(default_factory=dict)
+
+    def knows(self, field: str) -> bool:
+        """Whether a name that is not in a field does not exist: all of its collection has been read, and the
+        cluster has it. A state that says nothing of its collections knows those of which it has objects.
+        """
+        if not self.collections:
+            return bool(getattr(self, field))
+        status = self.collections.get(_COLLECTIONS[field])
+        return status is not None and status.synced and not status.absent
 
     @cached_property
     def node_by_name(self) -> Mapping[str, Node]:

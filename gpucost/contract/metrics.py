@@ -21,6 +21,10 @@ from gpucost.contract.gpu_metrics import (
 from gpucost.contract.queue_metrics import QUEUE_METRICS
 from gpucost.contract.spec import MetricSpec, MetricType
 from gpucost.domain.errors import InputError
+from gpucost.domain.time import MINUTE_MS
+
+LINGER_MS = 10 * MINUTE_MS
+"""How long a finished pod or workload, or a deleted node, keeps its series: four scrapes and more."""
 
 # What a table cannot say.
 RULES = """\

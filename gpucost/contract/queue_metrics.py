@@ -18,10 +18,10 @@ QUEUE_RULES = """\
   whose workloads are admitted. What pods really hold is `gpucost_pod_gpu_request`.
 - A cohort's amounts are those of all queues and cohorts below it; `borrowed` is what they use above the
   cohort's own subtree quota, from its parent. Cohorts that are only named, without an object, count too.
-- Of a waiting workload exactly one layer is named: the first that holds it. `quota`: its queue gives it
-  none, or admission checks are outstanding. `placement`: it may run, but its pods find no nodes, alone or
-  as a gang. `device`: they would, if nodes advertised all the GPUs they have, or they are on nodes that
-  cannot give them their devices.
+- Of a waiting workload, or of a job without one, exactly one layer is named: the first that holds it.
+  `quota`: its queue gives it none, or admission checks are outstanding. `placement`: it may run, but its
+  pods find no nodes, alone or as a gang. `device`: they would, if nodes advertised all the GPUs they have,
+  or they are on nodes that cannot give them their devices.
 - Positions count from 1, in the order in which Kueue looks at a queue: priority, then waiting time. Kueue's
   admission fair sharing may order otherwise.
 - Finished workloads keep their series for ten minutes, like pods.
@@ -275,6 +275,11 @@ WORKLOAD_LAYER = _gauge(
     "workload_waiting",
     (*WORKLOAD_LABELS, "layer", "reason"),
     "The first layer that holds a workload back: quota, placement or device; always 1.",
+)
+JOB_WAITING = _gauge(
+    "job_waiting",
+    ("job_kind", "job_name", "job_uid", "layer", "reason"),
+    "The first layer that holds back a job which no Kueue workload stands for; always 1.",
 )
 WORKLOAD_EVICTIONS = _counter(
     "workload_evictions_total",

@@ -101,7 +101,8 @@ _MODELS = tuple((re.compile(pattern + r"\Z"), model) for pattern, model in _MODE
 KNOWN_MODELS = frozenset(model for _, model in _MODEL_PATTERNS)
 
 _PROFILE = re.compile(r"(?:(?P<c>\d)c\.)?(?P<g>\d)g\.(?P<gb>\d+)gb(?P<media>[+.]me)?\Z")
-_MIG_RESOURCE = re.compile(r"nvidia\.com/mig-(?P<profile>[0-9a-z.+]+?)(?P<shared>\.shared)?\Z")
+# Of the device plugin, and of what NVIDIA's DRA driver publishes (gpucost.cluster.devices).
+_MIG_RESOURCE = re.compile(r"(?:gpu\.)?nvidia\.com/mig-(?P<profile>[0-9a-z.+]+?)(?P<shared>\.shared)?\Z")
 
 
 def parse_product(label: str) -> Product:
@@ -196,7 +197,10 @@ DEFAULT_RESOURCES: Mapping[str, Fraction] = {
     "nvidia.com/gpu": WHOLE,
     "nvidia.com/gpu.shared": WHOLE,
     "nvidia.com/gpucores": Fraction(1, 100),
+    "gpu.nvidia.com": WHOLE,
     "amd.com/gpu": WHOLE,
+    "gpu.amd.com": WHOLE,
+    "gpu.intel.com": WHOLE,
     "gpu.intel.com/i915": WHOLE,
     "gpu.intel.com/xe": WHOLE,
     "habana.ai/gaudi": WHOLE,

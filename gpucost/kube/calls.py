@@ -45,7 +45,7 @@ class Calls:
     def page(self, path: str, token: str, size: int, timeout_s: float) -> Page:
         """One page of a list; ``token`` is empty for the first."""
         params = {"limit": str(size), **({"continue": token} if token else {})}
-        with self._get(path, params, timeout_s) as response:
+        with self.get(path, params, timeout_s) as response:
             page = parse_page(response.read_json())
         if page.token and page.token == token:
             raise Unreadable("bad_list")
@@ -60,7 +60,7 @@ class Calls:
             "resourceVersion": position,
             "timeoutSeconds": str(max(ends_s, 1)),
         }
-        with self._get(path, params, silence_s) as response:
+        with self.get(path, params, silence_s) as response:
             yield response.lines()
 
     def close(self) -> None:
@@ -71,7 +71,8 @@ class Calls:
                 self._response.abort()
 
     @contextmanager
-    def _get(self, path: str, params: Mapping[str, str], timeout_s: float) -> Iterator[Response]:
+    def get(self, path: str, params: Mapping[str, str], timeout_s: float) -> Iterator[Response]:
+        """An answer of 200, for as long as it is read."""
         response = self._transport.get(path, {**self._params, **params}, timeout_s)
         try:
             self._begin(response)

@@ -12,35 +12,26 @@ others can read.
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
-import os
 import socket
-import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import SplitResult, urlencode, urlsplit
+from urllib.parse import urlencode
 
-from gpucost.domain.errors import InputError, Remark
+from gpucost.kube.secure import (
+    SERVICE_ACCOUNT,
+    Limits,
+    as_transport_error,
+    checked_url,
+    read_token,
+    tls_context,
+    variable,
+)
 from gpucost.kube.transport import TransportError, split_lines
 
-SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_LARGEST_TOKEN = 65536
 _CHUNK = 65536
-_CUT = (http.client.HTTPException, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What an answer may cost: seconds to connect and until its head, bytes of a list, bytes of a line."""
-
-    connect_s: float = 10.0
-    head_s: float = 30.0
-    body_bytes: int = 64 << 20
-    line_bytes: int = 4 << 20
 
 
 class HttpTransport:
@@ -58,15 +49,15 @@ class HttpTransport:
         ca_file: Path | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._base = _checked(base_url, token_file is not None)
+        self._base = checked_url(base_url, token_file is not None)
         self._token_file, self._ca_file = token_file, ca_file
         self._limits = limits or Limits()
 
     @classmethod
     def in_cluster(cls, environ: Mapping[str, str], mounted: Path = SERVICE_ACCOUNT) -> Self:
         """From the variables and files that Kubernetes gives every pod. Raises ``InputError``."""
-        host = _variable(environ, "KUBERNETES_SERVICE_HOST")
-        port = _variable(environ, "KUBERNETES_SERVICE_PORT")
+        host = variable(environ, "KUBERNETES_SERVICE_HOST")
+        port = variable(environ, "KUBERNETES_SERVICE_PORT")
         bracketed = f"[{host}]" if ":" in host else host
         return cls(f"https://{bracketed}:{port}", mounted / "token", mounted / "ca.crt")
 
@@ -81,7 +72,7 @@ class HttpTransport:
             return self._send(connection, target, headers, timeout_s)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            raise _wrapped(error) from error
+            raise as_transport_error(error) from error
 
     def _send(
         self, connection: http.client.HTTPConnection, target: str, headers: dict[str, str], timeout_s: float
@@ -97,14 +88,14 @@ class HttpTransport:
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "Connection": "close", "User-Agent": "gpucost"}
         if self._token_file:
-            headers["Authorization"] = f"Bearer {_token(self._token_file)}"
+            headers["Authorization"] = f"Bearer {read_token(self._token_file)}"
         return headers
 
     def _connection(self) -> http.client.HTTPConnection:
         host, port, timeout_s = str(self._base.hostname), self._base.port, self._limits.connect_s
         if self._base.scheme == "http":
             return http.client.HTTPConnection(host, port, timeout=timeout_s)
-        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=_tls(self._ca_file))
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls_context(self._ca_file))
 
 
 class HttpResponse:
@@ -145,7 +136,7 @@ class HttpResponse:
         try:
             chunk = self._answer.read1(_CHUNK)
         except (OSError, http.client.HTTPException) as error:
-            raise _wrapped(error) from error
+            raise as_transport_error(error) from error
         if not chunk and self._answer.length:
             raise TransportError("cut", f"the answer ended {self._answer.length} bytes early")
         return chunk
@@ -161,66 +152,3 @@ class HttpResponse:
             self._answer.close()
             self._connection.close()
             self._socket.close()
-
-
-def _variable(environ: Mapping[str, str], name: str) -> str:
-    if value := environ.get(name):
-        return value
-    raise InputError(name, Remark("missing"), "the address of the API server, as Kubernetes sets it in pods")
-
-
-def _checked(base_url: str, with_token: bool) -> SplitResult:
-    allowed = "an address like https://10.96.0.1:443, without user, query or fragment"
-    try:
-        url = urlsplit(base_url)
-        _ = url.port
-    except ValueError as error:
-        raise InputError("url", Remark("not an address"), allowed) from error
-    if "@" in url.netloc or url.query or url.fragment:
-        raise InputError("url", Remark("holds more than an address"), allowed)
-    if url.scheme not in {"http", "https"} or not url.hostname:
-        raise InputError("url", base_url, allowed)
-    if with_token and url.scheme == "http" and not _is_loopback(url.hostname):
-        raise InputError("url", base_url, "https, because the token must not cross the network in the clear")
-    return url
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _token(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            token = opened.read(_LARGEST_TOKEN).strip()
-    except OSError as error:
-        raise TransportError("token", f"{file}: {os.strerror(error.errno or 0)}") from error
-    # http.client quotes a header it refuses in its error, so what it would refuse never gets there.
-    if not token or not all(0x21 <= byte <= 0x7E for byte in token):
-        raise TransportError("token", f"{file}: empty, or not a token")
-    return token.decode("ascii")
-
-
-def _tls(ca_file: Path | None) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise TransportError("tls", f"{ca_file}: no certificate authorities in it") from error
-    # From Python 3.13 on certificates without an authority key identifier are refused, and clusters
-    # whose authority was made that way are many. The chain and the host name are verified as before.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context
-
-
-def _wrapped(error: Exception) -> TransportError:
-    text = f"{type(error).__name__}: {error}"[:256]
-    if isinstance(error, TimeoutError):
-        return TransportError("silent", text)
-    if isinstance(error, _CUT):
-        return TransportError("cut", text)
-    if isinstance(error, ssl.SSLError):
-        return TransportError("tls", text)
-    return TransportError("unreachable", text)

@@ -69,6 +69,7 @@ class Reflector(Generic[T]):
     order, by the thread that reads; it must be quick. ``older_paths`` are where else the collection may be
     served (older API versions), newest first. With ``optional`` a collection served nowhere (a CRD not
     installed) is ``absent`` and empty and looked for again now and then; without, it is an error.
+    ``why_absent`` is asked then: one word where that is a problem, such as an unknown version, else nothing.
     ``clock`` gives Unix nanoseconds, ``monotonic`` seconds, ``jitter`` is uniform in [0, 1).
 
     Lists ask for no resource version, which means the newest state: one read from a lagging cache could
@@ -85,13 +86,14 @@ class Reflector(Generic[T]):
         on_change: Callable[[Change[T]], None] | None = None,
         older_paths: Sequence[str] = (),
         optional: bool = False,
+        why_absent: Callable[[], str] = str,
         settings: ReflectorSettings | None = None,
         clock: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._calls, self._paths = Calls(transport, params or {}, clock), (path, *older_paths)
-        self._on_change, self._optional = on_change, optional
+        self._on_change, self._optional, self._why_absent = on_change, optional, why_absent
         self._settings = settings or ReflectorSettings()
         self._clock, self._monotonic, self._jitter = clock, monotonic, jitter
         self._store = Store(trim)
@@ -112,7 +114,7 @@ class Reflector(Generic[T]):
         self.problem = ""
         """Why the server could not be read last time, as in ``errors``; empty while ``up``."""
         self.last_success_ns: int | None = None
-        """When the server was last heard: a list completed, a watch accepted, an event or bookmark."""
+        """When the server last said how things are: by a complete list, an event or a bookmark."""
 
     def snapshot(self) -> Mapping[str, T]:
         """Every object by its uid, at one instant: an immutable view, the same until one changes."""
@@ -183,8 +185,11 @@ class Reflector(Generic[T]):
                 self._path, self._position, self.absent = path, position, False
                 self._replace(listed)
                 return 0.0
-        self.absent, self._failures = True, 0
+        why = self._why_absent()
         self._replace({})
+        self.absent, self._failures = True, 0
+        if why:
+            self._failed(why, "served in no version that can be read")
         return self._settings.absent_s
 
     def _is_absent(self) -> bool:
@@ -234,7 +239,8 @@ class Reflector(Generic[T]):
         ends_s = int(self._settings.watch_timeout_s * (1 + self._jitter()))
         silence_s = self._settings.inactivity_s
         with self._calls.watch(self._path, self._position or "", ends_s, silence_s) as lines:
-            self._heard()
+            # No sign of life of what is known: that its position has expired is said in the stream.
+            self._answered()
             return self._timed(lines)
 
     def _timed(self, lines: Iterator[bytes]) -> float:
@@ -310,10 +316,14 @@ class Reflector(Generic[T]):
             self._count("callback")
             _LOG.exception("a change of %s could not be handled", self._path)
 
-    def _heard(self) -> None:
+    def _answered(self) -> None:
         if not self.up:
             _LOG.info("%s is read", self._path)
-        self.up, self.problem, self.last_success_ns = True, "", self._clock()
+        self.up, self.problem = True, ""
+
+    def _heard(self) -> None:
+        self._answered()
+        self.last_success_ns = self._clock()
 
     def _failed(
         self, reason: str, message: str, retry_after_s: float | None = None, is_down: bool = True

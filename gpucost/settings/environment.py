@@ -36,6 +36,11 @@ def from_environment(model: type[G], prefix: str, environ: Mapping[str, str], pa
         raise ConfigError(ENVIRONMENT, f"{prefix}{key}".upper(), found.value, brief(found.allowed)) from None
 
 
+def without_empty(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
+    """``environ`` without those of ``names`` that are empty: a manifest's way to leave a setting alone."""
+    return {name: value for name, value in environ.items() if value or name not in names}
+
+
 def refuse_unknown(environ: Mapping[str, str], prefix: str, known: Collection[str], page: str) -> None:
     """Raise ConfigError for a variable that begins with ``prefix`` and is not ``known``."""
     for name in sorted(environ):

@@ -5,10 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, SecretStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SecretStr,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from gpucost.domain.configfile import wrong
 from gpucost.domain.errors import InputError, Remark
@@ -58,9 +66,34 @@ def base_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def _names(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+def between(least: timedelta, most: timedelta, allowed: str) -> WrapValidator:
+    """Bounds of a ``Duration``, both included; ``allowed`` says them."""
+
+    def check(value: object, duration: ValidatorFunctionWrapHandler) -> object:
+        if not least <= duration(value) <= most:
+            raise wrong(value, allowed)
+        return duration(value)
+
+    return WrapValidator(check)
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 ExistingFile = Annotated[Path, AfterValidator(_existing_file)]
 Share = Annotated[Fraction, BeforeValidator(_share)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+"""With commas between them."""
+UrlOrEmpty = Annotated[str, AfterValidator(lambda url: base_url(url) if url else url)]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
 
 
 class Group(BaseModel):

@@ -17,6 +17,7 @@ import pandas as pd
 from gpucost.attribution.frames import Frames
 from gpucost.contract.gpu_metrics import HOLDER_LABELS, POD_COUNTED_SINCE, POD_LABELS, Holder, Method
 from gpucost.contract.metrics import (
+    LINGER_MS,
     METRICS,
     NODE_BOARDS,
     NODE_END,
@@ -41,7 +42,6 @@ from gpucost.contract.openmetrics import EOF, header, series_name
 from gpucost.contract.spec import MetricSpec
 from gpucost.domain.problems import ProblemCode
 from gpucost.domain.time import Window
-from gpucost.simulator.incidents import LINGER_MS
 from gpucost.simulator.workloads import Floats, Ints
 
 _UNIT_METRICS = {

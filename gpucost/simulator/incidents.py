@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from gpucost.contract.metrics import LINGER_MS
 from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.simulator.inventory import GPU, Node
 from gpucost.simulator.scheduler import Outcome, Placement
 from gpucost.simulator.workloads import Submission, stable_uid
 
-# How long a finished pod or a deleted node keeps its series: the contract's ten minutes.
-LINGER_MS = 10 * MINUTE_MS
 _OVERLAP_MS = 25 * MINUTE_MS
 
 

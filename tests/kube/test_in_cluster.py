@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.errors import InputError
-from gpucost.kube.in_cluster import HttpTransport, Limits
+from gpucost.kube.in_cluster import HttpTransport
+from gpucost.kube.secure import Limits
 from gpucost.kube.transport import TransportError, split_lines
 from tests.support.kube import Answer, kube_server, listed, refused, watched
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import http.client
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from urllib.parse import SplitResult, urlsplit
 
 from gpucost.domain.errors import InputError
+from gpucost_exporter_base.fetch import FetchError, FetchFailure, address, fetch
 from gpucost_gpu_exporter.dcgm.parse import MAX_BYTES, Parsed, parse
 from gpucost_gpu_exporter.dcgm.state import MAX_AGE_NS, Known
 
-_CHUNK = 64 * 1024
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -33,12 +30,14 @@ class Failure(StrEnum):
     INTERNAL = "internal"
 
 
-class FetchError(Exception):
-    """The text could not be fetched; ``failure`` says why."""
-
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
-        super().__init__(failure.value)
+_FAILURES = {
+    FetchFailure.UNREACHABLE: Failure.UNREACHABLE,
+    FetchFailure.TLS: Failure.UNREACHABLE,
+    FetchFailure.TIMEOUT: Failure.TIMEOUT,
+    FetchFailure.HTTP_STATUS: Failure.HTTP_STATUS,
+    FetchFailure.BAD_ANSWER: Failure.BAD_ANSWER,
+    FetchFailure.TOO_LARGE: Failure.TOO_LARGE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class DcgmEndpoint:
         for name, value in times.items():
             if not 0 < value < float("inf"):
                 raise InputError(f"dcgm {name}", value, "a number of seconds above 0")
-        self._address = _address(url)
+        self._address = address(url, "dcgm url", "http://127.0.0.1:9400/metrics")
         self._clock, self._interval_s, self._timeout_s = clock, interval_s, timeout_s
         self._lock = threading.Lock()
         self._now = EndpointSnapshot(Known(max_age_ns=round(max_age_s * 1e9)), up=False, since_ns=clock())
@@ -106,9 +105,10 @@ class DcgmEndpoint:
     def poll(self) -> None:
         """One round. What goes wrong is counted, never raised; the last values are left to grow old."""
         try:
-            parsed = parse(fetch(self._address, self._timeout_s), self._now.known.units)
+            text = fetch(self._address, self._timeout_s, MAX_BYTES)
+            parsed = parse(text, self._now.known.units)
         except FetchError as error:
-            self._failed(error.failure)
+            self._failed(_FAILURES[error.reason])
         except Exception:
             _LOGGER.exception("a round of reading dcgm-exporter failed")
             self._failed(Failure.INTERNAL)
@@ -141,58 +141,3 @@ class DcgmEndpoint:
     def _turn(self, up: bool, now_ns: int) -> None:
         if self._now.up != up:
             self._now = replace(self._now, up=up, since_ns=now_ns)
-
-
-def fetch(address: SplitResult, timeout_s: float) -> str:
-    """GET an address and return its text. Raises FetchError."""
-    make = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
-    connection = make(address.hostname or "", address.port, timeout=timeout_s)
-    path = f"{address.path or '/'}{'?' if address.query else ''}{address.query}"
-    try:
-        return _get(connection, path, timeout_s)
-    except TimeoutError as error:
-        raise FetchError(Failure.TIMEOUT) from error
-    except OSError as error:
-        raise FetchError(Failure.UNREACHABLE) from error
-    except (http.client.HTTPException, ValueError) as error:
-        raise FetchError(Failure.BAD_ANSWER) from error
-    finally:
-        connection.close()
-
-
-def _get(connection: http.client.HTTPConnection, path: str, timeout_s: float) -> str:
-    deadline = time.monotonic() + timeout_s
-    connection.request("GET", path, headers={"Accept": "text/plain"})
-    sock = connection.sock
-    with connection.getresponse() as response:
-        if response.status != http.client.OK:
-            raise FetchError(Failure.HTTP_STATUS)
-        body = bytearray()
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise FetchError(Failure.TIMEOUT)
-            sock.settimeout(left)
-            chunk = response.read1(_CHUNK)
-            if not chunk:
-                break
-            body += chunk
-            if len(body) > MAX_BYTES:
-                raise FetchError(Failure.TOO_LARGE)
-        if response.length:
-            raise FetchError(Failure.BAD_ANSWER)
-    return body.decode("utf-8", errors="replace")
-
-
-def _address(url: str) -> SplitResult:
-    allowed = "an http or https address such as http://127.0.0.1:9400/metrics"
-    try:
-        address = urlsplit(url)
-        port_is_fine = address.port is None or address.port > 0
-    except ValueError as error:
-        raise InputError("dcgm url", url, allowed) from error
-    if address.scheme not in {"http", "https"} or not address.hostname or not port_is_fine:
-        raise InputError("dcgm url", url, allowed)
-    if address.username is not None or any(not " " < letter < "\x7f" for letter in url):
-        raise InputError("dcgm url", url, allowed)
-    return address

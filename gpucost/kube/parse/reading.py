@@ -18,6 +18,8 @@ from gpucost.kube.events import Unreadable
 MOST_FLAWS = 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WHOLE = 2**63
+_LONGEST_INSTANT = 64
+_LONGEST_INTERNED = 64
 _EMPTY: Mapping[str, Any] = {}
 _STATUS = {"True": True, "False": False}
 
@@ -28,10 +30,12 @@ class Part:
     What is missing or null is given as empty; what is there and of another form is a flaw, and empty too.
     """
 
-    __slots__ = ("_found", "_key", "_parent", "flaws")
+    __slots__ = ("_found", "_index", "_key", "_parent", "flaws")
 
-    def __init__(self, found: Mapping[str, Any], key: str = "", parent: Part | None = None) -> None:
-        self._found, self._key, self._parent = found, key, parent
+    def __init__(
+        self, found: Mapping[str, Any], key: str = "", parent: Part | None = None, index: int | None = None
+    ) -> None:
+        self._found, self._key, self._parent, self._index = found, key, parent, index
         self.flaws: list[Flaw] = [] if parent is None else parent.flaws
 
     def __bool__(self) -> bool:
@@ -69,19 +73,18 @@ class Part:
         read = []
         for index, each in enumerate(found):
             if isinstance(each, dict):
-                read.append(Part(each, f"{key}[{index}]", self))
+                read.append(Part(each, key, self, index))
             else:
                 self.flaw(f"{key}[{index}]", each, "an object")
         return read
 
     def text(self, key: str, default: str = "") -> str:
         found = self._found.get(key)
-        if found is None:
-            return default
-        if not isinstance(found, str):
+        if isinstance(found, str):
+            return sys.intern(found) if len(found) < _LONGEST_INTERNED else found
+        if found is not None:
             self.flaw(key, found, "text")
-            return default
-        return sys.intern(found) if len(found) < 64 else found
+        return default
 
     def texts(self, key: str) -> tuple[str, ...]:
         """The text in a list below."""
@@ -125,13 +128,13 @@ class Part:
         found = self._found.get(key)
         if found is None:
             return None
-        instant_ms = _instant(found) if isinstance(found, str) else None
+        instant_ms = _instant(found) if isinstance(found, str) and len(found) <= _LONGEST_INSTANT else None
         if instant_ms is None:
             self.flaw(key, found, "RFC 3339 with a zone, from 2010 to 2099")
         return instant_ms
 
-    def labels(self, key: str) -> dict[str, str]:
-        """Text by text."""
+    def labels(self, key: str, only: frozenset[str] | None = None) -> dict[str, str]:
+        """Text by text; of all that is there, or ``only`` of some names."""
         found = self._found.get(key)
         if found is None:
             return {}
@@ -140,6 +143,8 @@ class Part:
             return {}
         read = {}
         for name, value in found.items():
+            if only is not None and name not in only:
+                continue
             if isinstance(name, str) and isinstance(value, str):
                 read[sys.intern(name)] = sys.intern(value)
             else:
@@ -163,9 +168,8 @@ class Part:
 
     def amount(self, key: str, resource: str, quantity: object) -> int | None:
         """One quantity of ``resource``; None with a flaw when it is none. ``key`` is for the message."""
-        is_number = isinstance(quantity, (int, float)) and not isinstance(quantity, bool)
         try:
-            return amount(resource, parse_quantity(str(quantity) if is_number else _text(quantity)))
+            return _amount(resource, quantity if isinstance(quantity, str) else _number(quantity))
         except InputError as error:
             self.flaw(f"{key}.{resource}" if resource else key, quantity, error.allowed)
             return None
@@ -173,11 +177,12 @@ class Part:
     def flaw(self, key: str, value: object, allowed: str) -> None:
         """Note that ``key`` makes no sense. Some are enough to see that an object is broken."""
         if len(self.flaws) < MOST_FLAWS:
-            self.flaws.append(Flaw(self.where(key), shorten(value), allowed))
+            self.flaws.append(Flaw(self.where(key), _shown(value), allowed))
 
     def where(self, key: str) -> str:
         """The way to ``key`` from the root: ``spec.containers[0].resources``."""
-        here = f"{self._key}.{key}" if self._key else key
+        own = self._key if self._index is None else f"{self._key}[{self._index}]"
+        here = f"{own}.{key}" if own else key
         return here if self._parent is None else self._parent.where(here)
 
 
@@ -190,11 +195,9 @@ def meta(found: Part, annotations: frozenset[str] | None = None) -> Meta:
     uid, name = part.text("uid"), part.text("name")
     if not uid or not name:
         raise Unreadable("bad_object", uid)
-    kept = {
-        key: value
-        for key, value in part.labels("annotations").items()
-        if (key in annotations if annotations is not None else not key.startswith("kubectl.kubernetes.io/"))
-    }
+    kept = part.labels("annotations", annotations)
+    if annotations is None:
+        kept = {key: value for key, value in kept.items() if not key.startswith("kubectl.kubernetes.io/")}
     return Meta(
         uid,
         part.text("namespace"),
@@ -210,14 +213,14 @@ def meta(found: Part, annotations: frozenset[str] | None = None) -> Meta:
 def conditions(status: Part, key: str = "conditions") -> dict[str, Condition]:
     """Conditions by type, the last of each."""
     return {
-        each.text("type"): Condition(
+        type_: Condition(
             _STATUS.get(each.text("status")),
             each.text("reason"),
             each.text("message"),
             each.instant("lastTransitionTime"),
         )
         for each in status.parts(key)
-        if each.text("type")
+        if (type_ := each.text("type"))
     }
 
 
@@ -242,8 +245,21 @@ def _owner(references: list[Part]) -> Owner | None:
     return Owner(first.text("apiVersion"), first.text("kind"), first.text("name"), first.text("uid"))
 
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else repr(value)[:64]
+def _number(value: object) -> str:
+    """A number as text; nothing for what is none."""
+    return _shown(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
+
+
+def _shown(value: object) -> str:
+    try:
+        return shorten(value)
+    except RecursionError:  # JSON that is nested a thousand deep can be read, but not written out
+        return f"a {type(value).__name__} too deep to print"
+
+
+@lru_cache(maxsize=65536)
+def _amount(resource: str, quantity: str) -> int:
+    return amount(resource, parse_quantity(quantity))
 
 
 @lru_cache(maxsize=65536)

@@ -19,10 +19,10 @@ MIG = {
 
 
 def a_slice(
-    *listed: dict[str, Any], generation: int = 1, pool: str = "node-1", driver: str = DRIVER
+    *listed: dict[str, Any], generation: Any = 1, pool: str = "node-1", driver: str = DRIVER
 ) -> dict[str, Any]:
     return {
-        "kind": "ResourceSlice",
+        "metadata": {"name": f"{pool}-{generation}", "uid": f"{pool}-{generation}-uid"},
         "spec": {
             "driver": driver,
             "nodeName": "node-1",
@@ -91,10 +91,10 @@ def test_a_mig_device_not_cut_yet_has_no_uuid() -> None:
     [
         {},
         {"spec": None},
-        {"spec": {"driver": DRIVER, "pool": {"name": "p", "generation": "new"}, "devices": [v1("d", GPU)]}},
+        a_slice(v1("d", GPU), generation="new"),
         a_slice() | {"spec": {"driver": DRIVER, "pool": {"name": "p", "generation": 1}, "devices": None}},
         a_slice({"attributes": GPU}, {"name": 7, "attributes": GPU}, {"name": "d", "attributes": []}),
-        a_slice(v1("d", {"uuid": "GPU-a"}), v1("e", {"uuid": {"int": 5}})),
+        a_slice(v1("d", {"uuid": "GPU-a"}), v1("e", {"uuid": {"string": 5}})),
     ],
 )
 def test_what_is_not_of_the_form_is_left_out(broken: dict[str, Any]) -> None:

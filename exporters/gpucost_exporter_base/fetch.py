@@ -1,0 +1,113 @@
+"""One GET of a text, bounded in time and size, over the standard library. Redirects are not followed."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+from collections.abc import Mapping
+from enum import StrEnum
+from urllib.parse import SplitResult, urlsplit
+
+from gpucost.domain.errors import InputError
+
+_CHUNK = 64 * 1024
+
+
+class FetchFailure(StrEnum):
+    """Why a text could not be fetched."""
+
+    UNREACHABLE = "unreachable"
+    TLS = "tls"
+    TIMEOUT = "timeout"
+    HTTP_STATUS = "http_status"
+    BAD_ANSWER = "bad_answer"
+    TOO_LARGE = "too_large"
+
+
+class FetchError(Exception):
+    """The text could not be fetched; ``status`` is the HTTP status where that is why, else 0."""
+
+    def __init__(self, reason: FetchFailure, status: int = 0) -> None:
+        self.reason, self.status = reason, status
+        super().__init__(reason.value)
+
+
+def fetch(
+    address: SplitResult,
+    timeout_s: float,
+    max_bytes: int,
+    *,
+    headers: Mapping[str, str] | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> str:
+    """GET an address and return its text; bytes that are no UTF-8 are replaced.
+
+    ``timeout_s`` bounds the connection, each wait for the headers, and the body as a whole. No proxy is
+    used. ``headers`` must be fit to be sent. Without ``tls`` certificates are verified against the system's
+    authorities. Raises FetchError.
+    """
+    host, port = address.hostname or "", address.port
+    connection = (
+        http.client.HTTPSConnection(host, port, timeout=timeout_s, context=tls)
+        if address.scheme == "https"
+        else http.client.HTTPConnection(host, port, timeout=timeout_s)
+    )
+    path = f"{address.path or '/'}{'?' if address.query else ''}{address.query}"
+    try:
+        return _get(connection, path, timeout_s, max_bytes, {"Accept": "text/plain", **(headers or {})})
+    except TimeoutError as error:
+        raise FetchError(FetchFailure.TIMEOUT) from error
+    except ssl.SSLError as error:
+        raise FetchError(FetchFailure.TLS) from error
+    except OSError as error:
+        raise FetchError(FetchFailure.UNREACHABLE) from error
+    except (http.client.HTTPException, ValueError) as error:
+        raise FetchError(FetchFailure.BAD_ANSWER) from error
+    finally:
+        connection.close()
+
+
+def address(url: str, field: str, example: str) -> SplitResult:
+    """A checked http or https address, without user. Raises InputError for ``field``."""
+    allowed = f"an http or https address such as {example}"
+    try:
+        parts = urlsplit(url)
+        port_is_fine = parts.port is None or parts.port > 0
+    except ValueError as error:
+        raise InputError(field, url, allowed) from error
+    if parts.scheme not in {"http", "https"} or not parts.hostname or not port_is_fine:
+        raise InputError(field, url, allowed)
+    if parts.username is not None or any(not " " < letter < "\x7f" for letter in url):
+        raise InputError(field, url, allowed)
+    return parts
+
+
+def _get(
+    connection: http.client.HTTPConnection,
+    path: str,
+    timeout_s: float,
+    max_bytes: int,
+    headers: Mapping[str, str],
+) -> str:
+    deadline = time.monotonic() + timeout_s
+    connection.request("GET", path, headers=dict(headers))
+    sock = connection.sock
+    with connection.getresponse() as response:
+        if response.status != http.client.OK:
+            raise FetchError(FetchFailure.HTTP_STATUS, response.status)
+        body = bytearray()
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise FetchError(FetchFailure.TIMEOUT)
+            sock.settimeout(left)
+            chunk = response.read1(_CHUNK)
+            if not chunk:
+                break
+            body += chunk
+            if len(body) > max_bytes:
+                raise FetchError(FetchFailure.TOO_LARGE)
+        if response.length:
+            raise FetchError(FetchFailure.BAD_ANSWER)
+    return body.decode("utf-8", errors="replace")

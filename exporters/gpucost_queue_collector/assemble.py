@@ -1,0 +1,127 @@
+"""Settings -> a running collector: the only place that knows all parts and the real clocks."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpucost.cluster.ownership import OwnerKeys
+from gpucost.domain.gpu import DEFAULT_RESOURCES, WHOLE, ResourceCatalog
+from gpucost.kube.collections import collections
+from gpucost.kube.connection import connect, connect_url
+from gpucost.kube.httpx_transport import HttpxTransport
+from gpucost_exporter_base.endpoint import Endpoint
+from gpucost_exporter_base.health import Health
+from gpucost_queue_collector.collector import LONGEST_SILENCE_S, Collector, Part, Rules
+from gpucost_queue_collector.rows import Rows
+from gpucost_queue_collector.scheduler_metrics import (
+    SCHEDULER_SPECS,
+    Scheduler,
+    SchedulerEndpoint,
+    SchedulerMetrics,
+    write_scheduler,
+)
+from gpucost_queue_collector.settings import CollectorSettings
+
+# The first series are complete where the API server answers in time; else they come when it does.
+FIRST_STATE_S = 60.0
+
+
+@dataclass(slots=True)
+class Assembled:
+    """A collector with its thread and its endpoint. ``start`` and ``close`` each once."""
+
+    transport: HttpxTransport
+    collector: Collector
+    endpoint: Endpoint
+    settings: CollectorSettings
+    schedulers: tuple[SchedulerMetrics, ...] = ()
+    threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> int:
+        """Start everything; returns the port that is listened on. Raises InputError when it is taken."""
+        port = self.endpoint.start()
+        self.collector.start()
+        for scheduler in self.schedulers:
+            scheduler.start()
+        thread = threading.Thread(target=self._refresh, name="refresh", daemon=True)
+        self.threads.append(thread)
+        thread.start()
+        return port
+
+    def close(self) -> None:
+        """Stop in order."""
+        self.collector.close()
+        for scheduler in self.schedulers:
+            scheduler.close()
+        for thread in self.threads:
+            thread.join(LONGEST_SILENCE_S)
+        self.endpoint.close()
+        self.transport.close()
+
+    def _refresh(self) -> None:
+        self.collector.watch.wait(FIRST_STATE_S)
+        # What is known now will mostly stay: the garbage collector need not look at it again and again.
+        gc.collect()
+        gc.freeze()
+        self.collector.run(self.settings.refresh.total_seconds())
+
+
+def assemble(settings: CollectorSettings, environ: Mapping[str, str]) -> Assembled:
+    """All parts of a collector with these settings, none started yet. Raises InputError."""
+    keys = OwnerKeys(settings.team_labels, settings.project_labels, settings.user_labels)
+    rules = Rules(catalog(settings), keys, settings.node_labels, settings.replicas)
+    way = transport(settings, environ)
+    schedulers = tuple(SchedulerMetrics(endpoint) for endpoint in _scheduler_endpoints(settings))
+    further = [_part(schedulers)] if schedulers else []
+    collector = Collector(way, collections(keys.all), rules, further=further)
+    health = {"series": lambda: _staleness(collector)}
+    routes = {
+        "/metrics": collector.answer,
+        "/healthz": Health({}).answer,
+        "/readyz": Health(health).answer,
+    }
+    endpoint = Endpoint(
+        settings.listen_host,
+        settings.listen_port,
+        routes,
+        setting="listen_port",
+        host_setting="listen_host",
+    )
+    return Assembled(way, collector, endpoint, settings, schedulers)
+
+
+def catalog(settings: CollectorSettings) -> ResourceCatalog:
+    """What a GPU is."""
+    return ResourceCatalog({**DEFAULT_RESOURCES, **dict.fromkeys(settings.extra_resources, WHOLE)})
+
+
+def transport(settings: CollectorSettings, environ: Mapping[str, str]) -> HttpxTransport:
+    """The way to the API server. Raises InputError."""
+    if settings.kubernetes_url:
+        return connect_url(settings.kubernetes_url)
+    return connect(environ, settings.kubeconfig, settings.context)
+
+
+def _scheduler_endpoints(settings: CollectorSettings) -> Iterator[SchedulerEndpoint]:
+    urls = ((Scheduler.KUEUE, settings.kueue_metrics_url), (Scheduler.VOLCANO, settings.volcano_metrics_url))
+    for scheduler, url in urls:
+        if url:
+            yield SchedulerEndpoint(
+                scheduler,
+                url,
+                settings.metrics_token_file,
+                settings.metrics_ca_file,
+                settings.metrics_insecure,
+            )
+
+
+def _part(schedulers: Sequence[SchedulerMetrics]) -> Part:
+    rows = Rows(SCHEDULER_SPECS, write_scheduler)
+    return Part("schedulers", rows, lambda _: {each.facts.scheduler.value: each.facts for each in schedulers})
+
+
+def _staleness(collector: Collector) -> str:
+    return "" if collector.is_current else "the view of pods and nodes is not current"

@@ -1,0 +1,69 @@
+"""One sample -> the line that every text format of Prometheus shares, for series too many to render twice.
+
+A sample's line is the same in the classic text format, in text 1.0.0 and in OpenMetrics; only headers differ
+(``page``). Label values are made safe as everywhere in gpucost's exporters (``exposition.clean``). An object
+mostly gives several lines with the same labels: write ``labels`` once, then ``sample`` for each line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpucost.contract.spec import MetricSpec
+from gpucost.domain.errors import InputError
+from gpucost_exporter_base.exposition import LABEL_VALUE_LIMIT, clean
+
+_WITHOUT_END = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
+
+
+def line(spec: MetricSpec, values: Sequence[str], number: float) -> bytes:
+    """``name{label="value",…} number`` and a newline; ``values`` in the order of ``spec.labels``.
+
+    Raises InputError for too few or too many values.
+    """
+    return sample(spec, labels(spec.labels, values), number)
+
+
+def sample(spec: MetricSpec, written: str, number: float) -> bytes:
+    """The line of ``spec`` with labels that were ``written`` before."""
+    text = repr(float(number))  # the shortest that reads back as the same number, in Go too
+    if text[-1] in "fn":
+        text = _WITHOUT_END[text]
+    return f"{spec.name}{written} {text}\n".encode()
+
+
+def labels(names: Sequence[str], values: Sequence[str]) -> str:
+    """``{name="value",…}``, empty values kept; nothing where there are no names.
+
+    ``names`` are those of a metric, each once. Raises InputError for too few or too many values.
+    """
+    if len(names) != len(values):
+        raise InputError("labels", tuple(values), ", ".join(names) or "none")
+    if not names:
+        return ""
+    if not _is_plain("".join(values)):
+        values = [_escape(clean(value)) for value in values]
+    return "{" + ",".join([f'{name}="{value}"' for name, value in zip(names, values, strict=True)]) + "}"
+
+
+def open_labels(spec: MetricSpec, values: Sequence[str], further: Mapping[str, str]) -> str:
+    """``labels`` of a metric with a ``label_prefix``, with the ``further`` ones that begin with it.
+
+    Raises InputError for a further label that the metric does not allow or has already: Prometheus would
+    refuse the whole scrape.
+    """
+    for name in further:
+        if name in spec.labels:
+            raise InputError(f"{spec.name}.{name}", name, "each label once")
+    spec.check_labels({**dict.fromkeys(spec.labels, ""), **further})
+    return labels((*spec.labels, *further), (*values, *further.values()))
+
+
+def _is_plain(text: str) -> bool:
+    """Whether values that make up ``text`` can stay as they are; nearly all do, so one look is enough."""
+    plain = text.isascii() and text.isprintable() and len(text) <= LABEL_VALUE_LIMIT
+    return plain and '"' not in text and "\\" not in text
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

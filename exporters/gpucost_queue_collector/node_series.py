@@ -1,0 +1,120 @@
+"""Series of nodes: what they have, advertise and should advertise, and what a price depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gpucost.cluster.nodes import Node
+from gpucost.cluster.objects import Resources
+from gpucost.contract.metrics import (
+    NODE_BOARDS,
+    NODE_END,
+    NODE_GPU_ALLOCATABLE,
+    NODE_GPU_CAPACITY,
+    NODE_GPU_EXPECTED,
+    NODE_GPU_REPLICAS,
+    NODE_INFO,
+    NODE_METRICS,
+    NODE_SCHEDULABLE,
+    NODE_START,
+    node_label_name,
+)
+from gpucost.contract.spec import MetricSpec
+from gpucost.domain.gpu import ResourceCatalog
+from gpucost_queue_collector.ended import EndedNode
+from gpucost_queue_collector.lines import line, open_labels, sample
+
+SPECS = NODE_METRICS
+
+
+class GpuNode(NamedTuple):
+    """A node with GPUs, and of its resources only those. ``labels`` are the further ones to be exported."""
+
+    node: Node
+    capacity: Resources
+    allocatable: Resources
+    labels: tuple[tuple[str, str], ...]
+    ended_ms: int | None = None
+
+
+class GpuNodes:
+    """Finds the nodes with GPUs. ``node_labels`` are Kubernetes labels to be exported."""
+
+    def __init__(self, catalog: ResourceCatalog, node_labels: Sequence[str]) -> None:
+        self._catalog = catalog
+        self._node_labels = tuple(node_labels)
+        self._before: Mapping[str, GpuNode] = {}
+
+    def find(
+        self, nodes: Iterable[Node], ended: Iterable[EndedNode], published: Mapping[str, Resources]
+    ) -> Mapping[str, GpuNode]:
+        """By name, the newest of each: nodes that have, claim or publish a GPU, or did until they ended.
+
+        ``published`` are units of ResourceSlices by node. They are added where no device plugin advertises
+        GPUs: where both do, they are the same boards. A node that ended is shown as it last was: its slices
+        may be gone.
+        """
+        living = [self._facts(node, published.get(node.meta.name, {})) for node in nodes]
+        living.sort(key=lambda each: each.node.meta.created_ms)
+        gone = [self._ended(each) for each in sorted(ended, key=lambda each: each.ended_ms)]
+        self._before = {
+            each.node.meta.name: each
+            for each in (*living, *gone)
+            if each.capacity or each.allocatable or each.node.product or each.node.expected
+        }
+        return self._before
+
+    def _ended(self, gone: EndedNode) -> GpuNode:
+        before = self._before.get(gone.node.meta.name)
+        if before is None or before.node.meta.uid != gone.node.meta.uid:
+            before = self._facts(gone.node, {})
+        return before._replace(ended_ms=gone.ended_ms)
+
+    def _facts(self, node: Node, published: Resources) -> GpuNode:
+        capacity, allocatable = self._gpus(node.capacity), self._gpus(node.allocatable)
+        if not any(capacity.values()):
+            capacity, allocatable = {**capacity, **published}, {**allocatable, **published}
+        labels = tuple((key, node.labels[key]) for key in self._node_labels if key in node.labels)
+        return GpuNode(node, capacity, allocatable, labels)
+
+    def _gpus(self, resources: Resources) -> Resources:
+        """Those with 0 units too: a node that advertises none has lost them."""
+        return {name: amount for name, amount in resources.items() if self._catalog.is_gpu(name)}
+
+
+def write_node(found: GpuNode) -> Sequence[bytes]:
+    """One text for each of SPECS."""
+    node, name = found.node, (found.node.meta.name,)
+    boards = node.boards
+    texts: dict[MetricSpec, bytes] = {
+        NODE_INFO: _info(found),
+        NODE_BOARDS: b"" if boards is None else line(NODE_BOARDS, name, boards),
+        NODE_GPU_CAPACITY: _by_resource(NODE_GPU_CAPACITY, node, found.capacity),
+        NODE_GPU_ALLOCATABLE: _by_resource(NODE_GPU_ALLOCATABLE, node, found.allocatable),
+        NODE_GPU_EXPECTED: _by_resource(NODE_GPU_EXPECTED, node, node.expected),
+        NODE_GPU_REPLICAS: _by_resource(NODE_GPU_REPLICAS, node, node.replicas),
+        NODE_SCHEDULABLE: line(NODE_SCHEDULABLE, name, node.is_schedulable),
+        NODE_START: line(NODE_START, name, node.meta.created_ms / 1000),
+        NODE_END: b"" if found.ended_ms is None else line(NODE_END, name, found.ended_ms / 1000),
+    }
+    return [texts[spec] for spec in SPECS]
+
+
+def _info(found: GpuNode) -> bytes:
+    node = found.node
+    values = (
+        node.meta.name,
+        node.product,
+        node.instance_type,
+        node.capacity_type,
+        node.region,
+        node.zone,
+        node.pool,
+    )
+    further = {node_label_name(key): value for key, value in found.labels}
+    return sample(NODE_INFO, open_labels(NODE_INFO, values, further), 1)
+
+
+def _by_resource(spec: MetricSpec, node: Node, amounts: Mapping[str, int]) -> bytes:
+    return b"".join(line(spec, (node.meta.name, resource), amount) for resource, amount in amounts.items())

@@ -1,0 +1,229 @@
+"""Rows of lines that change one by one -> the page that Prometheus scrapes, served as bytes.
+
+What an unchanged row gave is neither written, joined nor compressed again. Rows live in blocks of some
+hundred; a piece is the text of one metric in one block, joined and compressed when a scrape first needs it
+and kept until a row of it changes. A compressed page is the gzip members of its pieces one after the other,
+which is a gzip stream itself (RFC 1952, 2.2).
+
+No series may come twice in a scrape: Prometheus drops the second. That is not searched for, which would
+cost an entry in memory for each of half a million series, but follows: a metric belongs to one table, the
+keys of a table are unique, and a row's lines carry the labels that its key is made of.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, KeysView, Sequence
+from contextlib import contextmanager
+
+from gpucost.contract.metrics import METRICS
+from gpucost.contract.spec import MetricSpec
+from gpucost.domain.errors import InputError
+from gpucost_exporter_base.exposition import Family, render
+from gpucost_exporter_base.messages import Request, Response, compress
+
+ROWS_PER_BLOCK = 64
+"""Of fewer, compressing costs more for each row; of more, each changed row makes more be done again."""
+
+
+class Table:
+    """Rows of one kind of object by key: for each of ``specs`` the lines it gives, if any.
+
+    For one thread at a time. What it holds comes into the page at the end of ``Page.update``.
+    """
+
+    def __init__(self, specs: Sequence[MetricSpec], rows_per_block: int = ROWS_PER_BLOCK) -> None:
+        self.specs = tuple(specs)
+        self._rows_per_block = rows_per_block
+        self._slots: dict[str, int] = {}
+        self._free: list[int] = []
+        self._blocks: list[list[list[bytes]]] = []  # by block, metric, row
+        self._pieces: list[list[_Piece]] = [[] for _ in self.specs]  # by metric, block
+        self._dirty: set[tuple[int, int]] = set()
+        self._nothing = (b"",) * len(self.specs)
+
+    def put(self, key: str, texts: Sequence[bytes]) -> None:
+        """Set the row ``key``: for each metric its lines, each ended by a newline, or nothing.
+
+        Raises InputError for too few or too many texts.
+        """
+        if len(texts) != len(self.specs):
+            raise InputError("texts", len(texts), f"one for each of {len(self.specs)} metrics")
+        slot = self._slots.get(key)
+        if slot is None:
+            slot = self._slots[key] = self._take()
+        self._write(slot, texts)
+
+    def drop(self, key: str) -> None:
+        """Remove the row ``key``, if there is one. Its place goes to the next new row."""
+        slot = self._slots.pop(key, None)
+        if slot is not None:
+            self._write(slot, self._nothing)
+            self._free.append(slot)
+
+    def keys(self) -> KeysView[str]:
+        return self._slots.keys()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def publish(self) -> tuple[Sequence[_Piece], ...] | None:
+        """The pieces of each metric as the rows are now; None where nothing changed since the last call."""
+        if not self._dirty:
+            return None
+        for number, column in self._dirty:
+            self._pieces[column][number] = _Piece(tuple(self._blocks[number][column]))
+        self._dirty.clear()
+        return tuple(map(tuple, self._pieces))
+
+    def _take(self) -> int:
+        if not self._free:
+            start = len(self._blocks) * self._rows_per_block
+            self._free = list(range(start + self._rows_per_block - 1, start - 1, -1))
+            self._blocks.append([[b""] * self._rows_per_block for _ in self.specs])
+            for pieces in self._pieces:
+                pieces.append(_Piece(()))
+        return self._free.pop()
+
+    def _write(self, slot: int, texts: Sequence[bytes]) -> None:
+        number, row = divmod(slot, self._rows_per_block)
+        block = self._blocks[number]
+        for column, text in enumerate(texts):
+            rows = block[column]
+            if rows[row] != text:
+                rows[row] = text
+                self._dirty.add((number, column))
+
+
+class Page:
+    """The metrics of ``tables`` in the order of the contract, as a scrape gets them.
+
+    A scrape sees all of an update or nothing; neither waits for the other. Raises InputError for a metric
+    that two tables have, or that is not of the contract.
+    """
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self._tables = tuple(tables)
+        self._places = _places(self._tables)
+        self._columns: list[tuple[Sequence[_Piece], ...]] = [((),) * len(table.specs) for table in tables]
+        self._headers: dict[str, _Headers] = {}
+        self._writing = threading.Lock()
+        self._building = threading.Lock()
+        self._version = self._assembled()
+
+    @contextmanager
+    def update(self) -> Iterator[None]:
+        """Puts and drops in here come into the page together, at its end; one update at a time.
+
+        Where it raises, they come with the next that does not.
+        """
+        with self._writing:
+            yield
+            self._publish()
+
+    def answer(self, request: Request) -> Response:
+        """The route of /metrics. As long as nothing changes, it answers with the very same bytes."""
+        end, content_type = render((), request.headers.get("accept", ""))
+        version = self._version
+        with self._building:
+            text = version.texts.get(content_type)
+            if text is None:
+                text = version.texts[content_type] = self._text(version, content_type, end)
+        return Response(200, text.body, content_type, text.zipped)
+
+    def _publish(self) -> None:
+        changed = False
+        for number, table in enumerate(self._tables):
+            columns = table.publish()
+            if columns is not None:
+                self._columns[number] = columns
+                changed = True
+        if changed:
+            self._version = self._assembled()
+
+    def _assembled(self) -> _Version:
+        return _Version([self._columns[table][column] for _, table, column in self._places])
+
+    def _text(self, version: _Version, content_type: str, end: bytes) -> _Text:
+        headers = self._headers.get(content_type)
+        if headers is None:
+            specs = [spec for spec, _, _ in self._places]
+            headers = self._headers[content_type] = _headers(specs, content_type, end)
+        parts: list[_Piece] = []
+        for header, pieces in zip(headers, version.families, strict=True):
+            parts.append(header)
+            parts.extend(pieces)
+        parts.append(_Piece((end,)))
+        return _Text(parts, self._building)
+
+
+class _Piece:
+    """Lines that are served together. For one thread at a time."""
+
+    __slots__ = ("_lines", "_rows", "_zipped")
+
+    def __init__(self, rows: tuple[bytes, ...]) -> None:
+        self._rows = rows
+        self._lines: bytes | None = None
+        self._zipped: bytes | None = None
+
+    def lines(self) -> bytes:
+        if self._lines is None:
+            self._lines = b"".join(self._rows)
+            self._rows = ()
+        return self._lines
+
+    def zipped(self) -> bytes:
+        if self._zipped is None:
+            lines = self.lines()
+            self._zipped = compress(lines) if lines else b""
+        return self._zipped
+
+
+class _Text:
+    """The page at one time in one format."""
+
+    def __init__(self, parts: Sequence[_Piece], lock: threading.Lock) -> None:
+        self.body = b"".join([part.lines() for part in parts])
+        self._parts = parts
+        self._zipped: bytes | None = None
+        self._lock = lock
+
+    def zipped(self) -> bytes:
+        with self._lock:  # of all texts, since they share pieces
+            if self._zipped is None:
+                self._zipped = b"".join([part.zipped() for part in self._parts])
+            return self._zipped
+
+
+class _Version:
+    """What was published at one time: the pieces of each metric; and its texts by content type, as asked for.
+
+    They go with it: a new version needs none of them.
+    """
+
+    def __init__(self, families: Sequence[Sequence[_Piece]]) -> None:
+        self.families = families
+        self.texts: dict[str, _Text] = {}
+
+
+_Headers = list[_Piece]
+
+
+def _places(tables: Sequence[Table]) -> list[tuple[MetricSpec, int, int]]:
+    """Each metric with its table and its place there, in the order of the contract."""
+    order = {spec.name: number for number, spec in enumerate(METRICS)}
+    places: dict[str, tuple[MetricSpec, int, int]] = {}
+    for number, table in enumerate(tables):
+        for column, spec in enumerate(table.specs):
+            if spec.name not in order:
+                raise InputError("metric", spec.name, "a metric of the contract")
+            if spec.name in places:
+                raise InputError("metric", spec.name, "a metric of one table only")
+            places[spec.name] = spec, number, column
+    return [places[name] for name in sorted(places, key=order.__getitem__)]
+
+
+def _headers(specs: Sequence[MetricSpec], content_type: str, end: bytes) -> _Headers:
+    """What comes before each metric's lines, as prometheus_client writes it."""
+    return [_Piece((render([Family(spec, ())], content_type)[0].removesuffix(end),)) for spec in specs]

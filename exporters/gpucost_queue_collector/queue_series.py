@@ -1,0 +1,188 @@
+"""Series of Kueue's ClusterQueues, cohorts and LocalQueues, and of Volcano's queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpucost.cluster.kueue import FlavorResource
+from gpucost.cluster.objects import Resources
+from gpucost.cluster.quantities import base_units
+from gpucost.cluster.queues import ClusterQueueView, CohortView, LocalQueueView, Pending
+from gpucost.cluster.volcano_queues import VolcanoQueueView
+from gpucost.contract import queue_metrics as m
+from gpucost.contract.spec import MetricSpec
+from gpucost_queue_collector.lines import line
+
+CLUSTER_QUEUE = (
+    m.CLUSTER_QUEUE_INFO,
+    m.CLUSTER_QUEUE_ACTIVE,
+    m.CLUSTER_QUEUE_NOMINAL,
+    m.CLUSTER_QUEUE_BORROWING_LIMIT,
+    m.CLUSTER_QUEUE_LENDING_LIMIT,
+    m.CLUSTER_QUEUE_RESERVED,
+    m.CLUSTER_QUEUE_USED,
+    m.CLUSTER_QUEUE_BORROWED,
+    m.CLUSTER_QUEUE_LENDABLE,
+    m.CLUSTER_QUEUE_PENDING_WORKLOADS,
+    m.CLUSTER_QUEUE_PENDING_UNITS,
+    m.CLUSTER_QUEUE_OLDEST,
+    m.CLUSTER_QUEUE_ADMITTED_WORKLOADS,
+    m.CLUSTER_QUEUE_RESERVING_WORKLOADS,
+)
+COHORT = (
+    m.COHORT_INFO,
+    m.COHORT_NOMINAL,
+    m.COHORT_BORROWING_LIMIT,
+    m.COHORT_LENDING_LIMIT,
+    m.COHORT_SUBTREE_QUOTA,
+    m.COHORT_RESERVED,
+    m.COHORT_USED,
+    m.COHORT_BORROWED,
+    m.COHORT_LENDABLE,
+    m.COHORT_PENDING_WORKLOADS,
+    m.COHORT_PENDING_UNITS,
+    m.COHORT_OLDEST,
+)
+LOCAL_QUEUE = (
+    m.LOCAL_QUEUE_INFO,
+    m.LOCAL_QUEUE_ACTIVE,
+    m.LOCAL_QUEUE_RESERVED,
+    m.LOCAL_QUEUE_USED,
+    m.LOCAL_QUEUE_PENDING_WORKLOADS,
+    m.LOCAL_QUEUE_PENDING_UNITS,
+    m.LOCAL_QUEUE_OLDEST,
+)
+VOLCANO_QUEUE = (
+    m.VOLCANO_QUEUE_INFO,
+    m.VOLCANO_QUEUE_WEIGHT,
+    m.VOLCANO_QUEUE_DESERVED,
+    m.VOLCANO_QUEUE_GUARANTEE,
+    m.VOLCANO_QUEUE_CAPABILITY,
+    m.VOLCANO_QUEUE_ALLOCATED,
+    m.VOLCANO_QUEUE_POD_GROUPS,
+    m.VOLCANO_QUEUE_PENDING_UNITS,
+    m.VOLCANO_QUEUE_OLDEST,
+)
+_Quotas = Iterable[tuple[FlavorResource, int | None]]
+
+
+def write_cluster_queue(view: ClusterQueueView) -> Sequence[bytes]:
+    """One text for each of CLUSTER_QUEUE."""
+    queue = view.queue
+    name = (queue.name,)
+
+    def each(quantity: str) -> _Quotas:
+        return ((key, getattr(quota, quantity)) for key, quota in view.quotas.items())
+
+    return (
+        line(m.CLUSTER_QUEUE_INFO, (*name, queue.cohort, queue.strategy), 1),
+        _active(m.CLUSTER_QUEUE_ACTIVE, name, view.is_active, view.reason),
+        _quotas(m.CLUSTER_QUEUE_NOMINAL, name, each("nominal")),
+        _quotas(m.CLUSTER_QUEUE_BORROWING_LIMIT, name, each("borrowing_limit")),
+        _quotas(m.CLUSTER_QUEUE_LENDING_LIMIT, name, each("lending_limit")),
+        _quotas(m.CLUSTER_QUEUE_RESERVED, name, each("reserved")),
+        _quotas(m.CLUSTER_QUEUE_USED, name, each("used")),
+        _quotas(m.CLUSTER_QUEUE_BORROWED, name, each("borrowed")),
+        _quotas(m.CLUSTER_QUEUE_LENDABLE, name, each("lendable")),
+        *_pending(
+            m.CLUSTER_QUEUE_PENDING_WORKLOADS,
+            m.CLUSTER_QUEUE_PENDING_UNITS,
+            m.CLUSTER_QUEUE_OLDEST,
+            name,
+            view.pending,
+        ),
+        line(m.CLUSTER_QUEUE_ADMITTED_WORKLOADS, name, view.admitted),
+        line(m.CLUSTER_QUEUE_RESERVING_WORKLOADS, name, view.reserving),
+    )
+
+
+def write_cohort(view: CohortView) -> Sequence[bytes]:
+    """One text for each of COHORT."""
+    name = (view.name,)
+
+    def each(quantity: str) -> _Quotas:
+        return ((key, getattr(quota, quantity)) for key, quota in view.quotas.items())
+
+    return (
+        line(m.COHORT_INFO, (*name, view.parent), 1),
+        _quotas(m.COHORT_NOMINAL, name, each("nominal")),
+        _quotas(m.COHORT_BORROWING_LIMIT, name, each("borrowing_limit")),
+        _quotas(m.COHORT_LENDING_LIMIT, name, each("lending_limit")),
+        _quotas(m.COHORT_SUBTREE_QUOTA, name, each("subtree")),
+        _quotas(m.COHORT_RESERVED, name, each("reserved")),
+        _quotas(m.COHORT_USED, name, each("used")),
+        _quotas(m.COHORT_BORROWED, name, each("borrowed")),
+        _quotas(m.COHORT_LENDABLE, name, each("lendable")),
+        *_pending(m.COHORT_PENDING_WORKLOADS, m.COHORT_PENDING_UNITS, m.COHORT_OLDEST, name, view.pending),
+    )
+
+
+def write_local_queue(view: LocalQueueView) -> Sequence[bytes]:
+    """One text for each of LOCAL_QUEUE."""
+    meta = view.queue.meta
+    name = (meta.namespace, meta.name)
+    return (
+        line(m.LOCAL_QUEUE_INFO, (*name, view.queue.cluster_queue), 1),
+        _active(m.LOCAL_QUEUE_ACTIVE, name, view.is_active, view.reason),
+        _quotas(m.LOCAL_QUEUE_RESERVED, name, view.reserved.items()),
+        _quotas(m.LOCAL_QUEUE_USED, name, view.used.items()),
+        *_pending(
+            m.LOCAL_QUEUE_PENDING_WORKLOADS,
+            m.LOCAL_QUEUE_PENDING_UNITS,
+            m.LOCAL_QUEUE_OLDEST,
+            name,
+            view.pending,
+        ),
+    )
+
+
+def write_volcano_queue(view: VolcanoQueueView) -> Sequence[bytes]:
+    """One text for each of VOLCANO_QUEUE."""
+    queue = view.queue
+    name = (queue.name,)
+    phases = (line(m.VOLCANO_QUEUE_POD_GROUPS, (*name, phase), n) for phase, n in view.pod_groups.items())
+    return (
+        line(m.VOLCANO_QUEUE_INFO, (*name, queue.parent, queue.state), 1),
+        line(m.VOLCANO_QUEUE_WEIGHT, name, queue.weight),
+        _amounts(m.VOLCANO_QUEUE_DESERVED, name, queue.deserved),
+        _amounts(m.VOLCANO_QUEUE_GUARANTEE, name, queue.guarantee),
+        _amounts(m.VOLCANO_QUEUE_CAPABILITY, name, queue.capability),
+        _amounts(m.VOLCANO_QUEUE_ALLOCATED, name, view.allocated),
+        b"".join(phases),
+        _amounts(m.VOLCANO_QUEUE_PENDING_UNITS, name, view.pending_units),
+        _instant(m.VOLCANO_QUEUE_OLDEST, name, view.oldest_pending_ms),
+    )
+
+
+def _active(spec: MetricSpec, name: tuple[str, ...], is_active: bool | None, reason: str) -> bytes:
+    if is_active is None:
+        return b""
+    return line(spec, (*name, "" if is_active else reason), is_active)
+
+
+def _quotas(spec: MetricSpec, name: tuple[str, ...], quotas: _Quotas) -> bytes:
+    return b"".join(
+        line(spec, (*name, *key), base_units(key.resource, amount))
+        for key, amount in quotas
+        if amount is not None
+    )
+
+
+def _amounts(spec: MetricSpec, name: tuple[str, ...], amounts: Resources | None) -> bytes:
+    known = amounts or {}
+    return b"".join(line(spec, (*name, each), base_units(each, amount)) for each, amount in known.items())
+
+
+def _pending(
+    workloads: MetricSpec, units: MetricSpec, oldest: MetricSpec, name: tuple[str, ...], pending: Pending
+) -> tuple[bytes, bytes, bytes]:
+    counts: Mapping[str, int] = pending.workloads
+    return (
+        b"".join(line(workloads, (*name, reason), count) for reason, count in counts.items()),
+        b"".join(line(units, (*name, *key), count) for key, count in pending.units.items()),
+        _instant(oldest, name, pending.oldest_ms),
+    )
+
+
+def _instant(spec: MetricSpec, name: tuple[str, ...], instant_ms: int | None) -> bytes:
+    return b"" if instant_ms is None else line(spec, name, instant_ms / 1000)

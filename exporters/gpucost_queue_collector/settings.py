@@ -1,0 +1,110 @@
+"""Settings of the queue collector; docs/queue-collector.md has their table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from gpucost.domain.configfile import wrong
+from gpucost.domain.errors import InputError
+from gpucost.settings.environment import from_environment, without_empty
+from gpucost.settings.types import Duration, ExistingFile, Group, LogLevel, Names, UrlOrEmpty, between
+
+PREFIX = "GPUCOST_QUEUE_COLLECTOR_"
+PAGE = "docs/queue-collector.md"
+
+
+class CollectorSettings(Group):
+    """All have defaults that fit a Deployment in the cluster that it watches."""
+
+    listen_host: str = "0.0.0.0"
+    """Address to listen on. All IPv4 addresses by default; ``::`` for IPv6 and IPv4."""
+
+    listen_port: Annotated[int, Field(ge=0, le=65535)] = 9837
+    """Port to listen on, 0 to 65535. 0 takes a free one."""
+
+    refresh: Annotated[Duration, between(timedelta(seconds=1), timedelta(minutes=1), "1s to 1m")] = timedelta(
+        seconds=5
+    )
+    """Time between two renewals of the series, 1s to 1m. Starts and ends of pods are exact however long it
+    is; queues and gangs are that old at most.
+    """
+
+    replicas: Annotated[int, Field(ge=1, le=10)] = 1
+    """How many collectors run, 1 to 10. All watch everything and export the same; this is only exported, so
+    that an alert can tell when one is missing.
+    """
+
+    kubeconfig: ExistingFile | None = None
+    """A kubeconfig file that says how to reach the API server. By default the files of the variable
+    ``KUBECONFIG``, else the service account of the pod that this runs in, else ``~/.kube/config``.
+    """
+
+    context: str = ""
+    """Context of the kubeconfig; its current one by default."""
+
+    kubernetes_url: UrlOrEmpty = ""
+    """Address of an API server that needs no credentials (``kubectl proxy``), instead of all that."""
+
+    extra_resources: Names = ()
+    """Further resource names of which each unit is a whole GPU, with commas between them."""
+
+    team_labels: Names = ("gpucost.io/team", "team")
+    """Labels or annotations that name the team, with commas between them: the first that a pod has, else
+    its job, else its namespace. Likewise the next two.
+    """
+
+    project_labels: Names = ("gpucost.io/project", "project")
+    """Labels or annotations that name the project."""
+
+    user_labels: Names = ("gpucost.io/user", "user", "hub.jupyter.org/username")
+    """Labels or annotations that name the user; the last is what JupyterHub puts on notebooks."""
+
+    node_labels: Names = ()
+    """Node labels to export as ``label_*`` of ``gpucost_node_info``, for prices that depend on them."""
+
+    kueue_metrics_url: UrlOrEmpty = ""
+    """Address of Kueue's own metrics, for its version and waits; in a standard installation
+    ``https://kueue-controller-manager-metrics-service.kueue-system.svc:8443/metrics``. Not asked when empty.
+    """
+
+    volcano_metrics_url: UrlOrEmpty = ""
+    """Address of the Volcano scheduler's own metrics. Not asked when empty."""
+
+    metrics_token_file: ExistingFile | None = None
+    """File with the bearer token for both; read anew at each request. It is only sent over https."""
+
+    metrics_ca_file: ExistingFile | None = None
+    """PEM file of the authority that signed their certificates, instead of the system's."""
+
+    metrics_insecure: bool = False
+    """true or false: whether their certificates go unverified. Kueue signs its own unless told otherwise."""
+
+    log_level: LogLevel = "info"
+    """Least severe messages that are logged: debug, info, warning or error."""
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Self:
+        if self.kubernetes_url and (self.kubeconfig or self.context):
+            raise wrong(self.kubernetes_url, "none where a kubeconfig or context is given", "kubernetes_url")
+        return self
+
+
+def load_settings(environ: Mapping[str, str]) -> CollectorSettings:
+    """The settings in ``environ``. Raises ConfigError naming the variable, the value and what is allowed."""
+    names = {variable(key) for key in CollectorSettings.model_fields}
+    return from_environment(CollectorSettings, PREFIX, without_empty(environ, names), PAGE)
+
+
+def variable(key: str) -> str:
+    """The environment variable of a setting."""
+    return f"{PREFIX}{key}".upper()
+
+
+def named_by_variable(error: InputError) -> InputError:
+    """``error``, with the variable in place of the key of a setting: what a part found to be wrong in it."""
+    is_key = error.field in CollectorSettings.model_fields
+    return InputError(variable(error.field), error.value, error.allowed) if is_key else error

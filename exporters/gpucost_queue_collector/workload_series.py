@@ -1,0 +1,137 @@
+"""Series of Kueue's workloads, and of jobs without one: where they stand, since when, what holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from gpucost.cluster.kueue import Workload, WorkloadState
+from gpucost.cluster.objects import Resources
+from gpucost.cluster.overview import Overview
+from gpucost.cluster.queues import workload_units
+from gpucost.cluster.state import ClusterState
+from gpucost.cluster.waiting import Hold
+from gpucost.contract import queue_metrics as m
+from gpucost.contract.metrics import LINGER_MS
+from gpucost.contract.spec import MetricSpec
+from gpucost.domain.jobs import Job
+from gpucost_queue_collector.lines import labels, line, sample
+
+SPECS = (
+    m.WORKLOAD_INFO,
+    m.WORKLOAD_STATE,
+    m.WORKLOAD_UNITS,
+    m.WORKLOAD_PRIORITY,
+    m.WORKLOAD_QUEUED,
+    m.WORKLOAD_RESERVED,
+    m.WORKLOAD_ADMITTED,
+    m.WORKLOAD_FINISHED,
+    m.WORKLOAD_POSITION,
+    m.WORKLOAD_LAYER,
+    m.WORKLOAD_EVICTIONS,
+    m.WORKLOAD_REQUEUES,
+)
+# The condition that says why a workload is in a state.
+_WHY = {
+    WorkloadState.PENDING: "QuotaReserved",
+    WorkloadState.INACTIVE: "Evicted",
+    WorkloadState.RESERVED: "Admitted",
+    WorkloadState.EVICTING: "Evicted",
+    WorkloadState.FINISHED: "Finished",
+}
+
+
+class ShownWorkload(NamedTuple):
+    """A workload and what follows from the state around it. ``cluster_queue`` is where it is or would go."""
+
+    workload: Workload
+    cluster_queue: str
+    job: Job
+    units: Resources
+    position: int | None
+    hold: Hold | None
+
+
+def shown_workloads(overview: Overview) -> dict[str, ShownWorkload]:
+    """By uid: all that have not been finished for long."""
+    state, since_ms = overview.state, overview.state.at_ms - LINGER_MS
+    return {
+        uid: ShownWorkload(
+            workload,
+            _cluster_queue(state, workload),
+            overview.ownership.job_of(workload),
+            workload_units(workload, overview.catalog),
+            overview.positions.get(uid),
+            overview.holds.get(uid),
+        )
+        for uid, workload in state.workloads.items()
+        if (finished_ms := workload.finished_ms) is None or finished_ms > since_ms
+    }
+
+
+def _cluster_queue(state: ClusterState, workload: Workload) -> str:
+    if workload.cluster_queue:
+        return workload.cluster_queue
+    queue = state.local_queue_by_name.get((workload.meta.namespace, workload.queue))
+    return queue.cluster_queue if queue else ""
+
+
+def write_workload(shown: ShownWorkload) -> Sequence[bytes]:
+    """One text for each of SPECS."""
+    workload, meta = shown.workload, shown.workload.meta
+    identity = (meta.namespace, meta.name, meta.uid)
+    written = labels(m.WORKLOAD_LABELS, identity)
+    info = (
+        workload.queue,
+        shown.cluster_queue,
+        shown.job.kind.value,
+        shown.job.name,
+        shown.job.uid,
+        workload.priority_class,
+    )
+    hold = shown.hold
+    return (
+        line(m.WORKLOAD_INFO, (*identity, *info), 1),
+        line(m.WORKLOAD_STATE, (*identity, workload.state.value, _reason(workload)), 1),
+        _by(m.WORKLOAD_UNITS, identity, shown.units),
+        sample(m.WORKLOAD_PRIORITY, written, workload.priority),
+        _instant(m.WORKLOAD_QUEUED, written, workload.queued_since_ms),
+        _instant(m.WORKLOAD_RESERVED, written, workload.reserved_ms),
+        _instant(m.WORKLOAD_ADMITTED, written, workload.admitted_ms),
+        _instant(m.WORKLOAD_FINISHED, written, workload.finished_ms),
+        b"" if shown.position is None else sample(m.WORKLOAD_POSITION, written, shown.position),
+        b"" if hold is None else line(m.WORKLOAD_LAYER, (*identity, hold.layer.value, hold.reason), 1),
+        _by(m.WORKLOAD_EVICTIONS, identity, _evictions(workload)),
+        sample(m.WORKLOAD_REQUEUES, written, workload.requeue_count),
+    )
+
+
+def waiting_jobs(overview: Overview) -> dict[str, tuple[Job, Hold]]:
+    """Jobs without a workload that wait, by uid."""
+    return {job.uid: (job, hold) for job, hold in overview.job_holds.items()}
+
+
+def write_waiting_job(waiting: tuple[Job, Hold]) -> Sequence[bytes]:
+    """The text of JOB_WAITING."""
+    job, hold = waiting
+    return (line(m.JOB_WAITING, (job.kind.value, job.name, job.uid, hold.layer.value, hold.reason), 1),)
+
+
+def _reason(workload: Workload) -> str:
+    why = workload.conditions.get(_WHY.get(workload.state, ""))
+    return why.reason if why else ""
+
+
+def _evictions(workload: Workload) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for each in workload.evictions:
+        counts[each.reason] = counts.get(each.reason, 0) + each.times
+    return counts
+
+
+def _by(spec: MetricSpec, identity: tuple[str, ...], counts: Mapping[str, int]) -> bytes:
+    return b"".join(line(spec, (*identity, key), count) for key, count in counts.items())
+
+
+def _instant(spec: MetricSpec, written: str, instant_ms: int | None) -> bytes:
+    return b"" if instant_ms is None else sample(spec, written, instant_ms / 1000)

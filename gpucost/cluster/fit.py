@@ -1,0 +1,157 @@
+"""Whether a pod could be put on a node: labels, taints and free amounts, as kube-scheduler's filters ask.
+
+Rules are those of kubernetes, component-helpers (nodeaffinity, corev1 helpers) and the scheduler's plugins
+NodeAffinity, TaintToleration, NodeUnschedulable and NodeResourcesFit. Not evaluated: rules about other pods,
+topology spreading, volumes, host ports and devices of claims. So "fits" means "nothing known is against it".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gpucost.cluster.nodes import Node, Taint
+from gpucost.cluster.objects import Labels, Resources
+from gpucost.cluster.pods import PodTemplate, Requirement, Toleration
+from gpucost.cluster.state import ClusterState
+
+PODS = "pods"
+_KEPT_OUT = ("NoSchedule", "NoExecute")
+_CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}\Z", re.ASCII)
+
+_Where = tuple[tuple[tuple[str, str], ...], tuple[tuple[Requirement, ...], ...], tuple[Toleration, ...]]
+_What = tuple[_Where, tuple[tuple[str, int], ...]]
+
+
+def matches(node: Node, template: PodTemplate) -> bool:
+    """Whether the node takes pods now and its labels and taints admit this one, whatever is free on it."""
+    if not node.is_ready or (node.is_cordoned and not _CORDON.tolerated_by(template.tolerations)):
+        return False
+    if any(node.labels.get(key) != value for key, value in template.node_selector.items()):
+        return False
+    if template.affinity and not any(_holds(term, node) for term in template.affinity):
+        return False
+    return all(
+        taint.effect not in _KEPT_OUT or taint.tolerated_by(template.tolerations) for taint in node.taints
+    )
+
+
+def room(node: Node, free: Resources, requests: Resources, added: Resources | None = None) -> bool:
+    """Whether ``requests`` of one pod fit in what is ``free`` on the node, and ``added`` to it."""
+    more = added or {}
+    if PODS in node.allocatable and free.get(PODS, 0) < 1:
+        return False
+    return all(
+        amount <= free.get(resource, 0) + more.get(resource, 0)
+        for resource, amount in requests.items()
+        if amount > 0
+    )
+
+
+class FreeNodes:
+    """What is left of the nodes of a state: allocatable less what pods bound to them ask for.
+
+    Each node is worked out once, when it is first asked for; which nodes match is remembered by what decides
+    it, so that equal pods cost one look.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
+        self._nodes = tuple(state.nodes.values())
+        self._short = tuple((node, lack) for node in self._nodes if (lack := _lacking(node)))
+        self._free: dict[str, Resources] = {}
+        self._matching: dict[_Where, tuple[Node, ...]] = {}
+        self._fits: dict[_What, bool] = {}
+        self._would_fit: dict[_What, Node | None] = {}
+
+    def free(self, node: Node) -> Resources:
+        """By resource; below zero where more is bound than the node advertises now."""
+        left = self._free.get(node.meta.name)
+        if left is None:
+            left = self._free[node.meta.name] = self._left(node)
+        return left
+
+    def matching(self, template: PodTemplate) -> tuple[Node, ...]:
+        """The nodes whose labels and taints admit it, in the order of the state."""
+        where = _where(template)
+        found = self._matching.get(where)
+        if found is None:
+            found = self._matching[where] = tuple(node for node in self._nodes if matches(node, template))
+        return found
+
+    def fits(self, template: PodTemplate) -> bool:
+        """Whether one pod of it fits a node as nodes are now."""
+        what = _what(template)
+        if what not in self._fits:
+            asked = template.requests
+            self._fits[what] = any(room(node, self.free(node), asked) for node in self.matching(template))
+        return self._fits[what]
+
+    def would_fit(self, template: PodTemplate) -> Node | None:
+        """A node where one pod of it would fit if the node advertised all the GPUs it is expected to have,
+        among those that do not; None when there is none."""
+        if not self._short:
+            return None
+        what = _what(template)
+        if what not in self._would_fit:
+            self._would_fit[what] = self._first_short(template)
+        return self._would_fit[what]
+
+    def _first_short(self, template: PodTemplate) -> Node | None:
+        asked = template.requests
+        for node, lack in self._short:
+            helps = any(asked.get(resource, 0) > 0 for resource in lack)
+            if helps and matches(node, template) and room(node, self.free(node), asked, lack):
+                return node
+        return None
+
+    def _left(self, node: Node) -> Resources:
+        left = dict(node.allocatable)
+        pods = self._state.pods_by_node.get(node.meta.name, [])
+        for pod in pods:
+            for resource, amount in pod.template.requests.items():
+                left[resource] = left.get(resource, 0) - amount
+        if PODS in left:
+            left[PODS] -= len(pods)
+        return left
+
+
+def _lacking(node: Node) -> dict[str, int]:
+    """GPU units that it should advertise and does not."""
+    short = {key: amount - node.allocatable.get(key, 0) for key, amount in node.expected.items()}
+    return {key: amount for key, amount in short.items() if amount > 0}
+
+
+def _where(template: PodTemplate) -> _Where:
+    return tuple(sorted(template.node_selector.items())), template.affinity, template.tolerations
+
+
+def _what(template: PodTemplate) -> _What:
+    return _where(template), tuple(sorted(template.requests.items()))
+
+
+def _holds(term: tuple[Requirement, ...], node: Node) -> bool:
+    """All of a term; an empty one matches no node."""
+    fields: Labels = {"metadata.name": node.meta.name}
+    return bool(term) and all(_meets(each, fields if each.of_field else node.labels) for each in term)
+
+
+def _meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(requirement.key), requirement.values
+    match requirement.operator:
+        case "In":
+            return value is not None and value in values
+        case "NotIn":
+            return value is None or value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" if value is not None and len(values) == 1:
+            if not _WHOLE.match(value) or not _WHOLE.match(values[0]):
+                return False
+            have, bound = int(value), int(values[0])
+            return have > bound if requirement.operator == "Gt" else have < bound
+        case _:
+            return False

@@ -1,0 +1,213 @@
+"""Gangs: pods that must run together, and since when one of them is partial.
+
+What says so, the first that applies to a pod: its PodGroup, the Kueue workload it was made for, a job of a
+kind whose pods work together. One that needs a single pod is no gang: Volcano makes a PodGroup with
+``minMember`` 1 for every owner of plain pods under its scheduler (volcano, pkg/controllers/podgroup), and
+the next in turn decides then. ``minMember`` below the number of replicas is legal and is the need.
+
+When one is partial, ``partial`` says. One that is being ended never is: its workload is evicted or finished,
+its job is finished or deleted, or all of it that is bound is being deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gpucost.cluster.jobs import JobObject
+from gpucost.cluster.kueue import Workload, WorkloadState
+from gpucost.cluster.objects import Meta, Resources, added
+from gpucost.cluster.ownership import Ownership
+from gpucost.cluster.partial import Need, partial_since
+from gpucost.cluster.pods import Pod, PodPhase
+from gpucost.cluster.state import ClusterState
+from gpucost.cluster.units import Units
+from gpucost.cluster.volcano import PodGroup
+from gpucost.contract.queue_metrics import GangKind
+from gpucost.domain.jobs import Job, JobKind
+
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+_ENDING = (WorkloadState.EVICTING, WorkloadState.FINISHED, WorkloadState.INACTIVE)
+_NOT_STARTED = ("", "Pending", "Inqueue")
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Pods that must run together.
+
+    ``uid`` is that of the PodGroup, workload or job, with the index of the group for a LeaderWorkerSet.
+    ``min_members`` is how many it needs at once from now on. ``running`` are bound, ``pending`` have no node;
+    ``held`` are GPU units of those that are bound.
+    """
+
+    kind: GangKind
+    namespace: str
+    name: str
+    uid: str
+    job: Job
+    queue: str
+    min_members: int
+    running: int
+    pending: int
+    succeeded: int
+    held: Resources
+    partial_since_ms: int | None
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A gang while its members are gathered. ``returned`` of those needed have given their quota back."""
+
+    kind: GangKind
+    meta: Meta
+    source: PodGroup | Workload | JobObject
+    need: Need
+    returned: int = 0
+    is_ending: bool = False
+    wants_gpus: bool = False
+    index: str = ""
+    members: list[Pod] = field(default_factory=list)
+    gone: list[Pod] = field(default_factory=list)
+
+
+_Key = tuple[GangKind, str, str]
+
+
+def gangs(state: ClusterState, units: Units, ownership: Ownership, ended: Sequence[Pod] = ()) -> list[Gang]:
+    """Gangs that want GPUs and have members that run or wait, by namespace, name and uid.
+
+    A PodGroup whose pods are not made yet counts when its ``minResources`` want GPUs. ``ended`` are pods
+    that are no longer in the API, with their ``ended_ms``: they date what is partial now, and count for
+    nothing else.
+    """
+    drafts = _Drafts(units, ownership)
+    for pod in state.pods.values():
+        draft = drafts.of(pod)
+        if draft is not None:
+            draft.members.append(pod)
+    for pod in ended:
+        draft = None if pod.meta.uid in state.pods else drafts.of(pod)
+        if draft is not None:
+            draft.gone.append(pod)
+    for group in state.pod_groups.values():
+        drafts.add_waiting(group)
+    found = [_gang(draft, units, ownership) for draft in drafts.found.values()]
+    return sorted(
+        (gang for gang in found if gang is not None), key=lambda gang: (gang.namespace, gang.name, gang.uid)
+    )
+
+
+class _Drafts:
+    """Finds the gang of a pod."""
+
+    def __init__(self, units: Units, ownership: Ownership) -> None:
+        self._units = units
+        self._ownership = ownership
+        self.found: dict[_Key, _Draft] = {}
+
+    def of(self, pod: Pod) -> _Draft | None:
+        group = self._ownership.pod_group_of(pod)
+        if group is not None and group.min_member > 1:
+            return self._get(GangKind.POD_GROUP, group.meta.uid) or self._of_group(group)
+        workload = self._ownership.workload_of(pod)
+        if workload is not None:
+            draft = self._get(GangKind.WORKLOAD, workload.meta.uid) or self._of_workload(workload)
+            if draft.need.members > 1:
+                return draft
+        return self._of_job(pod)
+
+    def add_waiting(self, group: PodGroup) -> None:
+        """A PodGroup without pods: Volcano makes those of a job only when it is let in."""
+        asked = self._units.asked(group.min_resources or {})
+        key = (GangKind.POD_GROUP, group.meta.uid, "")
+        is_waiting = group.phase in _NOT_STARTED and group.min_member > 1
+        if asked and is_waiting and key not in self.found:
+            self._of_group(group)
+
+    def _get(self, kind: GangKind, uid: str, index: str = "") -> _Draft | None:
+        return self.found.get((kind, uid, index))
+
+    def _add(self, draft: _Draft) -> _Draft:
+        return self.found.setdefault((draft.kind, draft.meta.uid, draft.index), draft)
+
+    def _of_group(self, group: PodGroup) -> _Draft:
+        draft = _Draft(
+            GangKind.POD_GROUP,
+            group.meta,
+            group,
+            # Volcano counts members that succeeded as ready for good (gang plugin).
+            Need(group.min_member, group.succeeded or 0, stays_done=True),
+            is_ending=group.phase == "Completed" or group.meta.deleted_ms is not None,
+            wants_gpus=bool(self._units.asked(group.min_resources or {})),
+        )
+        return self._add(draft)
+
+    def _of_workload(self, workload: Workload) -> _Draft:
+        counts = workload.assignments or workload.pod_sets
+        needed = sum(each.count for each in counts)
+        returned = min(needed, sum(workload.reclaimable.values()))
+        draft = _Draft(
+            GangKind.WORKLOAD,
+            workload.meta,
+            workload,
+            Need(needed, returned),
+            returned,
+            is_ending=workload.state in _ENDING or workload.meta.deleted_ms is not None,
+            wants_gpus=any(self._units.asked(each.template.requests) for each in workload.pod_sets),
+        )
+        return self._add(draft)
+
+    def _of_job(self, pod: Pod) -> _Draft | None:
+        """That of the outermost job which says how many it needs at once."""
+        for job in reversed(self._ownership.jobs_of(pod)):
+            if job.gang_size is not None and job.gang_size > 1:
+                of_groups = job.job_kind is JobKind.LEADER_WORKER_SET
+                index = pod.meta.labels.get(GROUP_INDEX, "") if of_groups else ""
+                found = self._get(GangKind.JOB, job.meta.uid, index)
+                return found or self._add(_of_job_object(job, job.gang_size, index))
+        return None
+
+
+def _of_job_object(job: JobObject, size: int, index: str) -> _Draft:
+    done = 0 if index else job.succeeded or 0
+    is_ending = job.ended_ms is not None or job.is_suspended or job.meta.deleted_ms is not None
+    return _Draft(GangKind.JOB, job.meta, job, Need(size, done), is_ending=is_ending, index=index)
+
+
+def _gang(draft: _Draft, units: Units, ownership: Ownership) -> Gang | None:
+    """None where nothing of it is left, or it wants no GPUs."""
+    alive = [pod for pod in draft.members if not pod.has_ended]
+    bound = [pod for pod in alive if pod.is_bound]
+    wants = draft.wants_gpus or any(units.of(pod) for pod in alive)
+    is_over = not alive and (draft.is_ending or draft.kind is not GangKind.POD_GROUP or draft.members)
+    if draft.need.members <= 1 or not wants or is_over:
+        return None
+    since_ms = None
+    if not draft.is_ending and any(pod.meta.deleted_ms is None for pod in bound):
+        since_ms = partial_since(draft.need, draft.members, draft.gone, lambda pod: bool(units.of(pod)))
+    suffix = f"-{draft.index}" if draft.index else ""
+    first = min(draft.members, key=lambda pod: (pod.meta.created_ms, pod.meta.uid), default=None)
+    queue = "" if isinstance(draft.source, JobObject) else draft.source.queue
+    if first is not None and not queue:
+        queue = ownership.of(first).queue
+    return Gang(
+        draft.kind,
+        draft.meta.namespace,
+        draft.meta.name + suffix,
+        draft.meta.uid + suffix,
+        _job(draft.source, first, ownership),
+        queue,
+        draft.need.members - draft.returned,
+        len(bound),
+        len(alive) - len(bound),
+        sum(pod.phase is PodPhase.SUCCEEDED for pod in draft.members),
+        added(*(units.of(pod) for pod in bound)),
+        since_ms,
+    )
+
+
+def _job(source: PodGroup | Workload | JobObject, first: Pod | None, ownership: Ownership) -> Job:
+    """A PodGroup need not have an owner; its pods have."""
+    if first is not None and isinstance(source, PodGroup):
+        return ownership.of(first).job
+    return ownership.job_of(source)

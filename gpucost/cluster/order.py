@@ -1,0 +1,73 @@
+"""In which order Kueue looks at the workloads of a ClusterQueue.
+
+Rules: kueue v0.19.2, pkg/cache/queue/cluster_queue.go.
+Three things that only Kueue's memory and configuration know are left out: a preemptor that keeps the head of
+its queue while its victims leave, the priority boost of an alpha feature, and ``timestamp: Creation`` of
+waitForPodsReady, which ignores evictions for that reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from gpucost.cluster.kueue import LocalQueue, Workload
+from gpucost.cluster.objects import is_true
+from gpucost.cluster.queues import waiting_by_queue
+from gpucost.cluster.state import ClusterState
+
+FAIR_ADMISSION = "UsageBasedAdmissionFairSharing"
+_TO_THE_BACK = ("PodsReadyTimeout", "AdmissionCheck")
+
+
+def positions(state: ClusterState) -> dict[str, int]:
+    """The place of each pending workload in its ClusterQueue, from 1, by the workload's uid.
+
+    Higher priority first, then the earlier ``queue_timestamp_ms``, then the uid. Under admission fair sharing
+    the ``fair_usage`` of the LocalQueue comes before all of these. A workload that no ClusterQueue can be
+    found for has no place.
+    """
+    usage: dict[str, dict[tuple[str, str], Fraction]] = {}
+    lines: dict[str, list[Workload]] = {}
+    for name, workloads in waiting_by_queue(state).items():
+        queue = state.local_queue_by_name.get(name)
+        if queue is None or queue.cluster_queue not in state.cluster_queue_by_name:
+            continue
+        lines.setdefault(queue.cluster_queue, []).extend(workloads)
+        usage.setdefault(queue.cluster_queue, {})[name] = fair_usage(queue)
+    places: dict[str, int] = {}
+    for cluster_queue, line in lines.items():
+        is_fair = state.cluster_queue_by_name[cluster_queue].admission_mode == FAIR_ADMISSION
+        ordered = _ordered(line, usage[cluster_queue] if is_fair else {})
+        places.update({workload.meta.uid: place for place, workload in enumerate(ordered, 1)})
+    return places
+
+
+def queue_timestamp_ms(workload: Workload) -> int:
+    """Since when it stands where it stands: its creation, or its eviction by a timeout of its pods or by an
+    admission check. Other evictions leave it its place (kueue, pkg/workload, GetQueueOrderTimestamp)."""
+    evicted = workload.conditions.get("Evicted")
+    if evicted is None or not is_true(workload.conditions, "Evicted") or evicted.reason not in _TO_THE_BACK:
+        return workload.meta.created_ms
+    return workload.meta.created_ms if evicted.since_ms is None else evicted.since_ms
+
+
+def fair_usage(queue: LocalQueue) -> Fraction:
+    """What a LocalQueue has consumed lately by its weight; nothing while its status does not say.
+
+    Approximate: Kueue weighs resources as its configuration says; here each counts alike, which is Kueue's
+    default. A LocalQueue of weight 0 comes after all others.
+    """
+    consumed = sum(queue.fair_usage.values())
+    return Fraction(consumed) / queue.weight if queue.weight else _NEVER
+
+
+_NEVER = Fraction(2**200)
+
+
+def _ordered(line: list[Workload], usage: Mapping[tuple[str, str], Fraction]) -> list[Workload]:
+    def key(workload: Workload) -> tuple[Fraction | int, int, int, str]:
+        before = usage.get((workload.meta.namespace, workload.queue), 0)
+        return before, -workload.priority, queue_timestamp_ms(workload), workload.meta.uid
+
+    return sorted(line, key=key)

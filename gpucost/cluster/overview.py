@@ -1,0 +1,81 @@
+"""A state and all that follows from it, each worked out once, when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from gpucost.cluster.devices import published_units
+from gpucost.cluster.gangs import Gang, gangs
+from gpucost.cluster.objects import Resources
+from gpucost.cluster.order import positions
+from gpucost.cluster.ownership import OwnerKeys, Ownership
+from gpucost.cluster.pods import Pod
+from gpucost.cluster.problems import StateProblem, problems
+from gpucost.cluster.queues import QueueViews, queue_views
+from gpucost.cluster.state import ClusterState
+from gpucost.cluster.units import Units
+from gpucost.cluster.volcano_queues import VolcanoQueueView, volcano_queue_views
+from gpucost.cluster.waiting import Hold, waiting, waiting_jobs
+from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.jobs import Job
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What the collector exports, ``gpucost state show`` prints and the advisor asks.
+
+    ``catalog`` says what a GPU is, ``owner_keys`` which labels name teams. ``ended`` are pods that are over,
+    with their ``ended_ms``: they date what is partial now.
+    """
+
+    state: ClusterState
+    catalog: ResourceCatalog = field(default_factory=ResourceCatalog)
+    owner_keys: OwnerKeys = field(default_factory=OwnerKeys)
+    ended: Sequence[Pod] = ()
+
+    @cached_property
+    def units(self) -> Units:
+        return Units(self.state, self.catalog)
+
+    @cached_property
+    def ownership(self) -> Ownership:
+        return Ownership(self.state, self.owner_keys, self.catalog)
+
+    @cached_property
+    def published(self) -> Mapping[str, Resources]:
+        """GPU units of ResourceSlices by node."""
+        return published_units(self.state)
+
+    @cached_property
+    def queues(self) -> QueueViews:
+        return queue_views(self.state, self.catalog)
+
+    @cached_property
+    def volcano_queues(self) -> Mapping[str, VolcanoQueueView]:
+        """By name."""
+        return volcano_queue_views(self.state, self.catalog)
+
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """By uid of the workload, from 1."""
+        return positions(self.state)
+
+    @cached_property
+    def holds(self) -> Mapping[str, Hold]:
+        """What holds each waiting workload, by its uid."""
+        return waiting(self.state, self.units, self.ownership)
+
+    @cached_property
+    def job_holds(self) -> Mapping[Job, Hold]:
+        """What holds each waiting job that no workload stands for."""
+        return waiting_jobs(self.state, self.units, self.ownership)
+
+    @cached_property
+    def gangs(self) -> Sequence[Gang]:
+        return gangs(self.state, self.units, self.ownership, self.ended)
+
+    @cached_property
+    def problems(self) -> Sequence[StateProblem]:
+        return problems(self.state, self.catalog)

@@ -1,0 +1,159 @@
+"""Why Kueue gives a workload no quota, in the words of its granular reasons.
+
+Kueue says so itself only with its gate UnadmittedWorkloadsObservability, off by default in v0.19. Without it
+the reason is just ``Pending`` or ``Inadmissible`` and the message says the rest (kueue,
+pkg/scheduler/flavorassigner/flavorassigner.go and pkg/scheduler/scheduler.go; formats of older versions are
+read too). What is wrong with its queue is asked of the queue, which knows it before the workload does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpucost.cluster.kueue import ClusterQueue, LocalQueue, Workload
+from gpucost.cluster.objects import is_false
+from gpucost.cluster.state import ClusterState
+
+QUEUE_MISSING = "QueueMissing"
+QUEUE_INACTIVE = "QueueInactive"
+WAITING_FOR_REQUEUE = "WaitingForRequeue"
+CHECKS_OUTSTANDING = "UnsatisfiedAdmissionChecks"
+_UNEVALUATED = "PendingEvaluation"
+_WAITING_FOR_QUOTA = "WaitingForQuota"
+_EXCEEDS_MAX = "ExceedsMaxQuota"
+_NO_FLAVOR = "NoMatchingFlavor"
+_NO_TOPOLOGY = "TopologyPlacementFailed"
+_MISCONFIGURED = "Misconfigured"
+_FOR_VICTIMS = "WaitingForPreemptedWorkloads"
+_FOR_PODS = "WaitingForPodsReady"
+GRANULAR = frozenset(
+    {
+        *(_UNEVALUATED, _WAITING_FOR_QUOTA, _EXCEEDS_MAX, _NO_FLAVOR, _NO_TOPOLOGY, _MISCONFIGURED),
+        *(_FOR_VICTIMS, _FOR_PODS, "Suspended"),
+    }
+)
+_SEVERITY = (_NO_TOPOLOGY, _WAITING_FOR_QUOTA, _EXCEEDS_MAX, _NO_FLAVOR)
+"""As Kueue ranks them (flavorassigner.go, reasonSeverity)."""
+
+# Of the workload as a whole: the first that is found decides.
+_OVERALL = (
+    (re.compile(r"pending the preemption of", re.IGNORECASE), _FOR_VICTIMS),
+    (re.compile(r"waiting for all admitted workloads to be in", re.IGNORECASE), _FOR_PODS),
+    (re.compile(r"no longer fits after|overlapping preemption targets"), _WAITING_FOR_QUOTA),
+    (re.compile(r"Queue \S* ?(doesn't exist|not found|is terminating or missing)"), QUEUE_MISSING),
+    (re.compile(r"Queue \S+ is (inactive|stopped)"), QUEUE_INACTIVE),
+    (re.compile(r"namespace doesn't match"), _MISCONFIGURED),
+    (re.compile(r"resource \S+ unavailable in ClusterQueue"), _NO_FLAVOR),
+)
+# Of one flavor, which the group names.
+_OF_FLAVOR = (
+    (
+        re.compile(r"insufficient unused quota (?:in cohort )?for \S+ in flavor ([^\s,;]+)"),
+        _WAITING_FOR_QUOTA,
+    ),
+    (re.compile(r"borrowing limit for \S+ in flavor ([^\s,;]+) exceeded"), _WAITING_FOR_QUOTA),
+    (re.compile(r"insufficient quota for \S+ in flavor ([^\s,;]+)"), _EXCEEDS_MAX),
+    (re.compile(r"untolerated taint [^,;]* in flavor ([^\s,;]+)"), _NO_FLAVOR),
+    (re.compile(r"flavor (\S+) (?:doesn't match node affinity|not found)"), _NO_FLAVOR),
+    (re.compile(r'Flavor "([^"\s]+)" (?:supports only|does not support)'), _NO_FLAVOR),
+)
+_TOPOLOGY = re.compile(r"doesn't allow to fit|allows to fit only")
+_POD_SET = "couldn't assign flavors to pod set "
+
+
+def quota_reason(state: ClusterState, workload: Workload) -> tuple[str, str]:
+    """Why a workload in the queue has no quota, and more of it for a person."""
+    wrong = _wrong_queue(state, workload)
+    if wrong is not None:
+        return wrong
+    condition = workload.conditions.get("QuotaReserved")
+    if condition is not None and condition.reason in GRANULAR:
+        return condition.reason, condition.message
+    if is_false(workload.conditions, "Requeued"):
+        return WAITING_FOR_REQUEUE, workload.conditions["Requeued"].message
+    if condition is None:
+        return _UNEVALUATED, ""
+    queue = cluster_queue_of(state, workload)
+    return reason_in(condition.message, queue) or condition.reason or _UNEVALUATED, condition.message
+
+
+def cluster_queue_of(state: ClusterState, workload: Workload) -> ClusterQueue | None:
+    """Where it was admitted, or waits."""
+    local = state.local_queue_by_name.get((workload.meta.namespace, workload.queue))
+    name = workload.cluster_queue or (local.cluster_queue if local is not None else "")
+    return state.cluster_queue_by_name.get(name)
+
+
+def checks_reason(workload: Workload) -> tuple[str, str]:
+    """Why a workload with quota is not admitted."""
+    condition = workload.conditions.get("Admitted")
+    open_checks = [each for each in workload.checks if each.state != "Ready"]
+    said = ", ".join(f"{each.name} is {each.state}: {each.message}".rstrip(": ") for each in open_checks)
+    is_said = condition is not None and condition.status is False and condition.reason != "NoReservation"
+    reason = condition.reason if condition is not None and is_said else ""
+    return reason or CHECKS_OUTSTANDING, said or (condition.message if condition is not None else "")
+
+
+def reason_in(message: str, queue: ClusterQueue | None) -> str:
+    """The granular reason that a message of QuotaReserved stands for; empty where it says nothing known.
+
+    Flavors of one resource group are alternatives, of which the mildest reason counts; groups and pod sets
+    must all be served, so the most severe of theirs counts (flavorassigner.go, resolveNoFitReason).
+    ``queue`` says which flavors are alternatives; without it they all are.
+    """
+    for pattern, reason in _OVERALL:
+        if pattern.search(message):
+            return reason
+    worst = [_of_pod_set(part, queue) for part in message.split(_POD_SET)]
+    rank = max((each for each in worst if each is not None), default=None)
+    if rank is None:
+        return _NO_TOPOLOGY if _TOPOLOGY.search(message) else ""
+    return _SEVERITY[rank]
+
+
+def _of_pod_set(message: str, queue: ClusterQueue | None) -> int | None:
+    """The rank of what is said of one pod set."""
+    by_flavor: dict[str, int] = {}
+    for flavor, rank in _flavor_ranks(message):
+        by_flavor[flavor] = max(rank, by_flavor.get(flavor, rank))
+    by_group: dict[int, int] = {}
+    for flavor, rank in by_flavor.items():
+        group = _group(flavor, queue)
+        by_group[group] = min(rank, by_group.get(group, rank))
+    return max(by_group.values(), default=None)
+
+
+def _flavor_ranks(message: str) -> Iterator[tuple[str, int]]:
+    for pattern, reason in _OF_FLAVOR:
+        for flavor in pattern.findall(message):
+            yield flavor, _SEVERITY.index(reason)
+
+
+def _group(flavor: str, queue: ClusterQueue | None) -> int:
+    groups = queue.groups if queue is not None else ()
+    return next((index for index, group in enumerate(groups) if flavor in group.flavors), -1)
+
+
+def _wrong_queue(state: ClusterState, workload: Workload) -> tuple[str, str] | None:
+    """What keeps its LocalQueue or ClusterQueue from serving anybody."""
+    namespace = workload.meta.namespace
+    local = state.local_queue_by_name.get((namespace, workload.queue))
+    if local is None:
+        known = state.knows("local_queues")
+        return (QUEUE_MISSING, f"LocalQueue {namespace}/{workload.queue} does not exist") if known else None
+    queue = state.cluster_queue_by_name.get(local.cluster_queue)
+    if queue is None:
+        known = state.knows("cluster_queues")
+        return (QUEUE_MISSING, f"ClusterQueue {local.cluster_queue} does not exist") if known else None
+    return _inactive("ClusterQueue", queue) or _inactive("LocalQueue", local)
+
+
+def _inactive(kind: str, queue: ClusterQueue | LocalQueue) -> tuple[str, str] | None:
+    name = queue.meta.name
+    if queue.stop_policy != "None":
+        return QUEUE_INACTIVE, f"{kind} {name} is stopped ({queue.stop_policy})"
+    if is_false(queue.conditions, "Active"):
+        said = queue.conditions["Active"]
+        return QUEUE_INACTIVE, f"{kind} {name} is not active: {said.message or said.reason}"
+    return None

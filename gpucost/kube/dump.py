@@ -1,0 +1,286 @@
+"""A cluster's objects in files, and back: what is built on a ``ClusterState`` works offline on them.
+
+A dump is what ``kubectl get … -A -o json`` writes: a ``List`` of objects, as JSON or YAML, gzipped or not, in
+one file or in a folder of files. Dumps of our own are without what no figure needs and nobody should pass on
+(``gpucost.kube.scrub``), and say when they were taken.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpucost.cluster.state import ClusterState, CollectionStatus
+from gpucost.domain.errors import InputError, Remark
+from gpucost.domain.time import iso, parse_instant
+from gpucost.kube.collections import Collection
+from gpucost.kube.events import Object, Unreadable
+from gpucost.kube.scrub import scrubbed
+
+OURS = "gpucost.io/state"
+"""Key in the metadata of a dump of our own: when it was taken, in which versions, and what was refused."""
+
+FORBIDDEN = "forbidden"
+"""``CollectionStatus.problem`` of a collection that nobody allowed us to list."""
+
+_SUFFIXES = (".json", ".yaml", ".yml")
+_GZIP = b"\x1f\x8b"
+_LARGEST = 8 << 30
+_ALLOWED = "objects of Kubernetes as kubectl writes them: kubectl get … -A -o json"
+_SPACE = re.compile(r"\s*")
+
+
+class _Loader(yaml.CSafeLoader):
+    """Leaves times as text, as JSON has them."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if not tag.endswith(":timestamp")]
+    for first, known in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where objects come from: when they were listed, in which version each collection was (empty where it is
+    not served), and which were forbidden."""
+
+    at_ms: int
+    versions: Mapping[str, str]
+    forbidden: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A state out of objects. ``is_dated`` says that its time is known, not guessed. ``left_out`` counts
+    objects by what kept them out: a kind or version that gpucost does not read, or ``unreadable``."""
+
+    state: ClusterState
+    is_dated: bool
+    left_out: Mapping[str, int]
+
+
+class Gathering:
+    """A ``ClusterState`` from objects given one by one, each with its apiVersion and kind; none is kept.
+
+    Of two objects with the same uid the later counts.
+    """
+
+    def __init__(self, collections: Iterable[Collection]) -> None:
+        self._by_kind = {(each.group, each.kind): each for each in collections}
+        self._fields: dict[str, dict[str, Any]] = {}
+        self._versions: dict[str, str] = {}
+        self._forbidden: dict[str, None] = {}
+        self._left_out: Counter[str] = Counter()
+        self._at_ms: int | None = None
+
+    def add(self, item: Object) -> None:
+        """One object."""
+        api_version, kind = str(item.get("apiVersion", "")), str(item.get("kind", ""))
+        group, _, version = api_version.rpartition("/")
+        collection = self._by_kind.get((group, kind))
+        if collection is None or version not in collection.versions:
+            self._left_out[f"{kind or 'no kind'} ({api_version or 'no apiVersion'})"] += 1
+            return
+        try:
+            found = collection.parse(item)
+        except Unreadable:
+            self._left_out["unreadable"] += 1
+            return
+        self._versions[collection.name] = self._versions.get(collection.name) or version
+        self._fields.setdefault(collection.field, {})[found.meta.uid] = found
+
+    def note(self, origin: Origin) -> None:
+        """Where objects come from; of several origins the newest says when."""
+        self._at_ms = max(origin.at_ms, self._at_ms or 0)
+        self._forbidden.update(dict.fromkeys(origin.forbidden))
+        for name, version in origin.versions.items():
+            self._versions[name] = self._versions.get(name) or version
+
+    def loaded(self, now_ms: int, at_ms: int | None = None) -> Loaded:
+        """All of it, at ``at_ms``; else when it was taken, or ``now_ms`` where nothing says when."""
+        is_dated = at_ms is not None or self._at_ms is not None
+        if at_ms is None:
+            at_ms = now_ms if self._at_ms is None else self._at_ms
+        statuses = {
+            name: CollectionStatus("", synced=False, problem=FORBIDDEN, seen_ms=at_ms)
+            for name in self._forbidden
+        } | {
+            name: CollectionStatus(version, synced=True, absent=not version, seen_ms=at_ms)
+            for name, version in self._versions.items()
+        }
+        state = ClusterState(at_ms, dict(sorted(statuses.items())), **self._fields)
+        return Loaded(state, is_dated, dict(sorted(self._left_out.items())))
+
+
+# Writing
+
+
+def named(collection: Collection, version: str, item: Object) -> dict[str, Any]:
+    """An object of a typed list, which does not say what it is, with its apiVersion and kind."""
+    api_version = f"{collection.group}/{version}" if collection.group else version
+    return {**item, "apiVersion": api_version, "kind": collection.kind}
+
+
+def line_of(item: Object, annotations: frozenset[str] = frozenset()) -> str:
+    """An object as a dump has it: scrubbed, one line of ASCII."""
+    return json.dumps(scrubbed(item, annotations), separators=(",", ":"))
+
+
+def opening() -> str:
+    """What a dump begins with; lines of objects follow, with ``,`` and a line end between them."""
+    return '{"apiVersion":"v1","kind":"List","items":[\n'
+
+
+def closing(origin: Origin) -> str:
+    """What a dump ends with. It stands at the end since only then all of it is known."""
+    about = {
+        "takenAt": iso(origin.at_ms),
+        "collections": dict(origin.versions),
+        "forbidden": list(origin.forbidden),
+    }
+    return f'\n],"metadata":{json.dumps({OURS: about})}}}\n'
+
+
+# Reading
+
+
+def read_dump(source: Path | bytes, gathering: Gathering) -> None:
+    """From a file, a folder of files (those that end in .json, .yaml, .yml, with or without .gz), or bytes.
+
+    Raises InputError naming the file, for what cannot be read or holds no objects.
+    """
+    if isinstance(source, bytes):
+        _add(gathering, "standard input", source)
+        return
+    for file in _files(source):
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            remark = Remark(error.strerror or "cannot be read")
+            raise InputError(str(file), remark, "a file that can be read, or a folder") from None
+        _add(gathering, str(file), content)
+
+
+def _files(source: Path) -> list[Path]:
+    if not source.is_dir():
+        return [source]
+    found = sorted(each for each in source.rglob("*") if _is_dump(each))
+    if not found:
+        allowed = "a folder with files *.json or *.yaml, or these with .gz"
+        raise InputError(str(source), Remark("no dump in it"), allowed)
+    return found
+
+
+def _is_dump(file: Path) -> bool:
+    return file.is_file() and file.name.removesuffix(".gz").endswith(_SUFFIXES)
+
+
+def _add(gathering: Gathering, name: str, content: bytes) -> None:
+    try:
+        for document in _documents(name, _text(name, content)):
+            origin = _origin(name, document)
+            if origin is not None:
+                gathering.note(origin)
+            for item in _items(name, document):
+                gathering.add(item)
+    except RecursionError:
+        raise InputError(name, Remark("nested too deep"), _ALLOWED) from None
+
+
+def _origin(name: str, document: Any) -> Origin | None:
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    about = metadata.get(OURS) if isinstance(metadata, dict) else None
+    if not isinstance(about, dict):
+        return None
+    at_ms = parse_instant(str(about.get("takenAt")), f"{name}: takenAt")
+    versions, forbidden = about.get("collections"), about.get("forbidden")
+    if not isinstance(versions, dict) or not isinstance(forbidden, list):
+        raise InputError(f"{name}: {OURS}", about, "what gpucost state dump writes")
+    return Origin(at_ms, {str(key): str(value) for key, value in versions.items()}, [*map(str, forbidden)])
+
+
+def _items(name: str, found: Any) -> Iterator[Object]:
+    """The objects in a document: itself, or those of a list, whose items need not say their kind."""
+    if isinstance(found, list):
+        for each in found:
+            yield from _items(name, each)
+        return
+    if not isinstance(found, dict):
+        raise InputError(name, found, _ALLOWED)
+    kind = str(found.get("kind", ""))
+    if not kind.endswith("List") or "items" not in found:
+        yield found
+        return
+    items = found["items"] or []
+    if not isinstance(items, list):
+        raise InputError(f"{name}: items", items, "a list")
+    about = (
+        {"apiVersion": found.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
+    )
+    for each in items:
+        yield from _items(name, {**about, **each} if isinstance(each, dict) else each)
+
+
+def _documents(name: str, text: str) -> Iterable[Any]:
+    start = text[_SPACE.match(text).end() :][:1]  # type: ignore[union-attr]
+    if start in ("{", "["):
+        return _json(name, text)
+    if not start:
+        raise InputError(name, Remark("empty"), _ALLOWED)
+    if start == "<":
+        raise InputError(name, Remark("a web page, or XML"), _ALLOWED)
+    return _yaml(name, text)
+
+
+def _json(name: str, text: str) -> Iterator[Any]:
+    """One document, or several one after another."""
+    decoder, at = json.JSONDecoder(), 0
+    while (at := _SPACE.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+        try:
+            found, at = decoder.raw_decode(text, at)
+        except ValueError as error:
+            line = getattr(error, "lineno", 1)
+            remark = f"JSON that is cut short or broken in line {line:,} of {text.count(chr(10)) + 1:,}"
+            raise InputError(name, Remark(remark), _ALLOWED) from None
+        yield found
+
+
+def _yaml(name: str, text: str) -> list[Any]:
+    try:
+        found = [each for each in yaml.load_all(text, _Loader) if each is not None]
+    except (yaml.YAMLError, ValueError):
+        raise InputError(name, Remark("neither JSON nor YAML"), _ALLOWED) from None
+    if not found:
+        raise InputError(name, Remark("empty"), _ALLOWED)
+    return found
+
+
+def _text(name: str, content: bytes) -> str:
+    data = _decompressed(name, content)
+    if len(data) > _LARGEST:
+        raise InputError(name, Remark(f"more than {_LARGEST >> 30} GiB"), "parts of it, in several files")
+    try:
+        return data.decode(json.detect_encoding(data)) if data else ""
+    except UnicodeDecodeError:
+        raise InputError(name, Remark("not text"), _ALLOWED) from None
+
+
+def _decompressed(name: str, content: bytes) -> bytes:
+    if not content.startswith(_GZIP):
+        return content
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            return file.read(_LARGEST + 1)
+    except (OSError, EOFError, zlib.error):
+        raise InputError(name, Remark("a gzip file that is cut short or broken"), _ALLOWED) from None

@@ -1,0 +1,215 @@
+"""``Transport`` over httpx2, for processes with room for it: kept connections, proxies, client certificates.
+
+httpx2 is asked for little: HTTP/1.1, no redirects, no credentials of its own. The header with the token is
+made here for each request, checked before httpx2 sees it, and no error of httpx2 is kept as a cause, since
+those carry their request.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+import httpx2
+
+from gpucost.kube.secure import Limits, as_transport_error, checked_url
+from gpucost.kube.transport import TransportError, split_lines
+
+KEPT_CONNECTIONS = 16
+"""Idle connections that are kept for the next page of a list. Those in use are as many as are asked for."""
+KEPT_S = 5.0
+"""How long they are kept: a connection may be authenticated by a certificate that has since been replaced."""
+
+_HEADERS = {"Accept": "application/json", "Accept-Encoding": "gzip", "User-Agent": "gpucost"}
+_UNAUTHORIZED = 401
+_CONNECTED = "connection.connect_tcp.complete"
+
+
+class Credentials(Protocol):
+    """What makes the ``Authorization`` of a request. May be called from many threads."""
+
+    def header(self, refused: str = "") -> str:
+        """The header's value, empty for none. Raises ``TransportError``, never with the value in it.
+
+        ``refused`` is a value that the server did not take (401): one known to be newer is wanted. The
+        same again says that there is none.
+        """
+
+
+class Anonymous:
+    """No credentials: ``kubectl proxy``, or client certificates alone."""
+
+    def header(self, refused: str = "") -> str:  # noqa: ARG002
+        """See ``Credentials``."""
+        return ""
+
+
+class HttpxTransport:
+    """``Transport`` through ``client``, which brings the certificates, the proxy and the pool.
+
+    ``base_url`` as for ``HttpTransport``. ``server_name`` is the name in the server's certificate where it
+    is not that of the address. ``reload`` reads certificate files again; it is called when the server's
+    certificate, or what the client showed, was not taken, so that the next request goes with new ones.
+    """
+
+    def __init__(
+        self,
+        client: httpx2.Client,
+        base_url: str,
+        credentials: Credentials | None = None,
+        *,
+        server_name: str = "",
+        reload: Callable[[], None] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        checked_url(base_url, with_token=not isinstance(credentials, Anonymous | None))
+        self._client, self._base = client, base_url.rstrip("/")
+        self._credentials: Credentials = credentials or Anonymous()
+        self._server_name, self._reload, self._limits = server_name, reload, limits or Limits()
+
+    def get(self, path: str, params: Mapping[str, str], timeout_s: float) -> HttpxResponse:
+        """See ``Transport.get``."""
+        header = self._credentials.header()
+        response = self._send(path, params, timeout_s, header)
+        if response.status != _UNAUTHORIZED:
+            return response
+        self._reloaded()
+        newer = self._newer(header, response)
+        if newer == header:
+            return response
+        response.close()
+        return self._send(path, params, timeout_s, newer)
+
+    def close(self) -> None:
+        """Close all connections. Answers still being read end."""
+        self._client.close()
+
+    def _newer(self, refused: str, response: HttpxResponse) -> str:
+        try:
+            return self._credentials.header(refused)
+        except BaseException:
+            response.close()
+            raise
+
+    def _send(self, path: str, params: Mapping[str, str], timeout_s: float, header: str) -> HttpxResponse:
+        bounds = {
+            "connect": self._limits.connect_s,
+            "pool": self._limits.connect_s,
+            "write": self._limits.head_s,
+            "read": min(timeout_s, self._limits.head_s),
+        }
+        extensions: dict[str, Any] = {"timeout": bounds}
+        if self._server_name:
+            extensions["sni_hostname"] = self._server_name
+        headers = {**_HEADERS, **({"Authorization": header} if header else {})}
+        url = httpx2.URL(f"{self._base}{path}", params=dict(params)) if params else f"{self._base}{path}"
+        request = self._client.build_request("GET", url, headers=headers, extensions=extensions)
+        answer = self._answer(request)
+        bounds["read"] = timeout_s  # httpcore2 looks at it again when the body begins
+        return HttpxResponse(answer, self._limits)
+
+    def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        """A kept connection may have been closed by the server just now: then once more, over another."""
+        steps: list[str] = []
+        request.extensions["trace"] = lambda step, _details: steps.append(step)
+        try:
+            return self._head(request)
+        except TransportError as error:
+            if error.reason != "cut" or _CONNECTED in steps:
+                raise
+        return self._head(request)
+
+    def _head(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            return self._client.send(request, stream=True, follow_redirects=False)
+        except httpx2.HTTPError as error:
+            failure = _failure(error)
+        if failure.reason in {"tls", "cut"}:  # a server that wants a certificate may just hang up
+            self._reloaded()
+        raise failure from None
+
+    def _reloaded(self) -> None:
+        if self._reload is not None:
+            with suppress(OSError):  # what is wrong with the files, the next handshake says
+                self._reload()
+
+
+class HttpxResponse:
+    """See ``gpucost.kube.transport.Response``."""
+
+    def __init__(self, answer: httpx2.Response, limits: Limits) -> None:
+        self._answer, self._limits = answer, limits
+        self._socket: socket.socket | None = answer.extensions["network_stream"].get_extra_info("socket")
+        self._aborted = threading.Event()
+        self.status = answer.status_code
+        self.headers: Mapping[str, str] = {name.lower(): value for name, value in answer.headers.items()}
+
+    def read_json(self) -> Any:
+        """The body, parsed; at most ``Limits.body_bytes`` of it, counted when unzipped."""
+        body = b"".join(self._chunks(self._limits.body_bytes))
+        try:
+            return json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise TransportError("not_json", "the answer is not JSON") from error
+
+    def lines(self) -> Iterator[bytes]:
+        """Lines as they arrive; see ``split_lines`` for those over ``Limits.line_bytes``."""
+        return split_lines(self._chunks(None), self._limits.line_bytes)
+
+    def _chunks(self, limit: int | None) -> Iterator[bytes]:
+        total = 0
+        chunks = self._answer.iter_bytes()
+        while chunk := self._next(chunks):
+            total += len(chunk)
+            if limit is not None and total > limit:
+                raise TransportError("too_large", f"the answer is larger than {limit} bytes")
+            yield chunk
+
+    def _next(self, chunks: Iterator[bytes]) -> bytes:
+        try:
+            chunk = next(filter(None, chunks), b"")
+        except (httpx2.HTTPError, httpx2.StreamError) as error:
+            failure = _failure(error)
+        else:
+            if not self._aborted.is_set():
+                return chunk
+            failure = TransportError("cut", "the reader was told to stop")
+        raise failure from None
+
+    def abort(self) -> None:
+        """Shuts the socket down, which wakes a thread that reads from it; closing alone would not."""
+        self._aborted.set()
+        # A connection given back may serve another request already. SSLSocket.shutdown would drop the
+        # encryption under the thread that reads; the plain one does not.
+        if self._socket is not None and not self._answer.is_closed:
+            with suppress(OSError):
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Gives the connection back; one with something left to read is closed."""
+        with suppress(OSError, httpx2.HTTPError, RuntimeError):
+            self._answer.close()
+
+
+def _failure(error: Exception) -> TransportError:
+    """In our words, from what lies at the bottom of it."""
+    if (root := _system_error(error)) is not None:
+        return as_transport_error(root)
+    name = type(error).__name__
+    if isinstance(error, httpx2.TimeoutException):
+        return TransportError("silent", name)
+    if isinstance(error, httpx2.ConnectError | httpx2.ProxyError):
+        return TransportError("unreachable", f"{name}: {error}"[:256])
+    return TransportError("cut", name)
+
+
+def _system_error(error: BaseException | None) -> OSError | None:
+    while error is not None:
+        if isinstance(error, OSError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None

@@ -1,0 +1,123 @@
+"""What a node's labels say of its GPUs: how many boards, how many units of which resource, how often shared.
+
+Rules of GPU feature discovery (NVIDIA/k8s-device-plugin, internal/lm/resource.go and mig-strategy.go):
+
+- ``nvidia.com/gpu.count`` counts boards; under MIG strategy ``single`` slices, and the product label then
+  names their profile.
+- ``nvidia.com/mig-<profile>.count`` counts slices under strategy ``mixed``.
+- ``<resource>.replicas`` is how many units each of those is handed out as; 0 and 1 are not shared. Units of
+  a shared resource keep its name when its product label ends in ``-SHARED``, else they are called
+  ``<resource>.shared``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpucost.cluster.objects import Labels
+from gpucost.domain.gpu import MIG_TABLES, parse_product
+from gpucost.kube.parse.reading import Part
+
+_GPU = "nvidia.com/gpu"
+_COUNT = re.compile(r"(?P<resource>nvidia\.com/(?:gpu|mig-[0-9a-z.]+))\.count\Z")
+_NUMBER = re.compile(r"[0-9]{1,5}\Z", re.ASCII)
+_PROFILE = re.compile(r"(?P<slices>[0-9])g\.[0-9]+gb\Z")
+_SHARED = "-SHARED"
+_PRODUCT_LABELS = (
+    f"{_GPU}.product",
+    "amd.com/gpu.product-name",
+    "gpu.intel.com/product",
+    "cloud.google.com/gke-accelerator",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLabels:
+    """As in ``cluster.nodes.Node``: what is not said is None or not there."""
+
+    product: str = ""
+    boards: int | None = None
+    expected: Mapping[str, int] = field(default_factory=dict)
+    replicas: Mapping[str, int] = field(default_factory=dict)
+
+
+def gpu_labels(labels: Labels, root: Part) -> GpuLabels:
+    """What the ``labels`` of a node say of its GPUs. Those that make no sense become flaws of ``root``."""
+    product = next((labels[key] for key in _PRODUCT_LABELS if labels.get(key)), "")
+    counts = _counts(labels, root)
+    if not counts and f"{_GPU}.replicas" not in labels:
+        return GpuLabels(product)
+    has_slices = any(resource != _GPU for resource in counts)
+    expected: dict[str, int] = {}
+    replicas: dict[str, int] = {}
+    for resource in {_GPU: None, **counts}:
+        times = _number(labels, f"{resource}.replicas", root)
+        unit = _handed_out_as(resource, labels.get(f"{resource}.product", ""), times or 1)
+        if unit is None:
+            root.flaw(f"metadata.labels.{resource}.replicas", times, "at least 2 for a shared product")
+            continue
+        if times is not None and times > 1:
+            replicas[unit] = times
+        count = counts.get(resource)
+        # Of boards beside slices nobody says how many are whole: the count is of both.
+        if count and not (resource == _GPU and has_slices):
+            expected[unit] = count * (times or 1)
+    return GpuLabels(product, _boards(product, counts.get(_GPU)), expected, replicas)
+
+
+def _counts(labels: Labels, root: Part) -> dict[str, int]:
+    """Boards or slices by resource."""
+    counts = {}
+    for label in labels:
+        match = _COUNT.match(label) if label.startswith("nvidia.com/") else None
+        if match is not None:
+            count = _number(labels, label, root)
+            if count is not None:
+                counts[match["resource"]] = count
+    return counts
+
+
+def _number(labels: Labels, label: str, root: Part) -> int | None:
+    text = labels.get(label)
+    if text is None:
+        return None
+    if _NUMBER.match(text) is None:
+        root.flaw(f"metadata.labels.{label}", text, "a whole number below 100000")
+        return None
+    return int(text)
+
+
+def _handed_out_as(resource: str, product: str, times: int) -> str | None:
+    """The name of the units; None where the product is shared and nobody says how often."""
+    is_marked = product.upper().endswith(_SHARED)
+    if times <= 1:
+        return None if is_marked else resource
+    return resource if is_marked or not product else f"{resource}.shared"
+
+
+def _boards(product: str, count: int | None) -> int | None:
+    """How many boards there are; of slices, as many as hold them all when each is full, if that comes out."""
+    if not count:  # 0 is what is written where the MIG geometry does not suit the strategy
+        return None
+    label = parse_product(product)
+    if not label.profile:
+        return count
+    most = _most_on_a_board(label.model, label.profile)
+    return count // most if most and count % most == 0 else None
+
+
+def _most_on_a_board(model: str, profile: str) -> int | None:
+    """How many slices of one profile a board holds (NVIDIA's MIG user guide, supported profiles).
+
+    None for boards and profiles that are not known, and for compute instances, which share a slice.
+    """
+    plain = re.sub(r"[+.]me\Z", "", profile)
+    table, match = MIG_TABLES.get(model), _PROFILE.match(plain)
+    memory = table.memory_by_profile.get(plain) if table is not None else None
+    if table is None or match is None or memory is None:
+        return None
+    if plain != profile:  # a board has one set of media engines
+        return 1
+    return min(table.compute_slices // int(match["slices"]), table.memory_slices // memory)

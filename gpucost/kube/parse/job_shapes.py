@@ -1,0 +1,223 @@
+"""The pods that a job of each kind wants, and how many of them must be there at once.
+
+Fields and defaults are those of the kinds' own API types: Kubernetes (batch/v1, apps/v1), JobSet v1alpha2,
+Kubeflow trainer and training-operator, mpi-operator v2beta1, KubeRay v1, LeaderWorkerSet v1, and Volcano
+v1alpha1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gpucost.cluster.pods import PodSet
+from gpucost.domain.jobs import JobKind
+from gpucost.kube.parse.reading import Part
+from gpucost.kube.parse.templates import pod_template
+
+_MOST_REPLICAS = 2**31 - 1
+_DIGITS = re.compile("[0-9]{1,9}")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """As in ``gpucost.cluster.jobs.JobObject``; ``priority_class`` is the job's own, not its templates'."""
+
+    pod_sets: tuple[PodSet, ...] = ()
+    gang_size: int | None = None
+    gangs: int = 1
+    priority_class: str = ""
+
+
+def shape(job_kind: JobKind, root: Part) -> Shape:
+    """Of a whole object. Without pods there is no gang, and one of a single pod has a gang of 1."""
+    found = _SHAPES[job_kind](root)
+    return found if found.gang_size else Shape(found.pod_sets, None, found.gangs, found.priority_class)
+
+
+def pods_of_job(spec: Part) -> int:
+    """How many pods a batch/v1 Job runs at once: the smaller of parallelism and completions."""
+    parallelism = spec.count("parallelism", 1)
+    return min(parallelism, spec.count("completions")) if "completions" in spec else parallelism
+
+
+def _pod_set(name: str, count: int, holder: Part, min_count: int | None = None) -> PodSet:
+    """Of the pod template that ``holder`` has."""
+    return PodSet(name, count, pod_template(holder.part("template").part("spec")), min_count)
+
+
+def _smallest(pod_sets: tuple[PodSet, ...]) -> int:
+    return sum(each.count if each.min_count is None else each.min_count for each in pod_sets)
+
+
+def _no_pods(_: Part) -> Shape:
+    """A CronJob: the Jobs that it makes have the pods."""
+    return Shape()
+
+
+def _job(root: Part) -> Shape:
+    """A gang where every pod has a part of its own and all run at once (Indexed, as many completions as
+    pods): pods that take from a queue, or one after another from an array, do not need each other.
+
+    Kueue may start it with fewer pods, where an annotation says so (partial admission).
+    """
+    spec = root.part("spec")
+    fewest = root.part("metadata").part("annotations").text("kueue.x-k8s.io/job-min-parallelism")
+    count = pods_of_job(spec)
+    min_count = (
+        min(int(fewest), count) if fewest.isascii() and fewest.isdigit() and len(fewest) < 10 else None
+    )
+    pod_sets = (_pod_set("main", count, spec, min_count),)
+    is_gang = spec.text("completionMode") == "Indexed" and spec.whole("completions") == spec.whole(
+        "parallelism"
+    )
+    return Shape(pod_sets, _smallest(pod_sets) if is_gang else None)
+
+
+def _job_set(root: Part) -> Shape:
+    """Jobs that must be complete before others start, such as initializers, are no part of the gang."""
+    replicated = root.part("spec").parts("replicatedJobs")
+    pod_sets = tuple(map(_replicated_job, replicated))
+    over = {
+        before.text("name")
+        for each in replicated
+        for before in each.parts("dependsOn")
+        if before.text("status") == "Complete"
+    }
+    return Shape(pod_sets, sum(each.count for each in pod_sets if each.name not in over))
+
+
+def _replicated_job(replicated: Part) -> PodSet:
+    job = replicated.part("template").part("spec")
+    return _pod_set(replicated.text("name"), replicated.count("replicas", 1) * pods_of_job(job), job)
+
+
+def _train_job(root: Part) -> Shape:
+    """Its templates are in its runtime. An MPI launcher beside the nodes is not counted in the gang."""
+    return Shape(gang_size=root.part("spec").part("trainer").count("numNodes") or None)
+
+
+def _kubeflow(replica_specs: str) -> Callable[[Part], Shape]:
+    """A kind of the training operator, by where its replicas are; an MPI launcher counts like a worker.
+
+    Elastic workers (PyTorchJob's ``elasticPolicy``) need only be as many as its minimum.
+    """
+
+    def read(root: Part) -> Shape:
+        spec = root.part("spec")
+        replicas, elastic = spec.part(replica_specs), spec.part("elasticPolicy")
+        fewest = elastic.count("minReplicas") if "minReplicas" in elastic else None
+        pod_sets = tuple(
+            _pod_set(
+                role.lower(),
+                replicas.part(role).count("replicas", 1),
+                replicas.part(role),
+                fewest if role == "Worker" else None,
+            )
+            for role in replicas
+        )
+        policy = spec.part("runPolicy").part("schedulingPolicy")
+        gang_size = policy.count("minAvailable") or _smallest(pod_sets)
+        return Shape(pod_sets, gang_size, priority_class=policy.text("priorityClass"))
+
+    return read
+
+
+def _ray(cluster: Part) -> Shape:
+    """A RayCluster's spec: the head, and worker groups of ``numOfHosts`` pods a replica.
+
+    With autoscaling the head and the smallest number of workers are enough to start (KubeRay's own gangs:
+    batchscheduler/volcano). A suspended worker group wants no pods.
+    """
+    if not cluster:
+        return Shape()
+    scales = cluster.flag("enableInTreeAutoscaling")
+    workers = [_ray_workers(each, scales) for each in cluster.parts("workerGroupSpecs")]
+    pod_sets = (_pod_set("head", 1, cluster.part("headGroupSpec")), *workers)
+    return Shape(pod_sets, _smallest(pod_sets))
+
+
+def _ray_workers(group: Part, scales: bool) -> PodSet:
+    hosts = group.count("numOfHosts", 1)
+    fewest, most = group.count("minReplicas"), group.count("maxReplicas", _MOST_REPLICAS)
+    replicas = min(max(group.count("replicas"), fewest), most)
+    if group.flag("suspend"):
+        replicas = fewest = 0
+    min_count = min(fewest, replicas) * hosts if scales else None
+    return _pod_set(group.text("groupName"), replicas * hosts, group, min_count)
+
+
+def _ray_job(root: Part) -> Shape:
+    """The submitter, which waits for the cluster, is not in the gang; it is left out where KubeRay's own
+    template is used, which asks for no GPUs. A job on a cluster that is there already wants nothing else."""
+    spec = root.part("spec")
+    cluster = _ray(spec.part("rayClusterSpec"))
+    template = spec.part("submitterPodTemplate")
+    if not template or spec.text("submissionMode", "K8sJobMode") != "K8sJobMode":
+        return cluster
+    submitter = PodSet("submitter", 1, pod_template(template.part("spec")))
+    return Shape((*cluster.pod_sets, submitter), cluster.gang_size)
+
+
+def _leader_worker_set(root: Part) -> Shape:
+    spec = root.part("spec")
+    group = spec.part("leaderWorkerTemplate")
+    groups, size = spec.count("replicas", 1), max(group.count("size", 1), 1)
+    workers = pod_template(group.part("workerTemplate").part("spec"))
+    leader = group.part("leaderTemplate")
+    leaders = pod_template(leader.part("spec")) if leader else workers
+    pod_sets = (PodSet("leader", groups, leaders), PodSet("worker", groups * (size - 1), workers))
+    return Shape(pod_sets if size > 1 else pod_sets[:1], size, groups)
+
+
+def _replicas(root: Part) -> Shape:
+    """Deployments, StatefulSets and ReplicaSets, whose pods are independent."""
+    spec = root.part("spec")
+    return Shape((_pod_set("main", spec.count("replicas", 1), spec),))
+
+
+def _daemon_set(root: Part) -> Shape:
+    count = root.part("status").count("desiredNumberScheduled")
+    return Shape((_pod_set("main", count, root.part("spec")),))
+
+
+def _notebook(root: Part) -> Shape:
+    return Shape((_pod_set("main", 1, root.part("spec")),), 1)
+
+
+def _volcano(root: Part) -> Shape:
+    """Without ``minAvailable`` all that its tasks need are the gang, as Volcano's webhook sets it."""
+    spec = root.part("spec")
+    pod_sets = []
+    for index, task in enumerate(spec.parts("tasks")):
+        count = task.count("replicas", 1)
+        min_count = min(task.count("minAvailable"), count) if "minAvailable" in task else None
+        pod_sets.append(_pod_set(task.text("name") or f"default{index}", count, task, min_count))
+    gang_size = spec.count("minAvailable") or _smallest(tuple(pod_sets))
+    return Shape(tuple(pod_sets), gang_size, priority_class=spec.text("priorityClassName"))
+
+
+_SHAPES: Mapping[JobKind, Callable[[Part], Shape]] = {
+    JobKind.JOB: _job,
+    JobKind.CRON_JOB: _no_pods,
+    JobKind.JOB_SET: _job_set,
+    JobKind.TRAIN_JOB: _train_job,
+    JobKind.PYTORCH_JOB: _kubeflow("pytorchReplicaSpecs"),
+    JobKind.TF_JOB: _kubeflow("tfReplicaSpecs"),
+    JobKind.XGBOOST_JOB: _kubeflow("xgbReplicaSpecs"),
+    JobKind.PADDLE_JOB: _kubeflow("paddleReplicaSpecs"),
+    JobKind.JAX_JOB: _kubeflow("jaxReplicaSpecs"),
+    JobKind.MPI_JOB: _kubeflow("mpiReplicaSpecs"),
+    JobKind.RAY_JOB: _ray_job,
+    JobKind.RAY_CLUSTER: lambda root: _ray(root.part("spec")),
+    JobKind.RAY_SERVICE: lambda root: _ray(root.part("spec").part("rayClusterConfig")),
+    JobKind.VOLCANO_JOB: _volcano,
+    JobKind.LEADER_WORKER_SET: _leader_worker_set,
+    JobKind.DEPLOYMENT: _replicas,
+    JobKind.STATEFUL_SET: _replicas,
+    JobKind.REPLICA_SET: _replicas,
+    JobKind.DAEMON_SET: _daemon_set,
+    JobKind.NOTEBOOK: _notebook,
+}
+JOB_KINDS = frozenset(_SHAPES)

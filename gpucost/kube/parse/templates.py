@@ -1,0 +1,176 @@
+"""Pod specs, of pods and in the templates of jobs and Kueue workloads: what they ask for, where they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from gpucost.cluster.pods import PodTemplate, Requirement, Toleration
+from gpucost.kube.parse.reading import Part, shared
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+_OF_WHOLE_POD = ("cpu", "memory")
+_NOWHERE = (Requirement("", "In"),)
+"""A term without requirements matches no node (kubernetes, NodeSelectorTerm), like In without values."""
+
+Terms = tuple[tuple[Requirement, ...], ...]
+
+
+def pod_template(spec: Part) -> PodTemplate:
+    """What a pod spec asks for. Equal templates are one object.
+
+    Resources it asks 0 of are left out: that is as good as not asking.
+    """
+    affinity = spec.part("affinity")
+    return _template(
+        tuple(sorted(_requests(spec).items())),
+        tuple(sorted(spec.labels("nodeSelector").items())),
+        _terms(affinity.part("nodeAffinity").part(_REQUIRED)) if affinity else (),
+        tolerations(spec),
+        spec.text("priorityClassName"),
+        spec.text("schedulerName"),
+        _claims(spec),
+        _depends_on_others(spec, affinity),
+    )
+
+
+@lru_cache(maxsize=65536)
+def _template(
+    requests: tuple[tuple[str, int], ...],
+    node_selector: tuple[tuple[str, str], ...],
+    affinity: Terms,
+    tolerations: tuple[Toleration, ...],
+    priority_class: str,
+    scheduler: str,
+    claims: tuple[str, ...],
+    has_pod_affinity: bool,
+) -> PodTemplate:
+    return PodTemplate(
+        shared(dict(requests)),
+        dict(node_selector),
+        affinity,
+        tolerations,
+        priority_class,
+        scheduler,
+        claims,
+        has_pod_affinity,
+    )
+
+
+def _requests(spec: Part) -> dict[str, int]:
+    """Those of the pod as the scheduler counts them (kubernetes, component-helpers/resource, PodRequests)."""
+    total: dict[str, int] = {}
+    for container in spec.parts("containers"):
+        _add(total, _asked(container))
+    if "initContainers" in spec:
+        total = _with_init_containers(total, spec.parts("initContainers"))
+    if "resources" in spec:
+        _override(total, spec.part("resources"))
+    if "overhead" in spec:
+        _add(total, spec.amounts("overhead"))
+    return {resource: amount for resource, amount in total.items() if amount}
+
+
+def _with_init_containers(total: dict[str, int], init_containers: list[Part]) -> dict[str, int]:
+    """The larger, by resource, of what runs for good and what runs at any step of the start.
+
+    An init container that always restarts is a sidecar: it runs from its turn on, beside all that follows.
+    """
+    sidecars: dict[str, int] = {}
+    steps: list[dict[str, int]] = []
+    for container in init_containers:
+        asked = _asked(container)
+        if container.text("restartPolicy") == "Always":
+            _add(sidecars, asked)
+        else:
+            step = sidecars.copy()
+            _add(step, asked)
+            steps.append(step)
+    _add(total, sidecars)
+    for step in steps:
+        for resource, amount in step.items():
+            total[resource] = max(amount, total.get(resource, 0))
+    return total
+
+
+def _asked(container: Part) -> dict[str, int]:
+    """A limit without a request is the request: the API server defaults it in pods, but not in templates."""
+    resources = container.part("resources")
+    return {**resources.amounts("limits"), **resources.amounts("requests")}
+
+
+def _override(total: dict[str, int], resources: Part) -> None:
+    """Requests of the whole pod take the place of its containers' (Kubernetes 1.34); its limits only count
+    where no container asks."""
+    for resource, amount in resources.amounts("limits").items():
+        if _is_of_whole_pod(resource):
+            total.setdefault(resource, amount)
+    for resource, amount in resources.amounts("requests").items():
+        if _is_of_whole_pod(resource):
+            total[resource] = amount
+
+
+def _is_of_whole_pod(resource: str) -> bool:
+    return resource in _OF_WHOLE_POD or resource.startswith("hugepages-")
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for resource, amount in more.items():
+        total[resource] = total.get(resource, 0) + amount
+
+
+def _terms(required: Part) -> Terms:
+    return tuple(
+        (*_requirements(term, "matchExpressions"), *_requirements(term, "matchFields")) or _NOWHERE
+        for term in required.parts("nodeSelectorTerms")
+    )
+
+
+def _requirements(term: Part, key: str) -> list[Requirement]:
+    of_field = key == "matchFields"
+    return [
+        Requirement(each.text("key"), _operator(each), each.texts("values"), of_field)
+        for each in term.parts(key)
+    ]
+
+
+def _operator(requirement: Part) -> str:
+    operator = requirement.text("operator")
+    if operator not in _OPERATORS:
+        requirement.flaw("operator", operator, ", ".join(_OPERATORS))
+    return operator
+
+
+def tolerations(spec: Part) -> tuple[Toleration, ...]:
+    """Those by equality and existence; others are flaws, and tolerate nothing."""
+    read = []
+    for each in spec.parts("tolerations"):
+        operator = each.text("operator", "Equal") or "Equal"
+        if operator not in ("Equal", "Exists"):
+            each.flaw("operator", operator, "Equal or Exists")
+            continue
+        read.append(
+            _toleration(each.text("key"), operator == "Exists", each.text("value"), each.text("effect"))
+        )
+    return tuple(read)
+
+
+@lru_cache(maxsize=4096)
+def _toleration(key: str, exists: bool, value: str, effect: str) -> Toleration:
+    return Toleration(key, exists, value, effect)
+
+
+def _claims(spec: Part) -> tuple[str, ...]:
+    names = (
+        each.text("resourceClaimName") or each.text("resourceClaimTemplateName")
+        for each in spec.parts("resourceClaims")
+    )
+    return tuple(name for name in names if name)
+
+
+def _depends_on_others(spec: Part, affinity: Part) -> bool:
+    if affinity and any(affinity.part(key).parts(_REQUIRED) for key in ("podAffinity", "podAntiAffinity")):
+        return True
+    constraints = spec.parts("topologySpreadConstraints")
+    return any(each.text("whenUnsatisfiable") == "DoNotSchedule" for each in constraints)

@@ -1,0 +1,237 @@
+"""What pods belong to."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpucost.cluster.ownership import Belonging, OwnerKeys, Ownership, group_key
+from gpucost.cluster.volcano import GroupKind
+from gpucost.domain.jobs import Job, JobKind, Owner
+from tests.cluster.builders import (
+    GPU,
+    T0,
+    assignment,
+    condition,
+    job,
+    local_queue,
+    namespace,
+    pod,
+    pod_group,
+    pod_set,
+    state,
+    workload,
+)
+
+JOB_SET = ("JobSet", "jobset.x-k8s.io/v1alpha2")
+
+
+def test_a_chain_ends_in_its_job() -> None:
+    outer = job("train", *JOB_SET)
+    inner = job("train-workers-0", owner=outer)
+    member = pod("train-workers-0-0", 1, owner=inner)
+    found = Ownership(state(outer, inner, member)).of(member)
+    assert found == Belonging(Job(JobKind.JOB_SET, "train", "train-uid"))
+
+
+@pytest.mark.parametrize(
+    ("owner", "expected"),
+    [
+        (None, Job(JobKind.POD, "p", "p-uid")),
+        (
+            Owner("kubeflow.org/v1", "PyTorchJob", "gone", "gone-uid"),
+            Job(JobKind.PYTORCH_JOB, "gone", "gone-uid"),
+        ),
+        (Owner("example.com/v1", "Thing", "thing", "t-uid"), Job(JobKind.OTHER, "thing", "t-uid")),
+    ],
+)
+def test_a_chain_ends_where_an_owner_is_not_known(owner: Owner | None, expected: Job) -> None:
+    alone = pod("p", owner=owner)
+    assert Ownership(state(alone)).of(alone).job == expected
+
+
+def test_workers_of_a_leader_worker_set_belong_to_it_through_their_leader() -> None:
+    lws = job("serve", "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1")
+    leaders = job("serve", "StatefulSet", "apps/v1", owner=lws, uid="leaders-uid")
+    leader = pod("serve-0", 8, owner=leaders)
+    workers = job("serve-0", "StatefulSet", "apps/v1", uid="workers-uid", owner=_owner(leader.meta.uid))
+    worker = pod("serve-0-1", 8, owner=workers)
+    ownership = Ownership(state(lws, leaders, leader, workers, worker))
+    assert ownership.of(worker).job == Job(JobKind.LEADER_WORKER_SET, "serve", "serve-uid")
+    assert ownership.jobs_of(worker) == (workers, leaders, lws)
+
+
+def _owner(uid: str) -> Owner:
+    return Owner("v1", "Pod", "serve-0", uid)
+
+
+def test_a_circle_of_owners_ends() -> None:
+    a = job("a", *JOB_SET, owner=Owner("batch/v1", "Job", "b", "b-uid"))
+    b = job("b", owner=a)
+    member = pod("p", owner=b)
+    assert Ownership(state(a, b, member)).of(member).job == Job(JobKind.JOB_SET, "a", "a-uid")
+
+
+def test_each_run_of_a_cron_job_is_a_job() -> None:
+    cron = job("nightly", "CronJob")
+    run = job("nightly-1", owner=cron)
+    member = pod("nightly-1-x", owner=run)
+    assert Ownership(state(cron, run, member)).of(member).job == Job(
+        JobKind.CRON_JOB, "nightly-1", "nightly-1-uid"
+    )
+
+
+def test_the_workload_of_any_link_and_what_it_was_given() -> None:
+    outer = job("train", *JOB_SET)
+    inner = job("train-0", owner=outer)
+    leader, workers = pod_set("leader", 1, cpu=1000), pod_set("workers", 4, 8)
+    rest = {"assignments": (assignment(leader, "cpu"), assignment(workers, "h100"))}
+    admitted = workload(
+        "wl", leader, workers, queue="lq", cluster_queue="cq", owner=outer, admitted_ms=T0, rest=rest
+    )
+    labels = {"kueue.x-k8s.io/podset": "workers"}
+    member = pod("train-0-0", 8, owner=inner, labels=labels)
+    vague = pod("train-0-1", 8, owner=inner)
+    ownership = Ownership(state(outer, inner, admitted, member, vague))
+    train = Job(JobKind.JOB_SET, "train", "train-uid")
+    assert ownership.of(member) == Belonging(train, "wl", "wl-uid", "lq", "cq", "h100")
+    assert ownership.of(vague).flavor == ""
+    assert ownership.workload_of(member) is admitted
+    assert ownership.job_of(admitted) == train
+
+
+def test_how_a_pod_names_its_workload() -> None:
+    owner = job("j")
+    by_owner = workload("by-owner", owner=owner)
+    by_uid = workload("by-uid", labels={"kueue.x-k8s.io/job-uid": "k-uid"})
+    named, grouped = workload("named"), workload("grouped")
+    group = "kueue.x-k8s.io/pod-group-name"
+    pods = {
+        "by-owner": pod("a", owner=owner),
+        "by-uid": pod("b", owner=job("k")),
+        "named": pod("c", owner=owner, annotations={"kueue.x-k8s.io/workload": "named"}),
+        "grouped": pod("d", labels={group: "grouped"}),
+        "": pod("e", namespace="elsewhere", annotations={group: "grouped"}),
+    }
+    annotated = pod("f", annotations={group: "grouped"})
+    ownership = Ownership(state(owner, job("k"), by_owner, by_uid, named, grouped, *pods.values()))
+    assert {name: ownership.of(each).workload for name, each in pods.items()} == {n: n for n in pods}
+    assert ownership.of(annotated).workload == "grouped"
+    assert ownership.job_of(by_uid) == Job(JobKind.JOB, "k", "k-uid")
+    assert ownership.job_of(grouped) == Job(JobKind.POD, "grouped", "grouped-uid")
+
+
+def test_pods_of_a_deployment_with_workloads_of_their_own() -> None:
+    replicas = job("web", "ReplicaSet", "apps/v1")
+    pods = [pod(f"web-{i}", 1, owner=replicas) for i in range(2)]
+    workloads = [workload(f"wl-{i}", owner=Owner("v1", "Pod", f"web-{i}", f"web-{i}-uid")) for i in range(2)]
+    ownership = Ownership(state(replicas, *pods, *workloads))
+    assert [ownership.of(each).workload for each in pods] == ["wl-0", "wl-1"]
+
+
+def test_of_several_workloads_the_newest_unfinished_counts() -> None:
+    owner = job("j")
+    finished = {"Finished": condition(True)}
+    slices = [
+        workload("old", owner=owner, created_ms=T0),
+        workload("new", owner=owner, created_ms=T0 + 1),
+        workload("over", owner=owner, created_ms=T0 + 2, conditions=finished),
+    ]
+    member = pod("p", owner=owner)
+    for order in (slices, slices[::-1]):
+        assert Ownership(state(owner, member, *order)).of(member).workload == "new"
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "expected"),
+    [
+        ({"kueue.x-k8s.io/local-queue-name": "lq"}, {}, ("lq", "cq")),
+        ({"kueue.x-k8s.io/queue-name": "lq"}, {}, ("lq", "cq")),
+        ({"kueue.x-k8s.io/queue-name": "nowhere"}, {}, ("nowhere", "")),
+        (
+            {"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/cluster-queue-name": "was"},
+            {},
+            ("lq", "was"),
+        ),
+        ({}, {"scheduling.k8s.io/group-name": "pg"}, ("volcano-q", "")),
+        ({}, {"scheduling.volcano.sh/queue-name": "plain"}, ("plain", "")),
+        # A Volcano queue may be named like a LocalQueue; it leads to no ClusterQueue.
+        ({"volcano.sh/queue-name": "lq"}, {}, ("lq", "")),
+        ({}, {}, ("", "")),
+    ],
+)
+def test_queues_without_a_workload(
+    labels: dict[str, str], annotations: dict[str, str], expected: tuple[str, str]
+) -> None:
+    group = pod_group("pg", 4, rest={"queue": "volcano-q"})
+    for member, objects in (
+        (pod("p", labels=labels, annotations=annotations), ()),
+        (pod("p", owner=job("j")), (job("j", labels=labels, annotations=annotations),)),
+    ):
+        if objects and "scheduling.k8s.io/group-name" in annotations:
+            continue  # a group is the pod's own
+        if objects and "kueue.x-k8s.io/cluster-queue-name" in labels:
+            continue
+        now = state(member, group, local_queue("lq", "cq"), *objects)
+        found = Ownership(now).of(member)
+        assert (found.queue, found.cluster_queue) == expected
+
+
+def test_a_pending_workload_waits_in_the_cluster_queue_of_its_local_queue() -> None:
+    owner = job("j")
+    member = pod("p", owner=owner, labels={"kueue.x-k8s.io/queue-name": "moved"})
+    now = state(owner, member, workload("wl", queue="lq", owner=owner), local_queue("lq", "cq"))
+    assert (Ownership(now).of(member).queue, Ownership(now).of(member).cluster_queue) == ("lq", "cq")
+
+
+def test_the_flavor_is_that_of_the_gpus() -> None:
+    given = pod_set("main", 2, 8, cpu=1000)
+    both = assignment(given, "x")
+    mixed = type(both)("main", {"cpu": "default", GPU: "h100"}, both.usage, 2)
+    devices = type(both)("main", {"claimed-gpus": "h200"}, {}, 2)
+    for assigned, expected in ((mixed, "h100"), (devices, "h200")):
+        owner, member = job("j"), pod("p", 8, owner=job("j"))
+        wl = workload("wl", given, owner=owner, admitted_ms=T0, rest={"assignments": (assigned,)})
+        assert Ownership(state(owner, member, wl)).of(member).flavor == expected
+
+
+def test_teams_come_from_the_nearest_object_that_names_one() -> None:
+    keys = OwnerKeys(team=("org/team", "team"), project=("org/project",), user=("owner",))
+    outer = job("train", *JOB_SET, labels={"org/team": "outer", "owner": "ada"})
+    inner = job("train-0", owner=outer, annotations={"org/project": "llm"}, labels={"org/team": ""})
+    space = namespace("team-a", {"team": "space"}, annotations={"owner": "nobody", "org/project": "none"})
+    labelled = pod("a", owner=inner, labels={"team": "own"})
+    plain = pod("b", owner=inner)
+    alone, stranger = pod("c"), pod("d", namespace="unknown")
+    now = state(outer, inner, space, labelled, plain, alone, stranger)
+    ownership = Ownership(now, keys)
+    teams = {each.meta.name: _names(ownership.of(each)) for each in (labelled, plain, alone, stranger)}
+    assert teams == {
+        "a": ("own", "llm", "ada"),
+        "b": ("outer", "llm", "ada"),
+        "c": ("space", "none", "nobody"),
+        "d": ("", "", ""),
+    }
+
+
+def _names(found: Belonging) -> tuple[str, str, str]:
+    return found.team, found.project, found.user
+
+
+def test_keys_are_tried_in_order_on_one_object() -> None:
+    both = pod("p", labels={"team": "second", "gpucost.io/team": "first"})
+    assert Ownership(state(both)).of(both).team == "first"
+
+
+def test_a_pod_that_changed_is_asked_anew() -> None:
+    before, after = pod("p", labels={"team": "a"}), pod("p", labels={"team": "b"})
+    ownership = Ownership(state(after))
+    assert [ownership.of(each).team for each in (before, after, before)] == ["a", "b", "a"]
+
+
+def test_group_keys() -> None:
+    volcano = {"scheduling.k8s.io/group-name": "v"}
+    assert group_key(pod("p", group="n", annotations=volcano)) == (GroupKind.NATIVE.value, "team-a", "n")
+    assert group_key(pod("p", annotations=volcano)) == (GroupKind.VOLCANO.value, "team-a", "v")
+    label = {"scheduling.x-k8s.io/pod-group": "c"}
+    assert group_key(pod("p", labels=label)) == (GroupKind.COSCHEDULING.value, "team-a", "c")
+    assert group_key(pod("p")) is None

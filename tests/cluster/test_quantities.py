@@ -1,0 +1,88 @@
+"""Quantities of Kubernetes, read exactly and rounded as Kueue rounds them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpucost.cluster.quantities import MOST, amount, base_units, parse_quantity
+from gpucost.domain.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "exact"),
+    [
+        ("0", 0),
+        ("8", 8),
+        ("+8", 8),
+        ("500m", Fraction(1, 2)),
+        ("1.5", Fraction(3, 2)),
+        (".5", Fraction(1, 2)),
+        ("2.", 2),
+        ("1u", Fraction(1, 1_000_000)),
+        ("1n", Fraction(1, 1_000_000_000)),
+        ("2k", 2000),
+        ("3M", 3_000_000),
+        ("1G", 10**9),
+        ("1T", 10**12),
+        ("1P", 10**15),
+        ("1E", 10**18),
+        ("1Ki", 1024),
+        ("1.5Gi", 3 * 2**29),
+        ("1Ei", 2**60),
+        ("1e3", 1000),
+        ("1E3", 1000),
+        ("25e-1", Fraction(5, 2)),
+    ],
+)
+def test_a_quantity_is_read_exactly(text: str, exact: Fraction) -> None:
+    assert parse_quantity(text) == exact
+
+
+@pytest.mark.parametrize(
+    "text", ["", " 1", "1 ", "1\n", "one", "-1", "1.2.3", ".", "+", "1mm", "1ki", "1e", "1e999", "0x10", "١"]
+)
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("resource", "text", "units"),
+    [
+        ("cpu", "500m", 500),
+        ("cpu", "2", 2000),
+        ("cpu", "1u", 1),  # rounded up
+        ("memory", "1Gi", 2**30),
+        ("memory", "1500m", 2),
+        ("nvidia.com/gpu", "8", 8),
+        ("memory", "100E", MOST),
+        ("cpu", "1e40", MOST),
+    ],
+)
+def test_amounts_are_in_kueues_units(resource: str, text: str, units: int) -> None:
+    assert amount(resource, parse_quantity(text)) == units
+
+
+def test_base_units_are_cores_and_whole_units() -> None:
+    assert base_units("cpu", 1500) == 1.5
+    assert base_units("memory", 1500) == 1500
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_quantity_or_an_input_error(text: str) -> None:
+    try:
+        exact = parse_quantity(text)
+    except InputError:
+        return
+    assert exact >= 0
+
+
+@given(st.integers(0, MOST), st.sampled_from(["", "m", "Ki", "G"]))
+def test_amounts_are_never_rounded_down(number: int, suffix: str) -> None:
+    exact = parse_quantity(f"{number}{suffix}")
+    rounded = amount("memory", exact)
+    assert rounded == MOST or 0 <= rounded - exact < 1

@@ -1,0 +1,138 @@
+"""The scripted day, played to the real collector: every scrape of it, and what follows at each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpucost.cluster.overview import Overview
+from gpucost.kube.collections import collections
+from gpucost.kube.connection import connect_url
+from gpucost.kube.reflector import ReflectorSettings
+from gpucost.kube.watch import Clocks
+from gpucost_exporter_base.messages import Request
+from gpucost_queue_collector.collector import Collector
+from tests.exporters.queue.day import World, day
+from tests.exporters.queue.day_truth import END_MS
+from tests.support.cluster.server import ClusterServer
+
+SCRAPE_MS = 60_000
+"""Scrapes are half a minute past each full one."""
+SCRAPED_UNTIL_MS = END_MS + 15 * SCRAPE_MS
+LAST_SCRAPE_MS = SCRAPED_UNTIL_MS - SCRAPE_MS // 2
+"""A little beyond the day: a source believes a window once it has heard from after it."""
+
+_SETTINGS = ReflectorSettings(page_size=7, inactivity_s=1.0, short_watch_s=0.0, absent_s=0.2)
+_SCRAPE = Request("GET", "/metrics", "", {"accept": "text/plain"}, True)
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """One page, scraped at ``at_ms``."""
+
+    at_ms: int
+    text: str
+
+    def values(self, metric: str) -> dict[tuple[tuple[str, str], ...], float]:
+        """Of one metric, by its labels."""
+        return {
+            tuple(sorted(sample.labels.items())): sample.value
+            for family in text_string_to_metric_families(_lines_of(self.text, metric))
+            for sample in family.samples
+        }
+
+    def by(self, metric: str, *labels: str) -> dict[tuple[str, ...], float]:
+        """Of one metric, by some of its labels, which must tell its series apart."""
+        found: dict[tuple[str, ...], float] = {}
+        for key, value in self.values(metric).items():
+            names = dict(key)
+            named = tuple(names[label] for label in labels)
+            assert named not in found, (metric, named)
+            found[named] = value
+        return found
+
+
+@dataclass
+class Played:
+    """The day is over. ``overviews`` are by the instant of the step that they follow."""
+
+    scrapes: list[Scrape] = field(default_factory=list)
+    overviews: dict[int, Overview] = field(default_factory=dict)
+    errors: list[dict[tuple[str, str], int]] = field(default_factory=list)
+
+    def last(self, at_ms: int) -> Scrape:
+        """The last scrape at or before an instant."""
+        return max((each for each in self.scrapes if each.at_ms <= at_ms), key=lambda each: each.at_ms)
+
+
+class _Stage:
+    """The collector, its clock, and the world it looks at."""
+
+    def __init__(self, server: ClusterServer, played: Played) -> None:
+        self.server, self.played = server, played
+        self.now_ms = 0
+        self.collector: Collector | None = None
+        self.transport = connect_url(server.url)
+        self.world = World(server, self.kill, self.begin)
+
+    def begin(self) -> None:
+        clocks = Clocks(lambda: self.now_ms * 1_000_000, jitter=lambda: 0.03)
+        self.collector = Collector(self.transport, collections(), clocks=clocks, settings=_SETTINGS)
+        self.collector.start()
+        assert self.collector.watch.wait(20)
+        self.server.settle()
+
+    def kill(self) -> None:
+        """It sees what happened until now, and nothing from then on. Nothing of it is kept."""
+        assert self.collector is not None
+        self.server.settle()
+        self.played.errors.append(self.collector.watch.errors())
+        self.collector.close()
+        self.collector = None
+        self.server.forget_clients()
+
+    def play(self) -> None:
+        steps = list(day().steps)
+        self.now_ms = steps[0].at_ms
+        self.begin()
+        for step in steps:
+            self._scrape_until(step.at_ms)
+            self.now_ms = step.at_ms
+            self.world.play(step)
+            if self.collector is not None:
+                self.server.settle()
+                self.played.overviews[step.at_ms] = self.collector.refresh()
+        self._scrape_until(SCRAPED_UNTIL_MS)
+        self.kill()
+
+    def _scrape_until(self, at_ms: int) -> None:
+        half = SCRAPE_MS // 2
+        while (scrape_ms := (self.now_ms + half) // SCRAPE_MS * SCRAPE_MS + half) < at_ms:
+            self.now_ms = scrape_ms
+            if self.collector is not None:
+                self.collector.refresh()
+                self.played.scrapes.append(Scrape(scrape_ms, self.collector.answer(_SCRAPE).body.decode()))
+
+
+@contextmanager
+def played_day() -> Iterator[Played]:
+    """Play the day once."""
+    played = Played()
+    with ClusterServer(page_size=7) as server:
+        stage = _Stage(server, played)
+        try:
+            stage.play()
+        finally:
+            if stage.collector is not None:
+                stage.collector.close()
+            stage.transport.close()
+        yield played
+
+
+def _lines_of(text: str, metric: str) -> str:
+    return "".join(
+        f"{line}\n" for line in text.splitlines() if line.startswith((f"{metric}{{", f"{metric} "))
+    )

@@ -1,0 +1,59 @@
+"""Series of gangs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpucost.cluster.gangs import Gang
+from gpucost.contract.queue_metrics import GangKind
+from gpucost.domain.jobs import Job, JobKind
+from gpucost_queue_collector.gang_series import SPECS, write_gang
+from tests.cluster.builders import GPU, T0
+from tests.exporters.queue.series import HOSTILE, TAMED, lines, read_back
+
+GANG = Gang(
+    GangKind.POD_GROUP,
+    "team-a",
+    "train",
+    "pg-uid",
+    Job(JobKind.VOLCANO_JOB, "train", "vj-uid"),
+    "research",
+    min_members=4,
+    running=3,
+    pending=1,
+    succeeded=0,
+    held={GPU: 24},
+    partial_since_ms=T0 + 1,
+)
+_WHO = '{namespace="team-a",gang="train",gang_uid="pg-uid",gang_kind="pod_group"'
+
+
+def test_a_partial_gang() -> None:
+    assert lines(SPECS, write_gang(GANG)) == [
+        f'gang_info{_WHO},job_kind="VolcanoJob",job_name="train",job_uid="vj-uid",queue="research"}} 1.0',
+        f"gang_min_members{_WHO}}} 4.0",
+        f"gang_running_members{_WHO}}} 3.0",
+        f"gang_pending_members{_WHO}}} 1.0",
+        f'gang_held_units{_WHO},resource="nvidia.com/gpu"}} 24.0',
+        f"gang_partial_since_timestamp_seconds{_WHO}}} 1792800000.001",
+    ]
+
+
+def test_one_that_holds_nothing_and_is_whole() -> None:
+    found = lines(SPECS, write_gang(replace(GANG, held={}, running=0, partial_since_ms=None)))
+    assert [each.partition("{")[0] for each in found] == [
+        "gang_info",
+        "gang_min_members",
+        "gang_running_members",
+        "gang_pending_members",
+    ]
+    assert found[2].endswith(" 0.0")
+
+
+def test_hostile_names_come_back_as_they_were() -> None:
+    job = Job(JobKind.JOB, HOSTILE, HOSTILE)
+    gang = replace(GANG, namespace=HOSTILE, name=HOSTILE, uid=HOSTILE, job=job, queue=HOSTILE)
+    read = read_back(SPECS, write_gang(gang))
+    assert len(read) == len(SPECS)
+    assert all([each[key] for key in ("namespace", "gang", "gang_uid")] == [TAMED] * 3 for each in read)
+    assert [read[0][key] for key in ("job_name", "job_uid", "queue")] == [TAMED] * 3

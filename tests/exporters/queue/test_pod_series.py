@@ -1,0 +1,143 @@
+"""Series of pods: intervals to the millisecond, whose they are, and who waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpucost.cluster.overview import Overview
+from gpucost.cluster.ownership import Belonging
+from gpucost.cluster.pods import PodPhase, Waiting
+from gpucost.domain.jobs import Job, JobKind
+from gpucost_queue_collector.pod_series import (
+    HELD,
+    WAITING,
+    HeldPod,
+    WaitingPod,
+    held_pods,
+    waiting_pods,
+    write_held,
+    write_waiting,
+)
+from tests.cluster.builders import GPU, MINUTE, SECOND, T0, job, pod, state, template
+from tests.exporters.queue.series import HOSTILE, TAMED, lines, read_back
+
+MIG = "nvidia.com/mig-1g.10gb"
+BELONGING = Belonging(
+    Job(JobKind.JOB, "train", "job-uid"), "wl", "wl-uid", "lq", "cq", "h100", "vision", "atlas", "ann"
+)
+
+
+def test_a_pod_that_holds() -> None:
+    found = pod("train-0", node="gpu-1", bound_ms=T0 + 250)
+    assert lines(HELD, write_held(HeldPod(found, {GPU: 8, MIG: 2}, BELONGING))) == [
+        'pod_gpu_request{namespace="team-a",pod="train-0",pod_uid="train-0-uid",node="gpu-1",'
+        'resource="nvidia.com/gpu"} 8.0',
+        'pod_gpu_request{namespace="team-a",pod="train-0",pod_uid="train-0-uid",node="gpu-1",'
+        'resource="nvidia.com/mig-1g.10gb"} 2.0',
+        'pod_gpu_start_timestamp_seconds{namespace="team-a",pod="train-0",pod_uid="train-0-uid",'
+        'node="gpu-1",resource="nvidia.com/gpu"} 1792800000.25',
+        'pod_gpu_start_timestamp_seconds{namespace="team-a",pod="train-0",pod_uid="train-0-uid",'
+        'node="gpu-1",resource="nvidia.com/mig-1g.10gb"} 1792800000.25',
+        'pod_owner_info{node="gpu-1",namespace="team-a",pod="train-0",pod_uid="train-0-uid",job_kind="Job",'
+        'job_name="train",job_uid="job-uid",workload="wl",queue="lq",cluster_queue="cq",flavor="h100",'
+        'owner_team="vision",owner_project="atlas",owner_user="ann"} 1.0',
+    ]
+
+
+def test_a_pod_that_ended() -> None:
+    found = pod("train-0", node="gpu-1", bound_ms=T0, ended_ms=T0 + MINUTE + 1)
+    [_, _, end, _] = write_held(HeldPod(found, {GPU: 8}, BELONGING))
+    assert end.decode() == (
+        'gpucost_pod_gpu_end_timestamp_seconds{namespace="team-a",pod="train-0",pod_uid="train-0-uid",'
+        'node="gpu-1",resource="nvidia.com/gpu"} 1792800060.001\n'
+    )
+
+
+def test_a_pod_of_nobody_has_empty_labels() -> None:
+    found = pod("train-0", node="gpu-1")
+    row = lines(HELD, write_held(HeldPod(found, {GPU: 1}, Belonging(Job(JobKind.POD, "train-0", "u")))))
+    assert row[-1].endswith(
+        'job_kind="Pod",job_name="train-0",job_uid="u",workload="",queue="",cluster_queue="",flavor="",'
+        'owner_team="",owner_project="",owner_user=""} 1.0'
+    )
+
+
+def test_hostile_names_come_back_as_they_were() -> None:
+    found = pod(HOSTILE, 1, node=HOSTILE, namespace=HOSTILE, uid=HOSTILE, ended_ms=T0 + 1)
+    belonging = Belonging(Job(JobKind.JOB, HOSTILE, HOSTILE), HOSTILE, HOSTILE, HOSTILE)
+    read = read_back(HELD, write_held(HeldPod(found, {GPU: 1}, belonging)))
+    assert len(read) == 4
+    for each in read:
+        assert [each[key] for key in ("node", "namespace", "pod", "pod_uid")] == [TAMED] * 4
+    assert [read[3][key] for key in ("job_name", "job_uid", "workload", "queue")] == [TAMED] * 4
+
+
+# Which pods
+
+
+def test_a_pod_holds_from_binding_to_its_end() -> None:
+    bound, waits = pod("bound", 8, node="gpu-1"), pod("waits", 8)
+    no_gpu = pod("no-gpu", node="gpu-1")
+    over = pod("over", 8, node="gpu-1", ended_ms=T0 + MINUTE)
+    unknown = pod("unknown", 8, node="gpu-1", phase=PodPhase.FAILED)
+    overview = Overview(state(bound, waits, no_gpu, over, unknown), ended=[over])
+    found = held_pods(overview, {})
+    assert {each.pod.meta.name: each.pod.ended_ms for each in found.values()} == {
+        "bound": None,
+        "over": T0 + MINUTE,
+    }
+    assert [each.pod.meta.name for each in waiting_pods(overview).values()] == ["waits"]
+
+
+def test_an_end_is_newer_than_the_state() -> None:
+    running = pod("train-0", 8, node="gpu-1")
+    over = replace(running, phase=PodPhase.FAILED, ended_ms=T0 + MINUTE)
+    [found] = held_pods(Overview(state(running), ended=[over]), {}).values()
+    assert (found.pod.ended_ms, found.units) == (T0 + MINUTE, {GPU: 8})
+
+
+def test_what_ended_keeps_its_owner_and_units_after_they_are_gone() -> None:
+    train = job("train", labels={"team": "vision"})
+    running = pod("train-0", 8, node="gpu-1", owner=train)
+    before = held_pods(Overview(state(train, running)), {})
+    over = replace(running, phase=PodPhase.SUCCEEDED, ended_ms=T0 + MINUTE)
+    alone = Overview(state(), ended=[over])
+    [found] = held_pods(alone, before).values()
+    assert (found.belonging.job.name, found.belonging.team) == ("train", "vision")
+    [orphan] = held_pods(alone, {}).values()
+    assert orphan.belonging.team == ""
+
+
+def test_no_time_at_all_is_nothing_unless_it_was_shown() -> None:
+    running = pod("train-0", 8, node="gpu-1", bound_ms=T0)
+    refused = replace(running, phase=PodPhase.FAILED, ended_ms=T0)
+    overview = Overview(state(refused), ended=[refused])
+    assert held_pods(overview, {}) == {}
+    before = held_pods(Overview(state(running)), {})
+    [found] = held_pods(overview, before).values()
+    assert found.pod.ended_ms == T0
+
+
+# Waiting
+
+
+def test_a_pod_that_waits() -> None:
+    found = replace(
+        pod("train-1", created_ms=T0 + 5 * SECOND), waiting=Waiting("Unschedulable", "0/9 nodes", T0)
+    )
+    assert lines(WAITING, write_waiting(WaitingPod(found, {GPU: 8}))) == [
+        'pod_gpu_waiting{namespace="team-a",pod="train-1",pod_uid="train-1-uid",'
+        'resource="nvidia.com/gpu",reason="Unschedulable"} 8.0',
+        'pod_gpu_waiting_since_timestamp_seconds{namespace="team-a",pod="train-1",'
+        'pod_uid="train-1-uid"} 1792800005.0',
+    ]
+
+
+def test_why_a_pod_waits() -> None:
+    def reason(**fields: object) -> str:
+        found = pod("train-1", asks=template(8), **fields)  # type: ignore[arg-type]
+        return read_back(WAITING, write_waiting(WaitingPod(found, {GPU: 8})))[0]["reason"]
+
+    assert reason(gates=("kueue.x-k8s.io/admission",)) == "gated"
+    assert reason(unschedulable="0/9 nodes") == "Unschedulable"
+    assert reason() == "Pending"

@@ -1,0 +1,103 @@
+"""Objects of a small cluster of which every metric of the queue collector can be made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.cluster.builders import T0
+from tests.support.cluster import shapes
+from tests.support.objects import condition, kueue, volcano
+
+GPU = "nvidia.com/gpu"
+QUOTAS = {"h100": {GPU: ("8", "8", "4")}}
+_LABELS = {
+    "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+    "nvidia.com/gpu.count": "8",
+}
+
+
+def node(name: str) -> dict[str, Any]:
+    """Eight H100, as its labels say too."""
+    return shapes.node(name, T0, {GPU: 8}, _LABELS)
+
+
+def shared_node(name: str) -> dict[str, Any]:
+    """One board, handed out four times."""
+    labels = {"product": "NVIDIA-L40S-SHARED", "count": "1", "replicas": "4"}
+    return shapes.node(name, T0, {GPU: 4}, {f"nvidia.com/gpu.{key}": text for key, text in labels.items()})
+
+
+def pod(name: str, gpus: int = 8, resource: str = GPU, **more: Any) -> dict[str, Any]:
+    """One that nobody has scheduled yet."""
+    return shapes.pod("team-a", name, f"{name}-uid", T0, resource, gpus, **more)
+
+
+def bound(found: dict[str, Any], node: str, at_ms: int) -> dict[str, Any]:
+    """The same pod, running on ``node`` since ``at_ms``."""
+    made = {**found, "spec": {**found["spec"], "nodeName": node}, "status": {"phase": "Running"}}
+    shapes.set_condition(made, "PodScheduled", True, "", at_ms)
+    return made
+
+
+def ended(found: dict[str, Any], began: str, finished: str) -> dict[str, Any]:
+    """The same pod, succeeded."""
+    containers = shapes.terminated(0, "Completed", began, finished)
+    return {**found, "status": {**found["status"], "phase": "Succeeded", "containerStatuses": containers}}
+
+
+def waiting_workload(name: str, resource: str = GPU) -> dict[str, Any]:
+    """One that its queue gives nothing, evicted and requeued before."""
+    return kueue.workload(
+        name,
+        "team-a",
+        queue="lq",
+        pod_sets=[kueue.pod_set(requests={resource: "8"})],
+        priority_class="high",
+        conditions=[condition("QuotaReserved", False, "Pending")],
+        requeue=(1, T0),
+        evictions=[("Preempted", "InCohortReclamation", 2)],
+    )
+
+
+def queues() -> list[dict[str, Any]]:
+    """Kueue's queues and cohorts, and workloads in every state that has a series of its own."""
+    use = {"h100": {GPU: ("8", "0")}}
+    admitted = [condition(type_) for type_ in ("QuotaReserved", "Admitted")]
+    given = {"flavors": {GPU: "h100"}, "usage": {GPU: "8"}}
+    of_local = {"h100": {GPU: "8"}}
+    return [
+        kueue.resource_flavor("h100"),
+        kueue.cohort("all", parent="root", quotas=QUOTAS),
+        kueue.cluster_queue("cq", cohort="all", quotas=QUOTAS, reserved=use, used=use),
+        kueue.local_queue("lq", "cq", "team-a", reserved=of_local, used=of_local),
+        waiting_workload("waits"),
+        kueue.workload(
+            "runs",
+            "team-a",
+            queue="lq",
+            cluster_queue="cq",
+            assignments=[kueue.assignment(**given)],
+            conditions=admitted,
+        ),
+    ]
+
+
+def finished_workload(finished_ms: int) -> dict[str, Any]:
+    ends = [condition("Finished", True, "JobFinished", since=finished_ms)]
+    return kueue.workload("done", "team-a", queue="lq", conditions=ends)
+
+
+def volcano_gang(at_ms: int) -> list[dict[str, Any]]:
+    """A queue, a gang of two of which one runs since ``at_ms`` and the other waits, and one that waits."""
+    amounts: dict[str, str | int] = {GPU: "8"}
+    mine = {"scheduling.k8s.io/group-name": "gang"}
+    first, second = (pod(f"gang-{number}", annotations=mine, scheduler="volcano") for number in range(2))
+    return [
+        volcano.queue(
+            "vq", weight=1, capability=amounts, deserved=amounts, guarantee=amounts, allocated=amounts
+        ),
+        volcano.pod_group("gang", "team-a", min_member=2, queue="vq", phase="Running"),
+        volcano.pod_group("next", "team-a", min_member=1, min_resources=amounts, queue="vq", phase="Pending"),
+        bound(first, "gpu-1", at_ms),
+        second,
+    ]

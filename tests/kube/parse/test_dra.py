@@ -1,0 +1,131 @@
+"""ResourceSlices and ResourceClaims, the same from every version of their API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpucost.cluster.dra import Device, DeviceId
+from gpucost.kube.events import Unreadable
+from gpucost.kube.parse.dra import resource_claim, resource_slice
+from tests.kube.parse.json_values import JSON, objects_of
+
+DRIVER = "gpu.nvidia.com"
+ATTRIBUTES = {
+    "type": {"string": "mig"},
+    f"{DRIVER}/profile": {"string": "1g.10gb"},
+    "parentUUID": {"string": "GPU-1"},
+    "index": {"int": 3},
+    "healthy": {"bool": True},
+    "shared": {"bool": False},
+    "driverVersion": {"version": "580.95.5"},
+    "resource.kubernetes.io/pcieRoot": {"string": "pci0000:00"},
+    "later": {"strings": ["a", "b"]},
+}
+READ = {
+    "type": "mig",
+    "profile": "1g.10gb",
+    "parentUUID": "GPU-1",
+    "index": "3",
+    "healthy": "true",
+    "shared": "false",
+    "driverVersion": "580.95.5",
+    "resource.kubernetes.io/pcieRoot": "pci0000:00",
+}
+
+
+def flat(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "attributes": ATTRIBUTES, "capacity": {"memory": {"value": "9856Mi"}}, **more}
+
+
+def v1beta1(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "basic": {"attributes": ATTRIBUTES, "capacity": {"memory": {}}, **more}}
+
+
+def a_slice(*devices: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "node-1-gpu.nvidia.com-abcde", "uid": "s"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": "node-1",
+            "pool": {"name": "node-1", "generation": 4, "resourceSliceCount": 1},
+            "devices": list(devices),
+        },
+    }
+
+
+@pytest.mark.parametrize("version", [flat, v1beta1])
+def test_a_slice_is_the_same_in_every_version(version: Any) -> None:
+    counters = [{"counterSet": "gpu-0-counter-set", "counters": {"memory": {"value": "9856Mi"}}}]
+    found = resource_slice(a_slice(version("gpu-0-mig-9"), version("gpu-0", consumesCounters=counters)))
+    assert (found.driver, found.pool, found.generation, found.node) == (DRIVER, "node-1", 4, "node-1")
+    assert found.devices == (
+        Device("gpu-0-mig-9", READ),
+        Device("gpu-0", {**READ, "consumesCounters": "gpu-0-counter-set"}),
+    )
+    assert not found.flaws
+
+
+def test_devices_that_make_no_sense_are_left_out_with_a_flaw() -> None:
+    found = resource_slice(a_slice("gpu", {"name": 7}, {"name": "ok", "attributes": {"type": "gpu"}}))
+    assert found.devices == (Device("ok", {}),)
+    assert [each.field for each in found.flaws] == [
+        "spec.devices[0]",
+        "spec.devices[1].name",
+        "spec.devices[2].attributes.type",
+    ]
+
+
+def test_a_claim_holds_what_it_was_given_but_not_as_administrator() -> None:
+    found = resource_claim(
+        {
+            "metadata": {"name": "train-gpus", "namespace": "team-a", "uid": "c"},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": DRIVER}}]}},
+            "status": {
+                "allocation": {
+                    "devices": {
+                        "results": [
+                            {"request": "gpu", "driver": DRIVER, "pool": "node-1", "device": "gpu-0"},
+                            {
+                                "request": "all",
+                                "driver": DRIVER,
+                                "pool": "node-1",
+                                "device": "gpu-1",
+                                "adminAccess": True,
+                            },
+                        ]
+                    }
+                },
+                "reservedFor": [
+                    {"resource": "pods", "name": "train-0", "uid": "p0"},
+                    {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "pg"},
+                    {"resource": "services", "name": "s", "uid": "s"},
+                    {"resource": "pods", "name": "train-1", "uid": "p1"},
+                ],
+            },
+        }
+    )
+    assert found.devices == (DeviceId(DRIVER, "node-1", "gpu-0"),)
+    assert found.reserved_for == ("p0", "p1")
+    assert not found.flaws
+
+
+def test_a_claim_that_waits_holds_nothing() -> None:
+    found = resource_claim({"metadata": {"name": "c", "uid": "c"}, "status": {}})
+    assert (found.devices, found.reserved_for, found.flaws) == ((), (), ())
+
+
+@pytest.mark.parametrize("parse", [resource_slice, resource_claim])
+def test_an_object_without_an_identity(parse: Any) -> None:
+    with pytest.raises(Unreadable):
+        parse({"metadata": {"name": "x"}, "spec": {}})
+
+
+@given(found=objects_of("spec", "status"), device=st.dictionaries(st.sampled_from(list(flat("x"))), JSON))
+def test_no_json_breaks_a_parser(found: Any, device: Any) -> None:
+    assert resource_slice(found).meta.uid == resource_claim(found).meta.uid == "u"
+    devices = resource_slice(a_slice(device, {"name": "b", "basic": device})).devices
+    assert all(isinstance(value, str) for each in devices for value in each.attributes.values())

@@ -1,0 +1,243 @@
+"""Nodes as the API gives them, and what the labels of GPU feature discovery say of their GPUs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from gpucost.cluster.nodes import Node, Taint
+from gpucost.domain.gpu import ResourceCatalog
+from gpucost.kube.parse.nodes import node
+
+_GPU = "nvidia.com/gpu"
+_H100 = "NVIDIA-H100-80GB-HBM3"
+_NOON_MS = 1_790_856_000_000  # 2026-10-01T12:00:00Z
+
+
+def _object(labels: dict[str, Any] | None = None, **parts: Any) -> dict[str, Any]:
+    metadata = {"uid": "u", "name": "n", "creationTimestamp": "2026-10-01T00:00:00Z", "labels": labels or {}}
+    return {"metadata": metadata, "spec": parts.get("spec", {}), "status": parts.get("status", {})}
+
+
+def _node(labels: dict[str, Any] | None = None, **parts: Any) -> Node:
+    read = node(_object(labels, **parts))
+    assert read.flaws == ()
+    return read
+
+
+def _gpus(product: str | None = None, **numbers: object) -> dict[str, str]:
+    named = {f"{_GPU}.{key}": str(value) for key, value in numbers.items()}
+    return named if product is None else {f"{_GPU}.product": product, **named}
+
+
+def test_a_gpu_node() -> None:
+    labels = {
+        "node.kubernetes.io/instance-type": "p5.48xlarge",
+        "beta.kubernetes.io/instance-type": "old",
+        "topology.kubernetes.io/region": "us-east-1",
+        "topology.kubernetes.io/zone": "us-east-1a",
+        "karpenter.sh/nodepool": "train",
+        "karpenter.sh/capacity-type": "on-demand",
+        "rack": "r7",
+        **_gpus(_H100, count=8, replicas=1),
+    }
+    read = _node(
+        labels,
+        spec={
+            "unschedulable": True,
+            "taints": [
+                {"key": _GPU, "value": "present", "effect": "NoSchedule"},
+                {"key": "x", "effect": "NoExecute"},
+            ],
+        },
+        status={
+            "capacity": {"cpu": "192", "memory": "2Ti", _GPU: "8", "pods": "110"},
+            "allocatable": {"cpu": "191500m", "memory": "2Ti", _GPU: "7", "pods": "110"},
+            "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": "2026-10-01T12:00:00Z"},
+                {"type": "DiskPressure", "status": "False"},
+            ],
+        },
+    )
+    assert (read.instance_type, read.region, read.zone) == ("p5.48xlarge", "us-east-1", "us-east-1a")
+    assert (read.pool, read.capacity_type, read.product) == ("train", "on-demand", _H100)
+    assert (read.boards, read.expected, read.replicas) == (8, {_GPU: 8}, {})
+    assert read.capacity == {"cpu": 192_000, "memory": 2**41, _GPU: 8, "pods": 110}
+    assert read.allocatable == {"cpu": 191_500, "memory": 2**41, _GPU: 7, "pods": 110}
+    assert (read.is_ready, read.ready_since_ms, read.is_cordoned) == (True, _NOON_MS, True)
+    assert read.taints == (Taint(_GPU, "present", "NoSchedule"), Taint("x", "", "NoExecute"))
+    assert read.labels == labels
+    assert not read.is_schedulable
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown", None])
+def test_a_node_whose_ready_condition_is_not_true_is_not_ready(status: str | None) -> None:
+    conditions = [{"type": "Ready", "status": status, "lastTransitionTime": "2026-10-01T12:00:00Z"}]
+    read = _node(status={"conditions": conditions if status else []})
+    assert (read.is_ready, read.ready_since_ms, read.is_schedulable) == (False, None, False)
+
+
+@pytest.mark.parametrize(
+    ("labels", "boards", "expected", "replicas"),
+    [
+        pytest.param({}, None, {}, {}, id="no labels"),
+        pytest.param(_gpus(_H100, count=8), 8, {_GPU: 8}, {}, id="whole"),
+        pytest.param(_gpus(_H100, count=8, replicas=1), 8, {_GPU: 8}, {}, id="whole, one replica"),
+        pytest.param(_gpus(f"{_H100}-SHARED", count=8, replicas=4), 8, {_GPU: 32}, {_GPU: 4}, id="shared"),
+        pytest.param(
+            _gpus(_H100, count=8, replicas=4),
+            8,
+            {f"{_GPU}.shared": 32},
+            {f"{_GPU}.shared": 4},
+            id="shared and renamed",
+        ),
+        pytest.param(
+            {"nvidia.com/mig.strategy": "single", **_gpus(f"{_H100}-MIG-1g.10gb", count=56, replicas=1)},
+            8,
+            {_GPU: 56},
+            {},
+            id="single strategy: slices are counted",
+        ),
+        pytest.param(_gpus(f"{_H100}-MIG-1g.20gb", count=32), 8, {_GPU: 32}, {}, id="four by memory"),
+        pytest.param(_gpus(f"{_H100}-MIG-3g.40gb", count=4), 2, {_GPU: 4}, {}, id="two"),
+        pytest.param(_gpus("NVIDIA-A30-MIG-2g.12gb", count=8), 4, {_GPU: 8}, {}, id="A30"),
+        pytest.param(_gpus(f"{_H100}-MIG-1g.10gb.me", count=2), 2, {_GPU: 2}, {}, id="media engines"),
+        pytest.param(_gpus(f"{_H100}-MIG-1g.10gb", count=55), None, {_GPU: 55}, {}, id="does not come out"),
+        pytest.param(_gpus("Some-Board-MIG-1g.10gb", count=56), None, {_GPU: 56}, {}, id="unknown board"),
+        pytest.param(
+            _gpus("NVIDIA-H200-MIG-1c.3g.71gb", count=6), None, {_GPU: 6}, {}, id="compute instance"
+        ),
+        pytest.param(
+            _gpus(f"{_H100}-MIG-1g.10gb-SHARED", count=56, replicas=2), 8, {_GPU: 112}, {_GPU: 2}, id="both"
+        ),
+        pytest.param(
+            {"nvidia.com/mig.strategy": "single", **_gpus(f"{_H100}-MIG-INVALID", count=0, replicas=0)},
+            None,
+            {},
+            {},
+            id="geometry does not suit the strategy",
+        ),
+        pytest.param(
+            {
+                "nvidia.com/mig.strategy": "mixed",
+                **_gpus(_H100, count=2, replicas=0),
+                "nvidia.com/mig-1g.10gb.count": "8",
+                "nvidia.com/mig-1g.10gb.replicas": "2",
+                "nvidia.com/mig-1g.10gb.product": f"{_H100}-MIG-1g.10gb-SHARED",
+                "nvidia.com/mig-3g.40gb.count": "2",
+                "nvidia.com/mig-3g.40gb.replicas": "4",
+                "nvidia.com/mig-3g.40gb.product": f"{_H100}-MIG-3g.40gb",
+                "nvidia.com/mig-1g.10gb.me.count": "1",
+                "nvidia.com/mig-1g.10gb.me.product": f"{_H100}-MIG-1g.10gb.me",
+            },
+            2,
+            {
+                "nvidia.com/mig-1g.10gb": 16,
+                "nvidia.com/mig-3g.40gb.shared": 8,
+                "nvidia.com/mig-1g.10gb.me": 1,
+            },
+            {"nvidia.com/mig-1g.10gb": 2, "nvidia.com/mig-3g.40gb.shared": 4},
+            id="mixed strategy: boards are counted, and slices beside",
+        ),
+    ],
+)
+def test_what_labels_say_of_gpus(
+    labels: dict[str, str], boards: int | None, expected: dict[str, int], replicas: dict[str, int]
+) -> None:
+    read = _node(labels)
+    assert (read.boards, read.expected, read.replicas) == (boards, expected, replicas)
+
+
+@pytest.mark.parametrize(
+    ("labels", "shares"),
+    [
+        (_gpus(f"{_H100}-SHARED", count=8, replicas=4), {_GPU: Fraction(1, 4)}),
+        (_gpus(_H100, count=8, replicas=4), {f"{_GPU}.shared": Fraction(1, 4)}),
+        (_gpus(f"{_H100}-MIG-1g.10gb-SHARED", count=56, replicas=2), {_GPU: Fraction(1, 14)}),
+    ],
+)
+def test_units_have_the_share_that_attribution_gives_them(
+    labels: dict[str, str], shares: dict[str, Fraction]
+) -> None:
+    read = _node(labels)
+    catalog = ResourceCatalog()
+    found = {
+        resource: catalog.unit(resource, read.product, read.replicas.get(resource, 1)).share
+        for resource in read.expected
+    }
+    assert found == shares
+    assert read.boards is not None
+    assert all(share * read.expected[resource] == read.boards for resource, share in found.items())
+
+
+@pytest.mark.parametrize("text", ["eight", "-1", "8.0", "", "1000000", "٨"])
+def test_a_count_that_is_no_number_is_a_flaw(text: str) -> None:
+    read = node(_object(_gpus(_H100, count=text)))
+    assert (read.product, read.boards, read.expected) == (_H100, None, {})
+    assert [flaw.field for flaw in read.flaws] == [f"metadata.labels.{_GPU}.count"]
+
+
+@pytest.mark.parametrize("replicas", [{}, {"replicas": 1}, {"replicas": 0}])
+def test_a_shared_product_without_a_replica_count_says_nothing_of_units(replicas: dict[str, int]) -> None:
+    read = node(_object(_gpus(f"{_H100}-SHARED", count=8, **replicas)))
+    assert (read.boards, read.expected, read.replicas) == (8, {}, {})
+    assert [flaw.field for flaw in read.flaws] == [f"metadata.labels.{_GPU}.replicas"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "product"),
+    [
+        ({"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, "AMD_Instinct_MI300X_OAM"),
+        ({"gpu.intel.com/product": "Max_1550"}, "Max_1550"),
+        ({"cloud.google.com/gke-accelerator": "nvidia-l4"}, "nvidia-l4"),
+        ({"cloud.google.com/gke-accelerator": "nvidia-l4", **_gpus("NVIDIA-L4")}, "NVIDIA-L4"),
+    ],
+)
+def test_products_of_others(labels: dict[str, str], product: str) -> None:
+    assert _node(labels).product == product
+
+
+@pytest.mark.parametrize(
+    ("labels", "capacity_type"),
+    [
+        ({}, ""),
+        ({"karpenter.sh/capacity-type": "spot"}, "spot"),
+        ({"karpenter.sh/capacity-type": "reserved"}, "reserved"),
+        ({"eks.amazonaws.com/capacityType": "ON_DEMAND"}, "on-demand"),
+        ({"eks.amazonaws.com/capacityType": "SPOT"}, "spot"),
+        ({"eks.amazonaws.com/capacityType": "CAPACITY_BLOCK"}, "reserved"),
+        ({"cloud.google.com/gke-spot": "true"}, "spot"),
+        ({"cloud.google.com/gke-spot": "false"}, ""),
+        ({"cloud.google.com/gke-preemptible": "true"}, "spot"),
+        ({"cloud.google.com/gke-provisioning": "standard"}, "on-demand"),
+        ({"kubernetes.azure.com/scalesetpriority": "spot"}, "spot"),
+        ({"kubernetes.azure.com/scalesetpriority": "regular"}, "on-demand"),
+    ],
+)
+def test_capacity_types_are_those_of_prices(labels: dict[str, str], capacity_type: str) -> None:
+    assert _node(labels).capacity_type == capacity_type
+
+
+def test_a_capacity_type_nobody_knows_is_a_flaw() -> None:
+    read = node(_object({"karpenter.sh/capacity-type": "borrowed"}))
+    assert read.capacity_type == ""
+    assert [flaw.field for flaw in read.flaws] == ["metadata.labels.karpenter.sh/capacity-type"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "place"),
+    [
+        (
+            {"beta.kubernetes.io/instance-type": "t", "failure-domain.beta.kubernetes.io/zone": "z"},
+            ("t", "z", ""),
+        ),
+        ({"eks.amazonaws.com/nodegroup": "ng", "agentpool": "ap"}, ("", "", "ng")),
+        ({"cloud.google.com/gke-nodepool": "gk"}, ("", "", "gk")),
+        ({"agentpool": "ap", "node.kubernetes.io/pool": "p"}, ("", "", "ap")),
+    ],
+)
+def test_older_labels_and_other_clouds(labels: dict[str, str], place: tuple[str, str, str]) -> None:
+    read = _node(labels)
+    assert (read.instance_type, read.zone, read.pool) == place

@@ -1,0 +1,465 @@
+"""Pods as the API gives them: from when to when they hold what they ask for, and why they do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpucost.cluster.pods import Pod, PodPhase, Waiting
+from gpucost.domain.jobs import Owner
+from gpucost.kube.events import Unreadable
+from gpucost.kube.parse.nodes import node
+from gpucost.kube.parse.pods import pod, pod_parser
+
+_DAY_MS = 1_790_812_800_000  # 2026-10-01T00:00:00Z
+_GPU = "nvidia.com/gpu"
+
+
+def _at(minute: int) -> str:
+    return f"2026-10-01T00:{minute:02d}:00Z"
+
+
+def _ms(minute: int) -> int:
+    return _DAY_MS + minute * 60_000
+
+
+def _condition(type_: str, status: str, minute: int, **more: str) -> dict[str, Any]:
+    return {"type": type_, "status": status, "lastTransitionTime": _at(minute), **more}
+
+
+_BOUND = _condition("PodScheduled", "True", 2)
+
+
+def _ended(minute: int | None, code: int = 0, name: str = "main", **more: Any) -> dict[str, Any]:
+    finished = {"finishedAt": _at(minute)} if minute is not None else {}
+    return {"name": name, "state": {"terminated": {"exitCode": code, **finished, **more}}}
+
+
+def _running(name: str = "main") -> dict[str, Any]:
+    return {"name": name, "state": {"running": {"startedAt": _at(3)}}}
+
+
+def _stuck(reason: str, name: str = "main", **more: Any) -> dict[str, Any]:
+    return {"name": name, "state": {"waiting": {"reason": reason}}, **more}
+
+
+def _object(
+    spec: dict[str, Any] | None = None,
+    conditions: list[dict[str, Any]] | None = None,
+    meta: dict[str, Any] | None = None,
+    **status: Any,
+) -> dict[str, Any]:
+    """A pod with one container ``main`` on node ``n``, created at minute 1 and bound at minute 2."""
+    return {
+        "metadata": {
+            "uid": "u",
+            "namespace": "ns",
+            "name": "p",
+            "creationTimestamp": _at(1),
+            **(meta or {}),
+        },
+        "spec": {
+            "nodeName": "n",
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "resources": {"requests": {_GPU: "1"}}}],
+            **(spec or {}),
+        },
+        "status": {
+            "phase": "Running",
+            "conditions": [_BOUND] if conditions is None else conditions,
+            **status,
+        },
+    }
+
+
+def _pod(*args: Any, **kwargs: Any) -> Pod:
+    read = pod(_object(*args, **kwargs))
+    assert read.flaws == ()
+    return read
+
+
+def test_a_running_pod() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "ju", "controller": True}
+    read = _pod(
+        {"priority": 7, "priorityClassName": "high"},
+        [_BOUND, _condition("Ready", "True", 4)],
+        {
+            "labels": {"team": "vision"},
+            "annotations": {"kueue.x-k8s.io/workload": "w", "note": "x"},
+            "ownerReferences": [owner],
+        },
+        startTime=_at(3),
+        containerStatuses=[_running()],
+    )
+    assert (read.meta.uid, read.meta.namespace, read.meta.name) == ("u", "ns", "p")
+    assert read.meta.owner == Owner("batch/v1", "Job", "j", "ju")
+    assert read.meta.annotations == {"kueue.x-k8s.io/workload": "w"}
+    assert (read.phase, read.node, read.requests) == (PodPhase.RUNNING, "n", {_GPU: 1})
+    assert (read.bound_ms, read.ready_ms, read.ended_ms) == (_ms(2), _ms(4), None)
+    assert (read.priority, read.waiting, read.stuck) == (7, None, "")
+    assert read.is_bound
+    assert not read.has_ended
+
+
+def test_a_waiting_pod() -> None:
+    why = {"reason": "Unschedulable", "message": "0/4 nodes are available"}
+    read = _pod({"nodeName": None}, [_condition("PodScheduled", "False", 1, **why)], phase="Pending")
+    assert read.waiting == Waiting("Unschedulable", "0/4 nodes are available", _ms(1))
+    assert (read.bound_ms, read.ended_ms, read.is_bound) == (None, None, False)
+
+
+def test_a_gated_pod() -> None:
+    gates = [{"name": "kueue.x-k8s.io/admission"}, {"name": "kueue.x-k8s.io/topology"}]
+    read = _pod({"nodeName": None, "schedulingGates": gates}, [], phase="Pending")
+    assert read.gates == ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
+    assert read.is_gated
+
+
+def test_further_annotations_are_kept_when_asked_for() -> None:
+    found = _object(meta={"annotations": {"example.com/user": "ann", "scheduling.k8s.io/group-name": "g"}})
+    assert pod(found).meta.annotations == {"scheduling.k8s.io/group-name": "g"}
+    assert pod_parser(frozenset({"example.com/user"}))(found).meta.annotations == {
+        "example.com/user": "ann",
+        "scheduling.k8s.io/group-name": "g",
+    }
+
+
+@pytest.mark.parametrize(
+    ("conditions", "status", "minute"),
+    [
+        ([_BOUND], {"startTime": _at(5)}, 2),
+        ([], {"startTime": _at(5)}, 5),  # nodeName was written by hand
+        ([], {}, 1),
+        ([_condition("PodScheduled", "False", 3)], {"startTime": _at(5)}, 5),
+        ([_condition("PodScheduled", "False", 3)], {}, 3),
+        ([{"type": "PodScheduled", "status": "True"}], {"startTime": _at(5)}, 5),
+    ],
+)
+def test_a_pod_holds_its_node_from_its_binding(
+    conditions: list[dict[str, Any]], status: dict[str, Any], minute: int
+) -> None:
+    read = _pod(conditions=conditions, **status)
+    assert read.bound_ms == _ms(minute)
+    assert read.waiting is None
+
+
+def test_a_pod_without_a_node_is_not_bound_whatever_its_conditions_say() -> None:
+    assert _pod({"nodeName": ""}).bound_ms is None
+
+
+_NOT_READY = _condition("Ready", "False", 7, reason="PodFailed")
+_DISRUPTED = _condition("DisruptionTarget", "True", 9, reason="DeletionByPodGC")
+_TWO = {"containers": [{"name": "main"}, {"name": "other"}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "conditions", "status", "minute"),
+    [
+        pytest.param({}, [], {"containerStatuses": [_ended(8)]}, 8, id="one"),
+        pytest.param(
+            _TWO, [_NOT_READY], {"containerStatuses": [_ended(8), _ended(6, 1, "other")]}, 8, id="last of two"
+        ),
+        pytest.param(
+            {},
+            [],
+            {"initContainerStatuses": [_ended(11, 0, "sidecar")], "containerStatuses": [_ended(8)]},
+            11,
+            id="a sidecar outlives",
+        ),
+        pytest.param(
+            {},
+            [_NOT_READY],
+            {
+                "initContainerStatuses": [_ended(5, 1, "init")],
+                "containerStatuses": [_stuck("PodInitializing")],
+            },
+            5,
+            id="init failed",
+        ),
+        pytest.param(
+            {},
+            [_DISRUPTED],
+            {"containerStatuses": [_ended(8)]},
+            8,
+            id="conditions do not matter when all ends are known",
+        ),
+        pytest.param(
+            _TWO,
+            [_NOT_READY],
+            {"containerStatuses": [_ended(6), _ended(None, 137, "other", reason="ContainerStatusUnknown")]},
+            7,
+            id="one end unknown",
+        ),
+        pytest.param(_TWO, [_NOT_READY], {"containerStatuses": [_ended(6)]}, 7, id="one status missing"),
+        pytest.param(
+            {}, [_NOT_READY, _DISRUPTED], {"containerStatuses": [_running()]}, 9, id="node lost while running"
+        ),
+        pytest.param(
+            {}, [_DISRUPTED], {"reason": "Evicted", "startTime": _at(3)}, 9, id="evicted, no statuses"
+        ),
+        pytest.param(
+            {}, [], {"reason": "UnexpectedAdmissionError", "startTime": _at(3)}, 3, id="refused by kubelet"
+        ),
+        pytest.param(
+            {},
+            [],
+            {"containerStatuses": [_stuck("ContainerCreating")], "startTime": _at(3)},
+            3,
+            id="never started",
+        ),
+        pytest.param(
+            {},
+            [],
+            {"containerStatuses": [_stuck("CrashLoopBackOff", lastState=_ended(8)["state"])]},
+            8,
+            id="ended before, waiting since",
+        ),
+        pytest.param(
+            {}, [], {"containerStatuses": [_ended(None, 137)], "startTime": _at(3)}, None, id="nobody"
+        ),
+        pytest.param(
+            {}, [], {"containerStatuses": [_running()], "startTime": _at(3)}, None, id="still running"
+        ),
+        pytest.param({}, [], {}, None, id="nothing at all"),
+        pytest.param({}, [], {"containerStatuses": [_ended(1)]}, 2, id="never before it was bound"),
+    ],
+)
+def test_a_pod_ends_with_its_last_container(
+    spec: dict[str, Any], conditions: list[dict[str, Any]], status: dict[str, Any], minute: int | None
+) -> None:
+    read = _pod(spec, [_BOUND, *conditions], phase="Failed", **status)
+    assert read.ended_ms == (None if minute is None else _ms(minute))
+    assert read.has_ended
+    assert not read.is_bound
+
+
+_DELETED = {"deletionTimestamp": _at(30)}
+_SIDECAR = {"initContainers": [{"name": "sidecar", "restartPolicy": "Always"}]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "statuses", "more", "phase"),
+    [
+        pytest.param("Never", [_ended(8)], {}, PodPhase.SUCCEEDED, id="never"),
+        pytest.param("Never", [_ended(8, 1)], {}, PodPhase.FAILED, id="never, failed"),
+        pytest.param("OnFailure", [_ended(8)], {}, PodPhase.SUCCEEDED, id="on failure, succeeded"),
+        pytest.param("OnFailure", [_ended(8, 1)], {}, PodPhase.RUNNING, id="on failure, failed: restarts"),
+        pytest.param("Always", [_ended(8)], {}, PodPhase.RUNNING, id="always: restarts"),
+        pytest.param("Always", [_ended(8, 1)], {"meta": _DELETED}, PodPhase.FAILED, id="deleted"),
+        pytest.param(
+            "Always", [_running()], {"meta": _DELETED}, PodPhase.RUNNING, id="deleted, still running"
+        ),
+        pytest.param(
+            "Always",
+            [_stuck("CrashLoopBackOff")],
+            {"meta": _DELETED},
+            PodPhase.RUNNING,
+            id="deleted, waiting",
+        ),
+        pytest.param("Always", [], {"meta": _DELETED}, PodPhase.RUNNING, id="deleted, no statuses"),
+        pytest.param("Never", [_ended(8)], {"spec": _TWO}, PodPhase.RUNNING, id="one status missing"),
+        pytest.param(
+            "Never",
+            [_ended(8)],
+            {"spec": _SIDECAR, "initContainerStatuses": [_running("sidecar")]},
+            PodPhase.RUNNING,
+            id="sidecar still runs",
+        ),
+        pytest.param(
+            "Never",
+            [_ended(8)],
+            {"spec": _SIDECAR, "initContainerStatuses": [_ended(8, 143, "sidecar")]},
+            PodPhase.SUCCEEDED,
+            id="exit codes of sidecars do not matter",
+        ),
+        pytest.param(
+            "Never",
+            [_ended(8)],
+            {"spec": {"containers": [{"name": "main", "restartPolicy": "Always"}]}},
+            PodPhase.RUNNING,
+            id="the container's own policy",
+        ),
+        pytest.param(
+            "Never",
+            [_ended(8, 42)],
+            {"spec": {"containers": [{"name": "main", "restartPolicyRules": [{"action": "Restart"}]}]}},
+            PodPhase.RUNNING,
+            id="rules may restart it",
+        ),
+        pytest.param(
+            "Never",
+            [_ended(8, 42, reason="RestartingAllContainers")],
+            {},
+            PodPhase.RUNNING,
+            id="all start again",
+        ),
+    ],
+)
+def test_a_pod_that_will_not_run_again_has_ended_before_its_phase_says_so(
+    policy: str, statuses: list[dict[str, Any]], more: dict[str, Any], phase: PodPhase
+) -> None:
+    spec = {"restartPolicy": policy, **more.pop("spec", {})}
+    read = _pod(spec, containerStatuses=statuses, **more)
+    assert read.phase is phase
+    assert read.ended_ms == (_ms(8) if read.has_ended else None)
+    assert read.is_bound is not read.has_ended
+
+
+def test_a_phase_that_is_unknown_is_a_flaw_and_one_that_is_missing_is_pending() -> None:
+    odd = pod(_object(phase="Dreaming"))
+    assert odd.phase is PodPhase.UNKNOWN
+    assert [flaw.field for flaw in odd.flaws] == ["status.phase"]
+    assert pod(_object(phase=None)).phase is PodPhase.PENDING
+    lost = _pod(phase="Unknown")
+    assert (lost.phase, lost.is_bound) == (PodPhase.UNKNOWN, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "stuck"),
+    [
+        ({"reason": "Evicted", "containerStatuses": [_stuck("ContainerCreating")]}, "Evicted"),
+        (
+            {
+                "initContainerStatuses": [_stuck("ImagePullBackOff", "init")],
+                "containerStatuses": [_stuck("PodInitializing")],
+            },
+            "ImagePullBackOff",
+        ),
+        ({"containerStatuses": [_running(), _stuck("CrashLoopBackOff", "other")]}, "CrashLoopBackOff"),
+        ({"containerStatuses": [_running()]}, ""),
+    ],
+)
+def test_what_a_pod_is_stuck_at(status: dict[str, Any], stuck: str) -> None:
+    assert _pod(**status).stuck == stuck
+
+
+def test_claims_are_those_that_exist() -> None:
+    read = _pod(
+        {
+            "resourceClaims": [
+                {"name": "own", "resourceClaimName": "shared-gpu"},
+                {"name": "made", "resourceClaimTemplateName": "one-gpu"},
+                {"name": "later", "resourceClaimTemplateName": "one-gpu"},
+            ]
+        },
+        resourceClaimStatuses=[{"name": "made", "resourceClaimName": "p-made-x7x2z"}, {"name": "later"}],
+    )
+    assert read.claims == ("shared-gpu", "p-made-x7x2z")
+    assert read.template.claims == ("shared-gpu", "one-gpu", "one-gpu")
+
+
+@pytest.mark.parametrize(
+    ("spec", "group"),
+    [
+        ({"schedulingGroup": {"podGroupName": "workers-0"}}, "workers-0"),
+        ({"workloadRef": {"name": "train", "podGroup": "workers"}}, "train/workers"),
+        ({"workloadRef": {"name": "train", "podGroup": "w", "podGroupReplicaKey": "1"}}, "train/w/1"),
+        ({}, ""),
+    ],
+)
+def test_the_native_group(spec: dict[str, Any], group: str) -> None:
+    assert _pod(spec).group == group
+
+
+def test_a_bad_field_is_a_flaw_and_the_rest_of_the_pod_is_read() -> None:
+    found = _object({"priority": "high", "tolerations": {}}, containerStatuses=[3, _ended(8)], phase="Failed")
+    found["metadata"]["labels"] = {"team": None, "app": "train"}
+    read = pod(found)
+    assert (read.meta.labels, read.ended_ms, read.requests) == ({"app": "train"}, _ms(8), {_GPU: 1})
+    assert {flaw.field for flaw in read.flaws} == {
+        "metadata.labels.'team'",
+        "spec.priority",
+        "spec.tolerations",
+        "status.containerStatuses[0]",
+    }
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just(_at(5)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def _paths(found: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
+    return [path, *(each for key, inner in items for each in _paths(inner, (*path, key)))]
+
+
+def _with(found: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """``found`` with ``value`` at ``path``."""
+    if not path:
+        return value
+    copy = found.copy()
+    copy[path[0]] = _with(found[path[0]], path[1:], value)
+    return copy
+
+
+_FULL = _object(
+    {
+        "initContainers": [
+            {"name": "side", "restartPolicy": "Always", "resources": {"limits": {"cpu": "1"}}}
+        ],
+        "overhead": {"cpu": "1m"},
+        "resources": {"requests": {"cpu": "1"}},
+        "nodeSelector": {"a": "b"},
+        "tolerations": [{"key": "a", "operator": "Exists"}],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]}
+                    ]
+                }
+            },
+            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]},
+        },
+        "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
+        "schedulingGates": [{"name": "g"}],
+        "schedulingGroup": {"podGroupName": "g"},
+        "workloadRef": {"name": "w"},
+        "resourceClaims": [{"name": "c", "resourceClaimTemplateName": "t"}],
+    },
+    [_BOUND, _condition("Ready", "False", 7)],
+    {"labels": {"a": "b"}, "annotations": {"a": "b"}, "ownerReferences": [{"uid": "o", "controller": True}]},
+    startTime=_at(3),
+    initContainerStatuses=[_ended(6, 0, "side")],
+    containerStatuses=[_stuck("CrashLoopBackOff", lastState=_ended(8)["state"], restartCount=1), _ended(9)],
+    resourceClaimStatuses=[{"name": "c", "resourceClaimName": "r"}],
+)
+_FULL_NODE = {
+    "metadata": {
+        **_FULL["metadata"],
+        "labels": {
+            "nvidia.com/gpu.count": "8",
+            "nvidia.com/gpu.replicas": "2",
+            "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb-SHARED",
+            "nvidia.com/mig-1g.10gb.count": "8",
+            "karpenter.sh/capacity-type": "spot",
+        },
+    },
+    "spec": {"unschedulable": True, "taints": [{"key": "a", "effect": "NoSchedule"}]},
+    "status": {"capacity": {"cpu": "1"}, "allocatable": {"cpu": "1"}, "conditions": [_BOUND]},
+}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.lists(_JSON, min_size=1, max_size=3))
+def test_no_json_crashes_a_parser(data: st.DataObject, values: list[Any]) -> None:
+    found: Any = data.draw(st.sampled_from([_FULL, _FULL_NODE]))
+    parse = pod if found is _FULL else node
+    for value in values:
+        paths = [path for path in _paths(found) if path]
+        found = _with(found, data.draw(st.sampled_from(paths)), value)
+    try:
+        read = parse(found)
+    except Unreadable:
+        return
+    assert read == parse(found)
+    assert len(read.flaws) <= 20
+    if isinstance(read, Pod) and read.ended_ms is not None:
+        assert read.has_ended
+        assert read.bound_ms is None or read.bound_ms <= read.ended_ms
