@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -118,10 +118,11 @@ class _Stage:
 
 
 @contextmanager
-def played_day() -> Iterator[Played]:
-    """Play the day once."""
+def played_day(prepare: Callable[[ClusterServer], object] = lambda _: None) -> Iterator[Played]:
+    """Play the day once, on a server that was prepared for it."""
     played = Played()
     with ClusterServer(page_size=7) as server:
+        prepare(server)
         stage = _Stage(server, played)
         try:
             stage.play()
