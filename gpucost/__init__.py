@@ -4,12 +4,15 @@ The package is layered, lowest first, and the layers are checked in CI (see pypr
 
     domain       pure types: time, money, GPU shares, holders, job kinds
     contract     the metric contract and the frames every source returns
+    settings     what settings of every process are made of
+    cluster      the typed state of a cluster, and what follows from it: queues, gangs, who waits and why
     pricing      the price book
     attribution  intervals x capacity x prices -> usage lines that add up
     simulator    a seeded cluster, for the demo, tests and benchmarks
     reports      monthly, allocation and job reports, and their renderers
     telemetry    where intervals come from: Prometheus, or recorded Parquet files
     ledger       the SQL ledger: the only reader and writer of its tables
+    kube         the Kubernetes API: watched, parsed, dumped
     service      the loop that ties the above together
     api, cli     the edges people touch
 """

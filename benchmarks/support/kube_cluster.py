@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 PODS_PER_WORKLOAD = 4
 QUEUES_PER_COHORT = 10
-FLAVORS = tuple(f"flavor-{number}" for number in range(14))
+FLAVORS = tuple(f"flavor-{number}" for number in range(15))
 GPU = "nvidia.com/gpu"
 T0 = "2026-10-01T00:00:00Z"
 T1 = "2026-10-01T00:10:00Z"
@@ -278,7 +278,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.sent += 1
         index = number * 31 % self.server.pods
         found = pod(index, self.server.nodes, 1000 + self.server.sent)
-        found["metadata"]["labels"]["step"] = str(self.server.sent)
+        found["metadata"]["labels"]["team"] = f"team-{self.server.sent}"  # so its series change
         return json.dumps({"type": "MODIFIED", "object": found}).encode() + b"\n"
 
     def _answer(self, status: int, body: bytes) -> None:
