@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from gpucost.domain.configfile import wrong
 from gpucost.domain.errors import InputError, Remark
-from gpucost.settings.environment import from_environment, without_empty
+from gpucost.settings import environment
 from gpucost.settings.types import Duration, ExistingFile, Group, LogLevel, Names, UrlOrEmpty, between
 
 PREFIX = "GPUCOST_GPU_EXPORTER_"
@@ -120,15 +120,16 @@ def load_settings(environ: Mapping[str, str]) -> ExporterSettings:
     """The settings in ``environ``. Raises ConfigError naming the variable, the value and what is allowed."""
     # A manifest's empty variable is one that is not set, but for a folder that is not wanted.
     optional = {variable(key) for key in ExporterSettings.model_fields} - {variable("state_dir")}
-    return from_environment(ExporterSettings, PREFIX, without_empty(environ, optional), PAGE)
+    return environment.from_environment(
+        ExporterSettings, PREFIX, environment.without_empty(environ, optional), PAGE
+    )
 
 
 def variable(key: str) -> str:
     """The environment variable of a setting."""
-    return f"{PREFIX}{key}".upper()
+    return environment.variable(PREFIX, key)
 
 
 def named_by_variable(error: InputError) -> InputError:
-    """``error``, with the variable in place of the key of a setting: what a part found to be wrong in it."""
-    is_key = error.field in ExporterSettings.model_fields
-    return InputError(variable(error.field), error.value, error.allowed) if is_key else error
+    """``error``, with the variable in place of the key of a setting."""
+    return environment.named_by_variable(error, ExporterSettings, PREFIX)

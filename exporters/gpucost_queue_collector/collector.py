@@ -12,7 +12,7 @@ from typing import Any
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.ownership import OwnerKeys
 from gpucost.cluster.problems import ProblemCode
-from gpucost.contract.queue_metrics import STATE_PROBLEMS
+from gpucost.contract.queue_metrics import JOB_WAITING, STATE_PROBLEMS
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.collections import Collection
 from gpucost.kube.reflector import ReflectorSettings
@@ -43,6 +43,8 @@ from gpucost_queue_collector.rows import Rows
 from gpucost_queue_collector.self_series import Self, write_problems, write_self
 from gpucost_queue_collector.workload_series import (
     shown_workloads,
+    waiting_jobs,
+    write_waiting_job,
     write_workload,
 )
 
@@ -105,6 +107,7 @@ class Collector:
         self._parts = (*self._make_parts(), *further)
         self._failures: Counter[str] = Counter({part.name: 0 for part in self._parts})
         self._failed: frozenset[str] = frozenset()
+        self._shows_current = False
         self._closed = threading.Event()
         self.refreshed_ms: int | None = None
         """When series were last brought up to date."""
@@ -132,7 +135,8 @@ class Collector:
 
     def refresh(self) -> Overview:
         """Bring the page up to date with what has been seen; what it shows changes all at once."""
-        now_ms = self._clocks.now_ms()
+        # Before the snapshot: a page of what was known before the server was heard again is an old one.
+        now_ms, is_current = self._clocks.now_ms(), self.watch.is_current(LONGEST_SILENCE_S)
         overview = Overview(
             self.watch.snapshot(), self._rules.catalog, self._rules.owner_keys, self._ended.pods()
         )
@@ -150,7 +154,7 @@ class Collector:
                 except Exception:
                     failed.add(part.name)
                     self._report(part)
-        self._failed, self.refreshed_ms = frozenset(failed), now_ms
+        self._failed, self._shows_current, self.refreshed_ms = frozenset(failed), is_current, now_ms
         return overview
 
     def _report(self, part: Part) -> None:
@@ -171,13 +175,15 @@ class Collector:
         longest_ms = LONGEST_SILENCE_S * 1000
         age_ms = None if self.refreshed_ms is None else self._clocks.now_ms() - self.refreshed_ms
         is_fresh = age_ms is not None and age_ms <= longest_ms
-        return is_fresh and not self._failed & NEEDED and self.watch.is_current(LONGEST_SILENCE_S)
+        is_shown = is_fresh and self._shows_current and not self._failed & NEEDED
+        return is_shown and self.watch.is_current(LONGEST_SILENCE_S)
 
     def _make_parts(self) -> Iterator[Part]:
         yield Part(PODS, Rows(pod_series.HELD, write_held), self._held_pods)
         yield Part("waiting_pods", Rows(pod_series.WAITING, write_waiting), waiting_pods)
         yield Part(NODES, Rows(node_series.SPECS, write_node), self._nodes)
         yield Part("workloads", Rows(workload_series.SPECS, write_workload), shown_workloads)
+        yield Part("waiting_jobs", Rows((JOB_WAITING,), write_waiting_job), waiting_jobs)
         yield Part(
             "gangs", Rows(gang_series.SPECS, write_gang), lambda o: {each.uid: each for each in o.gangs}
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpucost.cluster.kueue import FlavorResource
 from gpucost.cluster.objects import Resources
@@ -13,16 +13,30 @@ from gpucost.contract import queue_metrics as m
 from gpucost.contract.spec import MetricSpec
 from gpucost_queue_collector.lines import line
 
+# What a metric is of a view's quotas.
+_OF_CLUSTER_QUEUE: Mapping[MetricSpec, str] = {
+    m.CLUSTER_QUEUE_NOMINAL: "nominal",
+    m.CLUSTER_QUEUE_BORROWING_LIMIT: "borrowing_limit",
+    m.CLUSTER_QUEUE_LENDING_LIMIT: "lending_limit",
+    m.CLUSTER_QUEUE_RESERVED: "reserved",
+    m.CLUSTER_QUEUE_USED: "used",
+    m.CLUSTER_QUEUE_BORROWED: "borrowed",
+    m.CLUSTER_QUEUE_LENDABLE: "lendable",
+}
+_OF_COHORT: Mapping[MetricSpec, str] = {
+    m.COHORT_NOMINAL: "nominal",
+    m.COHORT_BORROWING_LIMIT: "borrowing_limit",
+    m.COHORT_LENDING_LIMIT: "lending_limit",
+    m.COHORT_SUBTREE_QUOTA: "subtree",
+    m.COHORT_RESERVED: "reserved",
+    m.COHORT_USED: "used",
+    m.COHORT_BORROWED: "borrowed",
+    m.COHORT_LENDABLE: "lendable",
+}
 CLUSTER_QUEUE = (
     m.CLUSTER_QUEUE_INFO,
     m.CLUSTER_QUEUE_ACTIVE,
-    m.CLUSTER_QUEUE_NOMINAL,
-    m.CLUSTER_QUEUE_BORROWING_LIMIT,
-    m.CLUSTER_QUEUE_LENDING_LIMIT,
-    m.CLUSTER_QUEUE_RESERVED,
-    m.CLUSTER_QUEUE_USED,
-    m.CLUSTER_QUEUE_BORROWED,
-    m.CLUSTER_QUEUE_LENDABLE,
+    *_OF_CLUSTER_QUEUE,
     m.CLUSTER_QUEUE_PENDING_WORKLOADS,
     m.CLUSTER_QUEUE_PENDING_UNITS,
     m.CLUSTER_QUEUE_OLDEST,
@@ -31,14 +45,7 @@ CLUSTER_QUEUE = (
 )
 COHORT = (
     m.COHORT_INFO,
-    m.COHORT_NOMINAL,
-    m.COHORT_BORROWING_LIMIT,
-    m.COHORT_LENDING_LIMIT,
-    m.COHORT_SUBTREE_QUOTA,
-    m.COHORT_RESERVED,
-    m.COHORT_USED,
-    m.COHORT_BORROWED,
-    m.COHORT_LENDABLE,
+    *_OF_COHORT,
     m.COHORT_PENDING_WORKLOADS,
     m.COHORT_PENDING_UNITS,
     m.COHORT_OLDEST,
@@ -70,20 +77,10 @@ def write_cluster_queue(view: ClusterQueueView) -> Sequence[bytes]:
     """One text for each of CLUSTER_QUEUE."""
     queue = view.queue
     name = (queue.name,)
-
-    def each(quantity: str) -> _Quotas:
-        return ((key, getattr(quota, quantity)) for key, quota in view.quotas.items())
-
     return (
         line(m.CLUSTER_QUEUE_INFO, (*name, queue.cohort, queue.strategy), 1),
         _active(m.CLUSTER_QUEUE_ACTIVE, name, view.is_active, view.reason),
-        _quotas(m.CLUSTER_QUEUE_NOMINAL, name, each("nominal")),
-        _quotas(m.CLUSTER_QUEUE_BORROWING_LIMIT, name, each("borrowing_limit")),
-        _quotas(m.CLUSTER_QUEUE_LENDING_LIMIT, name, each("lending_limit")),
-        _quotas(m.CLUSTER_QUEUE_RESERVED, name, each("reserved")),
-        _quotas(m.CLUSTER_QUEUE_USED, name, each("used")),
-        _quotas(m.CLUSTER_QUEUE_BORROWED, name, each("borrowed")),
-        _quotas(m.CLUSTER_QUEUE_LENDABLE, name, each("lendable")),
+        *_all_quotas(_OF_CLUSTER_QUEUE, name, view.quotas),
         *_pending(
             m.CLUSTER_QUEUE_PENDING_WORKLOADS,
             m.CLUSTER_QUEUE_PENDING_UNITS,
@@ -99,20 +96,9 @@ def write_cluster_queue(view: ClusterQueueView) -> Sequence[bytes]:
 def write_cohort(view: CohortView) -> Sequence[bytes]:
     """One text for each of COHORT."""
     name = (view.name,)
-
-    def each(quantity: str) -> _Quotas:
-        return ((key, getattr(quota, quantity)) for key, quota in view.quotas.items())
-
     return (
         line(m.COHORT_INFO, (*name, view.parent), 1),
-        _quotas(m.COHORT_NOMINAL, name, each("nominal")),
-        _quotas(m.COHORT_BORROWING_LIMIT, name, each("borrowing_limit")),
-        _quotas(m.COHORT_LENDING_LIMIT, name, each("lending_limit")),
-        _quotas(m.COHORT_SUBTREE_QUOTA, name, each("subtree")),
-        _quotas(m.COHORT_RESERVED, name, each("reserved")),
-        _quotas(m.COHORT_USED, name, each("used")),
-        _quotas(m.COHORT_BORROWED, name, each("borrowed")),
-        _quotas(m.COHORT_LENDABLE, name, each("lendable")),
+        *_all_quotas(_OF_COHORT, name, view.quotas),
         *_pending(m.COHORT_PENDING_WORKLOADS, m.COHORT_PENDING_UNITS, m.COHORT_OLDEST, name, view.pending),
     )
 
@@ -158,6 +144,13 @@ def _active(spec: MetricSpec, name: tuple[str, ...], is_active: bool | None, rea
     if is_active is None:
         return b""
     return line(spec, (*name, "" if is_active else reason), is_active)
+
+
+def _all_quotas(
+    specs: Mapping[MetricSpec, str], name: tuple[str, ...], quotas: Mapping[FlavorResource, object]
+) -> Iterator[bytes]:
+    for spec, quantity in specs.items():
+        yield _quotas(spec, name, ((key, getattr(quota, quantity)) for key, quota in quotas.items()))
 
 
 def _quotas(spec: MetricSpec, name: tuple[str, ...], quotas: _Quotas) -> bytes:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from gpucost.domain.configfile import wrong
 from gpucost.domain.errors import InputError
-from gpucost.settings.environment import from_environment, without_empty
+from gpucost.settings import environment
 from gpucost.settings.types import Duration, ExistingFile, Group, LogLevel, Names, UrlOrEmpty, between
 
 PREFIX = "GPUCOST_QUEUE_COLLECTOR_"
@@ -96,15 +96,16 @@ class CollectorSettings(Group):
 def load_settings(environ: Mapping[str, str]) -> CollectorSettings:
     """The settings in ``environ``. Raises ConfigError naming the variable, the value and what is allowed."""
     names = {variable(key) for key in CollectorSettings.model_fields}
-    return from_environment(CollectorSettings, PREFIX, without_empty(environ, names), PAGE)
+    return environment.from_environment(
+        CollectorSettings, PREFIX, environment.without_empty(environ, names), PAGE
+    )
 
 
 def variable(key: str) -> str:
     """The environment variable of a setting."""
-    return f"{PREFIX}{key}".upper()
+    return environment.variable(PREFIX, key)
 
 
 def named_by_variable(error: InputError) -> InputError:
-    """``error``, with the variable in place of the key of a setting: what a part found to be wrong in it."""
-    is_key = error.field in CollectorSettings.model_fields
-    return InputError(variable(error.field), error.value, error.allowed) if is_key else error
+    """``error``, with the variable in place of the key of a setting."""
+    return environment.named_by_variable(error, CollectorSettings, PREFIX)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from gpucost.domain.configfile import config_error
-from gpucost.domain.errors import ConfigError, Remark
+from gpucost.domain.errors import ConfigError, InputError, Remark
 from gpucost.settings.types import Group
 
 G = TypeVar("G", bound=Group)
@@ -26,14 +26,25 @@ def from_environment(model: type[G], prefix: str, environ: Mapping[str, str], pa
     Raises ConfigError naming the variable, its value and what is allowed, and for a variable that begins
     with ``prefix`` and is none of them. ``page`` is where the settings are documented.
     """
-    names = {f"{prefix}{key}".upper(): key for key in model.model_fields}
+    names = {variable(prefix, key): key for key in model.model_fields}
     refuse_unknown(environ, prefix, tuple(names), page)
     try:
         return model.model_validate({key: environ[name] for name, key in names.items() if name in environ})
     except ValidationError as error:
         found = config_error(error, ENVIRONMENT, model)
         key = found.field.split("[")[0]
-        raise ConfigError(ENVIRONMENT, f"{prefix}{key}".upper(), found.value, brief(found.allowed)) from None
+        raise ConfigError(ENVIRONMENT, variable(prefix, key), found.value, brief(found.allowed)) from None
+
+
+def variable(prefix: str, key: str) -> str:
+    """The environment variable of a setting."""
+    return f"{prefix}{key}".upper()
+
+
+def named_by_variable(error: InputError, model: type[Group], prefix: str) -> InputError:
+    """``error``, with the variable in place of the key of a setting: what a part found to be wrong in it."""
+    is_key = error.field in model.model_fields
+    return InputError(variable(prefix, error.field), error.value, error.allowed) if is_key else error
 
 
 def without_empty(environ: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
