@@ -24,7 +24,7 @@ QUEUE_RULES = """\
   or they are on nodes that cannot give them their devices.
 - Positions count from 1, in the order in which Kueue looks at a queue: priority, then waiting time. Kueue's
   admission fair sharing may order otherwise.
-- Finished workloads keep their series for ten minutes, like pods.
+- Finished workloads keep their series for ten minutes, unless they are deleted before.
 - A gang is what must run together: a PodGroup, else a Kueue workload, else a job of a kind whose pods work
   together. It is partial while some of its members hold GPUs and the others it needs do not.
 """
@@ -264,7 +264,7 @@ WORKLOAD_ADMITTED = _gauge(
 WORKLOAD_FINISHED = _gauge(
     "workload_finished_timestamp_seconds",
     WORKLOAD_LABELS,
-    "When it finished: exported once it has, for ten minutes.",
+    "When it finished: exported once it has, for ten minutes or until it is deleted.",
 )
 WORKLOAD_POSITION = _gauge(
     "workload_queue_position",

@@ -214,6 +214,37 @@ def test_what_the_cluster_does_not_have_is_no_failure(server: ClusterServer, wat
     assert watching.value("state_collection_up", **workloads, version="none") == 1
 
 
+@pytest.mark.fault(14)
+def test_a_page_of_before_the_server_was_heard_again_is_an_old_one(
+    server: ClusterServer, watching: Watching
+) -> None:
+    """With a heartbeat, pods that it does not show yet would count as ended."""
+    server.break_list("403", "pods", times=None)
+    watching.collector.start()
+    assert watching.collector.watch.wait(20)
+    watching.collector.refresh()
+    server.mend()
+    watching.until(lambda: watching.value("state_collection_up", collection="pods") == 1)
+    assert watching.value("pod_gpu_request", pod="train-0") is None
+    assert not watching.is_up()
+    watching.collector.refresh()
+    assert watching.value("pod_gpu_request", pod="train-0") == 8
+    assert watching.is_up()
+
+
+@pytest.mark.fault(14)
+def test_after_a_long_outage_old_series_get_no_heartbeat(server: ClusterServer, current: Watching) -> None:
+    server.break_watch("500", "pods", times=None)
+    current.until(lambda: current.problem("pods") == "http_500")
+    current.now_ms += 60 * SECOND + 1
+    current.collector.refresh()
+    server.mend()
+    current.until(lambda: not current.problem("pods"))
+    assert not current.is_up()
+    current.collector.refresh()
+    assert current.is_up()
+
+
 # Parts that fail
 
 

@@ -1,0 +1,210 @@
+"""Alerts on the collector fire in time and not before; two replicas are one, as Prometheus reads them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpucost.contract.metrics import METRICS
+from gpucost.domain.time import Window
+from gpucost.kube.collections import collections
+from gpucost.kube.connection import connect_url
+from gpucost.telemetry.promapi import PrometheusClient
+from gpucost.telemetry.prometheus import PrometheusSource
+from gpucost.telemetry.settings import PrometheusSettings
+from gpucost_exporter_base.endpoint import Endpoint
+from gpucost_exporter_base.messages import Request
+from gpucost_queue_collector.collector import Collector, Rules
+from tests.exporters.queue import world
+from tests.support.cluster.server import ClusterServer
+from tests.support.prometheus import PROMTOOL, needs_prometheus, running_prometheus
+
+ROOT = Path(__file__).parents[3]
+RULES = ROOT / "alerts" / "queue-collector.yaml"
+TESTS = ROOT / "alerts" / "tests" / "queue-collector.yaml"
+ALERTS: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
+GAP_MS = 3_000
+
+
+def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PROMTOOL or "promtool", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@needs_prometheus
+@pytest.mark.prometheus
+@pytest.mark.fault(22)
+def test_alerts_fire_in_time_and_not_before() -> None:
+    done = promtool("check", "rules", RULES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = promtool("test", "rules", TESTS)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_prometheus
+@pytest.mark.prometheus
+@pytest.mark.parametrize("minutes", [9, 11])
+@pytest.mark.parametrize("alert", [each["alert"] for each in ALERTS])
+def test_a_minute_more_or_less_would_be_found_out(tmp_path: Path, alert: str, minutes: int) -> None:
+    rules = yaml.safe_load(RULES.read_text())
+    for each in rules["groups"][0]["rules"]:
+        if each["alert"] == alert:
+            each["for"] = f"{minutes}m"
+    (tmp_path / "tests").mkdir()
+    (tmp_path / RULES.name).write_text(yaml.safe_dump(rules))
+    shutil.copy(TESTS, tmp_path / "tests")
+    done = promtool("test", "rules", tmp_path / "tests" / TESTS.name)
+    assert done.returncode != 0
+    assert alert in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_an_alert_asks_for_what_is_exported_and_says_what_to_do(alert: dict[str, Any]) -> None:
+    specs = {spec.name: spec for spec in METRICS}
+    names = set(re.findall(r"gpucost_\w+", alert["expr"]))
+    assert names
+    assert names <= set(specs)
+    labels = set(re.findall(r"\$labels\.(\w+)", alert["annotations"]["description"]))
+    assert labels <= {"cluster", *(label for name in names for label in specs[name].labels)}
+    assert alert["labels"]["severity"] in ("warning", "critical")
+    page, _, anchor = alert["annotations"]["runbook_url"].partition("#")
+    headings = re.findall(r"^##+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
+    assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+# Two replicas
+
+
+class Replica:
+    """A collector behind an endpoint of its own."""
+
+    def __init__(self, server: ClusterServer) -> None:
+        self.transport = connect_url(server.url)
+        self.collector = Collector(self.transport, collections(), Rules(replicas=2))
+        self.endpoint = Endpoint("127.0.0.1", 0, {"/metrics": self.collector.answer})
+        self.target = f"127.0.0.1:{self.endpoint.start()}"
+        self.collector.start()
+        assert self.collector.watch.wait(20)
+        self.collector.refresh()
+
+    def close(self) -> None:
+        self.endpoint.close()
+        self.collector.close()
+        self.transport.close()
+
+
+@dataclass
+class Pair:
+    """The Prometheus that scraped two replicas, of which one stopped before the pod ``later`` was bound."""
+
+    url: str
+    window: Window
+    later_ms: int
+
+
+def value(url: str, query: str) -> float:
+    """The only value of an instant query; 0 without one."""
+    with urllib.request.urlopen(f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}") as answer:
+        found = json.load(answer)["data"]["result"]
+    return float(found[0]["value"][1]) if found else 0.0
+
+
+def until(url: str, query: str, least: float) -> None:
+    deadline = time.monotonic() + 60
+    while value(url, query) < least:
+        assert time.monotonic() < deadline, query
+        time.sleep(0.1)
+
+
+@contextmanager
+def replicas(server: ClusterServer, count: int) -> Iterator[list[Replica]]:
+    with ExitStack() as parts:
+        found = []
+        for _ in range(count):
+            found.append(Replica(server))
+            parts.callback(found[-1].close)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    hour_ago_ms = int(time.time()) * 1000 - 3_600_000
+    with ExitStack() as parts:
+        server = parts.enter_context(ClusterServer())
+        server.put(world.node("gpu-1"))
+        server.put(world.bound(world.pod("both", 4), "gpu-1", hour_ago_ms))
+        first, second = parts.enter_context(replicas(server, 2))
+        targets = [first.target, second.target]
+        job = {"job_name": "queue", "scrape_interval": "1s", "static_configs": [{"targets": targets}]}
+        data = tmp_path_factory.mktemp("replicas") / "data"
+        url = parts.enter_context(running_prometheus(data, scrape_configs=[job]))
+        until(url, "sum(count_over_time(gpucost_state_up[1h]))", 4)
+        until(url, "count(gpucost_state_up)", 2)
+        began_ms = int(time.time() * 1000)
+        until(url, "min(count_over_time(gpucost_state_up[1h]))", 5)
+        first.endpoint.close()
+        later_ms = int(time.time()) * 1000
+        server.put(world.bound(world.pod("later", 2), "gpu-1", later_ms))
+        deadline = time.monotonic() + 20
+        while second.collector.watch.counts()["pods"] < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        second.collector.refresh()
+        until(url, 'max(count_over_time(gpucost_pod_gpu_request{pod="later"}[1h]))', 3)
+        ended_ms = int(time.time() * 1000)
+        time.sleep(GAP_MS / 1000 + 1.5)
+        second.collector.refresh()
+        yield Pair(url, Window(began_ms, ended_ms), later_ms)
+
+
+@needs_prometheus
+@pytest.mark.prometheus
+@pytest.mark.fault(22)
+@pytest.mark.xdist_group("queue replicas")
+def test_two_replicas_are_the_whole_and_each_pod_counts_once(pair: Pair) -> None:
+    settings = PrometheusSettings(max_gap_ms=GAP_MS, lateness_ms=GAP_MS, replica_labels=("instance",))
+    with PrometheusClient(pair.url) as client:
+        source = PrometheusSource(client, settings, now=lambda: int(time.time() * 1000))
+        frames = source.read("default", pair.window)
+    held = {
+        row.pod: (row.count, row.start_ms, row.end_ms)
+        for row in frames.allocations[["pod", "count", "start_ms", "end_ms"]].itertuples()
+    }
+    window = pair.window
+    assert len(frames.allocations) == 2
+    assert held == {
+        "both": (4, window.start_ms, window.end_ms),
+        "later": (2, pair.later_ms, window.end_ms),
+    }
+    assert frames.problems == ()
+    assert list(frames.nodes["node"]) == ["gpu-1"]
+
+
+@pytest.mark.fault(22)
+def test_all_that_replicas_say_differently_is_of_themselves() -> None:
+    with ClusterServer() as server:
+        server.put(world.node("gpu-1"))
+        for each in (*world.queues(), *world.volcano_gang(int(time.time()) * 1000 - 3_600_000)):
+            server.put(each)
+        with replicas(server, 2) as both:
+            pages = [
+                each.collector.page.answer(Request("GET", "/metrics", "", {}, True)).body for each in both
+            ]
+    series = [{line for line in page.decode().splitlines() if not line.startswith("#")} for page in pages]
+    assert series[0] == series[1]
+    assert any(line.startswith("gpucost_gang_partial_since") for line in series[0])
+    assert any(line.startswith("gpucost_workload_queue_position") for line in series[0])

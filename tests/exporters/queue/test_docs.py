@@ -1,0 +1,137 @@
+"""The collector's page against the code: rights, problems, reasons, manifests, links."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpucost.cluster.problems import ProblemCode
+from gpucost.contract.metrics import METRICS
+from gpucost.kube.collections import collections
+from gpucost.kube.events import Unreadable
+from gpucost.kube.transport import TransportError
+from gpucost.kube.watch import UNKNOWN_VERSION
+from gpucost_queue_collector.settings import PAGE, PREFIX, CollectorSettings, load_settings, variable
+from tests.support.prometheus import PROMTOOL, needs_prometheus
+
+ROOT = Path(__file__).parents[3]
+TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```yaml\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+[MANIFESTS] = [block for block in BLOCKS if "kind: Deployment" in block]
+[SCRAPE] = [block for block in BLOCKS if "scrape_configs" in block]
+[FOR_KUEUE] = [block for block in BLOCKS if "nonResourceURLs" in block]
+OBJECTS: dict[str, dict[str, Any]] = {found["kind"]: found for found in yaml.safe_load_all(MANIFESTS)}
+POD: dict[str, Any] = OBJECTS["Deployment"]["spec"]["template"]["spec"]
+[CONTAINER] = POD["containers"]
+SETTINGS = CollectorSettings()
+# Of the reflector itself; those of an answer (http_403) and of an event (event_410) carry their status.
+OWN_REASONS = {"short_watch", "callback", "internal", UNKNOWN_VERSION}
+
+
+def rows(name: str) -> list[list[str]]:
+    """The cells of a table between two marks, without its head."""
+    found = re.search(rf"^<!-- {name} -->\n(.*?)^<!-- /{name} -->$", TEXT, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines()[2:]]
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^##+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_role_allows_what_is_watched_and_no_more() -> None:
+    rules = OBJECTS["ClusterRole"]["rules"]
+    allowed = [(group, name) for rule in rules for group in rule["apiGroups"] for name in rule["resources"]]
+    watched = [(each.group, each.plural) for each in collections()]
+    assert sorted(allowed) == sorted(set(watched))
+    assert all(rule["verbs"] == ["list", "watch"] for rule in rules)
+
+
+def test_all_problems_are_explained() -> None:
+    found = {code.strip("`"): (meaning, advice) for code, meaning, advice in rows("problems")}
+    assert {code: meaning for code, (meaning, _) in found.items()} == {
+        code.value: code.meaning for code in ProblemCode
+    }
+    assert all(advice for _, advice in found.values())
+
+
+def test_all_reasons_of_errors_are_explained() -> None:
+    found = {reason for cell, *_ in rows("reasons") for reason in re.findall(r"`(\w+)`", cell)}
+    documented = f"{TransportError.__doc__} {Unreadable.__doc__}"
+    words = set(re.findall(r"``([a-z_]+)``", documented)) - {"reason", "uid"}
+    assert {"unreachable", "bad_line", "too_many"} <= words
+    with_status = {reason for reason in found if re.fullmatch(r"(http|event)_\d+", reason)}
+    assert found - with_status == words | OWN_REASONS
+    assert {"http_…", "event_…"} <= {reason for cell, *_ in rows("reasons") for reason in cell.split("`")}
+    assert all(meaning and advice for _, meaning, advice in rows("reasons"))
+
+
+def test_every_metric_that_is_named_exists() -> None:
+    names = set(re.findall(r"gpucost_[a-z_]+", TEXT)) - {"gpucost_queue_collector"}
+    assert names <= {spec.name for spec in METRICS}
+
+
+def test_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", TEXT)
+    assert len(links) > 10
+    for path, anchor in links:
+        page = ROOT / "docs" / path if path else ROOT / PAGE
+        assert page.exists(), path
+        assert not anchor or anchor in anchors(page), f"{path}#{anchor}"
+
+
+def test_manifests_use_settings_that_exist_and_the_defaults() -> None:
+    variables = {entry["name"]: entry["value"] for entry in CONTAINER["env"]}
+    assert set(variables) <= {variable(key) for key in CollectorSettings.model_fields}
+    settings = load_settings(variables)
+    assert settings.replicas == OBJECTS["Deployment"]["spec"]["replicas"]
+    assert CONTAINER["ports"] == [{"name": "metrics", "containerPort": SETTINGS.listen_port}]
+    probes = {name: CONTAINER[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")}
+    assert probes == {
+        "livenessProbe": {"path": "/healthz", "port": "metrics"},
+        "readinessProbe": {"path": "/readyz", "port": "metrics"},
+    }
+    named = set(re.findall(rf"{PREFIX}\w+", TEXT)) - {PREFIX}
+    assert named == {variable(key) for key in CollectorSettings.model_fields}
+
+
+def test_names_refer_to_each_other() -> None:
+    role, binding, account = (
+        OBJECTS[kind] for kind in ("ClusterRole", "ClusterRoleBinding", "ServiceAccount")
+    )
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", **account["metadata"]}]
+    assert POD["serviceAccountName"] == account["metadata"]["name"]
+    assert OBJECTS["Deployment"]["metadata"]["namespace"] == account["metadata"]["namespace"]
+    labels = OBJECTS["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert OBJECTS["Deployment"]["spec"]["selector"]["matchLabels"] == labels
+    assert yaml.safe_load(FOR_KUEUE) == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+
+
+def test_the_scrape_finds_the_deployment() -> None:
+    [job] = yaml.safe_load(SCRAPE)["scrape_configs"]
+    assert job["honor_labels"] is True
+    kept = {tuple(rule["source_labels"]): rule["regex"] for rule in job["relabel_configs"]}
+    assert kept == {
+        ("__meta_kubernetes_pod_label_app",): "gpucost-queue-collector",
+        ("__meta_kubernetes_pod_container_port_name",): CONTAINER["ports"][0]["name"],
+    }
+
+
+@needs_prometheus
+@pytest.mark.prometheus
+def test_promtool_takes_the_scrape(tmp_path: Path) -> None:
+    found = yaml.safe_load(SCRAPE)
+    # Debian's Prometheus is built without Kubernetes.
+    del found["scrape_configs"][0]["kubernetes_sd_configs"]
+    config = tmp_path / "prometheus.yml"
+    config.write_text(yaml.safe_dump(found))
+    arguments = [PROMTOOL or "promtool", "check", "config", "--syntax-only", str(config)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
