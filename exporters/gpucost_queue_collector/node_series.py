@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from gpucost.cluster.nodes import Node
 from gpucost.cluster.objects import Resources
+from gpucost.cluster.units import of_node
 from gpucost.contract.metrics import (
     NODE_BOARDS,
     NODE_END,
@@ -51,9 +52,8 @@ class GpuNodes:
     ) -> Mapping[str, GpuNode]:
         """By name, the newest of each: nodes that have, claim or publish a GPU, or did until they ended.
 
-        ``published`` are units of ResourceSlices by node. They are added where no device plugin advertises
-        GPUs: where both do, they are the same boards. A node that ended is shown as it last was: its slices
-        may be gone.
+        ``published`` are units of ResourceSlices by node. A node that ended is shown as it last was: its
+        slices may be gone.
         """
         living = [self._facts(node, published.get(node.meta.name, {})) for node in nodes]
         living.sort(key=lambda each: each.node.meta.created_ms)
@@ -72,15 +72,9 @@ class GpuNodes:
         return before._replace(ended_ms=gone.ended_ms)
 
     def _facts(self, node: Node, published: Resources) -> GpuNode:
-        capacity, allocatable = self._gpus(node.capacity), self._gpus(node.allocatable)
-        if not any(capacity.values()):
-            capacity, allocatable = {**capacity, **published}, {**allocatable, **published}
+        capacity, allocatable = of_node(node, published, self._catalog)
         labels = tuple((key, node.labels[key]) for key in self._node_labels if key in node.labels)
         return GpuNode(node, capacity, allocatable, labels)
-
-    def _gpus(self, resources: Resources) -> Resources:
-        """Those with 0 units too: a node that advertises none has lost them."""
-        return {name: amount for name, amount in resources.items() if self._catalog.is_gpu(name)}
 
 
 def write_node(found: GpuNode) -> Sequence[bytes]:

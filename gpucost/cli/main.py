@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import gpucost
-from gpucost.cli import demo, ingest, key, month, prices, reports, serve
+from gpucost.cli import demo, ingest, key, month, prices, reports, serve, state
 from gpucost.cli.context import Context
 from gpucost.cli.exits import EPILOG, reported
 from gpucost.cli.output import tolerate_narrow_encodings
@@ -62,6 +62,7 @@ app.command("allocations")(reports.allocations)
 app.command("job")(reports.job)
 app.add_typer(prices.app, name="prices")
 app.add_typer(month.app, name="month")
+app.add_typer(state.app, name="state")
 app.command("key")(key.key)
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpucost.cluster.devices import claimed_units
+from gpucost.cluster.nodes import Node
 from gpucost.cluster.objects import Resources, added
 from gpucost.cluster.pods import Pod
 from gpucost.cluster.state import ClusterState
@@ -51,3 +52,16 @@ def held_units(state: ClusterState, catalog: ResourceCatalog) -> dict[str, Resou
     units = Units(state, catalog)
     held = ((pod.meta.uid, units.of(pod)) for pod in state.pods.values() if pod.is_bound)
     return {uid: found for uid, found in held if found}
+
+
+def of_node(node: Node, published: Resources, catalog: ResourceCatalog) -> tuple[Resources, Resources]:
+    """GPU units that a node has, and those it advertises; 0 too, since a node that has none has lost them.
+
+    ``published`` are units of its ResourceSlices. They count where no device plugin advertises GPUs: where
+    both do, they are the same boards.
+    """
+    capacity = {name: amount for name, amount in node.capacity.items() if catalog.is_gpu(name)}
+    allocatable = {name: amount for name, amount in node.allocatable.items() if catalog.is_gpu(name)}
+    if any(capacity.values()) or any(allocatable.values()):
+        return capacity, allocatable
+    return {**capacity, **published}, {**allocatable, **published}

@@ -156,7 +156,8 @@ def closing(origin: Origin) -> str:
 
 
 def read_dump(source: Path | bytes, gathering: Gathering) -> None:
-    """From a file, a folder of files (those that end in .json, .yaml, .yml, with or without .gz), or bytes.
+    """From a file, a folder of files (those that end in .json, .yaml, .yml, with or without .gz, and are not
+    hidden), or bytes.
 
     Raises InputError naming the file, for what cannot be read or holds no objects.
     """
@@ -175,15 +176,17 @@ def read_dump(source: Path | bytes, gathering: Gathering) -> None:
 def _files(source: Path) -> list[Path]:
     if not source.is_dir():
         return [source]
-    found = sorted(each for each in source.rglob("*") if _is_dump(each))
+    found = sorted(each for each in source.rglob("*") if _is_dump(each, source))
     if not found:
         allowed = "a folder with files *.json or *.yaml, or these with .gz"
         raise InputError(str(source), Remark("no dump in it"), allowed)
     return found
 
 
-def _is_dump(file: Path) -> bool:
-    return file.is_file() and file.name.removesuffix(".gz").endswith(_SUFFIXES)
+def _is_dump(file: Path, folder: Path) -> bool:
+    """By its name; hidden files are other people's, such as the cache of kubectl."""
+    is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    return not is_hidden and file.name.removesuffix(".gz").endswith(_SUFFIXES) and file.is_file()
 
 
 def _add(gathering: Gathering, name: str, content: bytes) -> None:
@@ -192,6 +195,8 @@ def _add(gathering: Gathering, name: str, content: bytes) -> None:
             origin = _origin(name, document)
             if origin is not None:
                 gathering.note(origin)
+            elif isinstance(document, dict) and "kind" not in document:
+                raise InputError(f"{name}: kind", Remark("missing"), _ALLOWED)
             for item in _items(name, document):
                 gathering.add(item)
     except RecursionError:

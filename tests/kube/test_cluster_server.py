@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -249,13 +250,13 @@ def test_kmock_replies_come_first(server: ClusterServer) -> None:
     connection.close()
 
 
-def test_kubectl_reads_it(server: ClusterServer) -> None:
+def test_kubectl_reads_it(server: ClusterServer, tmp_path: Path) -> None:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.skip("kubectl is not on PATH: a second client was not tried")
     for name in "abc":
         server.put(api_pod(name))
-    environment = {"PATH": os.environ["PATH"], "NO_PROXY": "127.0.0.1", "HOME": "/nonexistent"}
+    environment = {"PATH": os.environ["PATH"], "NO_PROXY": "127.0.0.1", "HOME": str(tmp_path)}
     asked = [kubectl, "--server", server.url, "get", "pods,nodes", "-A", "-o", "json", "--chunk-size=2"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=60, env=environment)
     assert done.returncode == 0, done.stderr

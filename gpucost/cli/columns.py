@@ -1,0 +1,104 @@
+"""Lines in columns for a screen of any width: what is a name is shortened, what is a number never."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+_INDENT, _GAP, _NOTE = " ", "  ", "     "
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``least`` is how narrow it may get when there is no room; None: never shortened."""
+
+    head: str
+    is_right: bool = False
+    least: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Cells, and a remark of the row for a line of its own; ``style`` as rich names them."""
+
+    cells: Sequence[str]
+    note: str = ""
+    style: str = ""
+
+
+def number(head: str) -> Column:
+    return Column(head, is_right=True)
+
+
+def name(head: str, least: int = 10) -> Column:
+    return Column(head, least=least)
+
+
+def in_columns(
+    columns: Sequence[Column], rows: Sequence[Row], width: int, note_lines: int | None = 2
+) -> list[Text]:
+    """A line of heads and one for each row, no wider than ``width`` as far as numbers leave room. A remark
+    has at most ``note_lines`` lines (None: as many as it needs)."""
+    gap, widths = _layout(columns, rows, width - len(_INDENT))
+    lines = [Text(_INDENT + _line([column.head for column in columns], columns, widths, gap), "dim")]
+    for row in rows:
+        lines.append(Text(_INDENT + _line(row.cells, columns, widths, gap), row.style))
+        if row.note:
+            lines += [Text(line, "dim") for line in folded(row.note, width, _NOTE, _NOTE, note_lines)]
+    return lines
+
+
+def folded(text: str, width: int, first: str, later: str, most: int | None = None) -> list[str]:
+    """Lines broken at spaces that begin with ``first`` and ``later``; the last of ``most`` is cut."""
+    lines = [first]
+    is_empty = True
+    for word in text.split(" "):
+        has_room = cell_len(lines[-1]) + (not is_empty) + cell_len(word) <= width
+        if is_empty or has_room or len(lines) == most:
+            lines[-1] += word if is_empty else f" {word}"
+        else:
+            lines.append(later + word)
+        is_empty = False
+    return [fitted(line, width) for line in lines]
+
+
+def fitted(text: str, width: int) -> str:
+    """``text`` in at most ``width`` cells of a terminal, with an ellipsis where it was cut."""
+    if cell_len(text) <= width:
+        return text
+    return f"{set_cell_size(text, max(0, width - 1)).rstrip()}…" if width > 0 else ""
+
+
+def _layout(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tuple[str, list[int]]:
+    """The gap between columns, and their widths: the natural ones; where that is too wide, first the gap is
+    narrower, then the widest that may be shortened."""
+    widths = [
+        max(cell_len(cells[index]) for cells in ([c.head for c in columns], *(r.cells for r in rows)))
+        for index in range(len(columns))
+    ]
+    gaps = len(columns) - 1
+    gap = _GAP if sum(widths) + len(_GAP) * gaps <= width else " "
+    excess = sum(widths) + len(gap) * gaps - width
+    while excess > 0:
+        room = [
+            (widths[index] - column.least, index)
+            for index, column in enumerate(columns)
+            if column.least is not None and widths[index] > column.least
+        ]
+        if not room:
+            break
+        widths[max(room)[1]] -= 1
+        excess -= 1
+    return gap, widths
+
+
+def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], gap: str) -> str:
+    parts = []
+    for cell, column, width in zip(cells, columns, widths, strict=True):
+        text = fitted(cell, width)
+        blank = " " * (width - cell_len(text))
+        parts.append(blank + text if column.is_right else text + blank)
+    return gap.join(parts).rstrip()

@@ -1,0 +1,219 @@
+"""gpucost state: the queues, gangs and nodes of a cluster now, on one screen or in a file for later."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from gpucost.cli.context import now_ms
+from gpucost.cli.exits import complain
+from gpucost.cli.output import stdout, write
+from gpucost.domain.errors import InputError
+
+if TYPE_CHECKING:
+    from gpucost.cluster.ownership import OwnerKeys
+    from gpucost.kube.collections import Collection
+    from gpucost.kube.events import Object
+    from gpucost.kube.listing import Listed
+
+app = typer.Typer(
+    no_args_is_help=True, help="Look at a cluster: queues, gangs, nodes.", rich_markup_mode=None
+)
+
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="How to reach the API server; else KUBECONFIG, the pod's own, ~/.kube/config."
+    ),
+]
+ContextName = Annotated[
+    str, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig; else its current one.")
+]
+Url = Annotated[
+    str,
+    typer.Option(
+        metavar="URL", help="An API server that needs no credentials, such as kubectl proxy, instead of both."
+    ),
+]
+TeamLabels = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Labels or annotations that name the team, with commas; else gpucost.io/team,team.",
+    ),
+]
+
+
+@app.command()
+def dump(
+    to: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Else stdout. Gzipped where its name ends in .gz.")
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: ContextName = "",
+    kubernetes_url: Url = "",
+    team_labels: TeamLabels = "",
+) -> None:
+    """Write all objects that gpucost reads from a cluster, as kubectl get -o json would.
+
+    Without what nobody should pass on: environments, commands, arguments, images, volumes, annotations of
+    other software. The file is readable by you alone, and whole or not there. Collections that may not be
+    listed are named on stderr and left out; without pods and nodes there is no dump (exit code 3).
+    """
+    from gpucost.cli.state_source import Place, connected, listed
+    from gpucost.kube.collections import collections
+    from gpucost.kube.dump import line_of, named
+
+    keys = _keys(team_labels)
+    annotations = frozenset(keys.all)
+
+    def take(collection: Collection, version: str, item: Object) -> str:
+        return line_of(named(collection, version, item), annotations)
+
+    at_ms, where = now_ms(), Place(kubeconfig, context, kubernetes_url)
+    with connected(where) as transport, _opened(to, at_ms) as write_text:
+        for text in _dump(listed(transport, collections(keys.all), take), at_ms):
+            write_text(text)
+
+
+@app.command()
+def show(
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="PATH", help="A dump, a folder of them, or - for stdin, instead of a cluster."
+        ),
+    ] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Long lists whole.")] = False,
+    format_: Annotated[
+        Literal["table", "json"], typer.Option("--format", "-f", help="table for people, json for programs.")
+    ] = "table",
+    at: Annotated[
+        str,
+        typer.Option(metavar="TIME", help="Waits count until then; else until the dump was taken, or now."),
+    ] = "",
+    kubeconfig: Kubeconfig = None,
+    context: ContextName = "",
+    kubernetes_url: Url = "",
+    team_labels: TeamLabels = "",
+) -> None:
+    """Show the queues with their quota, who borrows, who waits and why, partial gangs, and nodes that lack
+    GPUs.
+
+    A dump is what gpucost state dump writes, or kubectl get pods,nodes,… -A -o json (or yaml): a file or a
+    folder of files, gzipped or not. What gpucost does not read in it is counted on stderr.
+
+    With --format json the same facts, nothing cut: at, is_dated, nodes, gpu_nodes, pods, gpu_pods, workloads,
+    gpus, absent, forbidden, left_out, queues, loans, volcano_queues, waiting, partial_gangs, short_nodes,
+    problem_counts, problems. Amounts are GPU units by resource name, times RFC 3339; what is not known is
+    null.
+    """
+    from gpucost.cli.state_facts import as_data, facts
+    from gpucost.cli.state_screen import print_screen
+    from gpucost.cli.state_source import Place, load
+    from gpucost.cluster.overview import Overview
+
+    keys = _keys(team_labels)
+    with _undisturbed():
+        loaded = load(source, keys, Place(kubeconfig, context, kubernetes_url), at, now_ms())
+        if loaded.left_out:
+            counts = ", ".join(f"{count:,} {what}" for what, count in loaded.left_out.items())
+            complain(f"objects that are not read: {counts}")
+        overview = Overview(loaded.state, owner_keys=keys)
+        found = facts(overview, is_dated=loaded.is_dated, left_out=loaded.left_out)
+    if format_ == "json":
+        write(json.dumps(as_data(found), indent=2) + "\n", None)
+    else:
+        print_screen(found, stdout(), everything=everything)
+
+
+def _keys(team_labels: str) -> OwnerKeys:
+    from gpucost.cluster.ownership import OwnerKeys
+
+    given = tuple(name.strip() for name in team_labels.split(",") if name.strip())
+    return OwnerKeys(team=given) if given else OwnerKeys()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Without garbage collection: of millions of objects that all stay, it takes half of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _dump(found: Iterable[tuple[Collection, Listed[str] | None]], at_ms: int) -> Iterator[str]:
+    """The text of a dump, a collection at a time."""
+    from gpucost.cli.state_source import origin
+    from gpucost.kube.dump import closing as ending
+    from gpucost.kube.dump import opening
+    from gpucost.kube.listing import Listed
+
+    seen: list[tuple[Collection, Listed[Any] | None]] = []
+    between = opening()
+    for collection, each in found:
+        seen.append((collection, each and Listed(each.version, ())))
+        for line in each.items if each else ():
+            yield between + line
+            between = ",\n"
+    if between == opening():
+        yield between
+    yield ending(origin(seen, at_ms))
+
+
+@contextmanager
+def _opened(to: Path | None, at_ms: int) -> Iterator[Callable[[str], object]]:
+    """What writes text to stdout, or to a file beside ``to`` that takes its place at the end."""
+    if to is None:
+        yield lambda text: sys.stdout.buffer.write(text.encode("ascii"))
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with _placed(to) as file, _packed(file, to.suffix == ".gz", at_ms) as packed:
+            yield lambda text: packed.write(text.encode("ascii"))
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        reason = getattr(error, "strerror", None) or "a link to itself"
+        raise InputError("--to", str(to), f"a file that can be written ({reason})") from None
+
+
+@contextmanager
+def _placed(to: Path) -> Iterator[IO[bytes]]:
+    """A temporary file, with its mode of 0600, that gets its place when nothing went wrong. A device or a
+    pipe is written to, not replaced."""
+    if to.exists() and not to.is_file() and not to.is_dir():
+        with to.open("wb") as file:
+            yield file
+        return
+    place = to.resolve()
+    with NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}.", delete=False) as temporary:
+        try:
+            yield temporary
+            temporary.flush()
+            os.fsync(temporary.fileno())
+            Path(temporary.name).replace(place)
+        except BaseException:
+            Path(temporary.name).unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _packed(file: IO[bytes], is_gzip: bool, at_ms: int) -> Iterator[IO[bytes]]:
+    if not is_gzip:
+        yield file
+        return
+    with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=at_ms // 1000, compresslevel=6) as packed:
+        yield packed  # type: ignore[misc]

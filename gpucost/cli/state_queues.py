@@ -1,0 +1,189 @@
+"""Queues of a cluster for ``gpucost state show``: Kueue's as a tree, who borrows, and Volcano's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpucost.cluster.cohorts import QuotaNode
+from gpucost.cluster.kueue import FlavorResource
+from gpucost.cluster.objects import Resources
+from gpucost.cluster.overview import Overview
+from gpucost.cluster.queues import ClusterQueueView, CohortView, Pending, QueueViews
+from gpucost.cluster.volcano_queues import WAITING, parent_of
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRow:
+    """GPU quota of one flavor and resource. ``nominal`` is None for a cohort without quota of its own, and
+    for a queue that uses what it no longer has. ``lendable`` is what others may borrow of a queue, None
+    outside any cohort; of a cohort what queues below it can still get."""
+
+    flavor: str
+    resource: str
+    nominal: int | None
+    reserved: int
+    used: int
+    borrowed: int
+    lendable: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A ClusterQueue (``is_queue``) or a cohort, ``depth`` below its root. ``trouble`` says why it admits
+    nothing, empty while it does. ``admitted`` is None for cohorts."""
+
+    name: str
+    is_queue: bool
+    depth: int
+    trouble: str
+    quotas: Sequence[QuotaRow]
+    admitted: int | None
+    pending: int
+    pending_units: Resources
+    oldest_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Lender:
+    """A queue or cohort with quota that it does not use itself, lent already or not."""
+
+    name: str
+    is_queue: bool
+    unused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """What a ClusterQueue uses above its nominal quota, and who around it has quota to lend: all within the
+    lowest cohort above it that does not borrow itself. Kueue does not say whose quota it is; with one lender
+    it is that one's."""
+
+    borrower: str
+    cohort: str
+    flavor: str
+    resource: str
+    borrowed: int
+    lenders: Sequence[Lender]
+
+
+@dataclass(frozen=True, slots=True)
+class VolcanoRow:
+    """GPU units of a Volcano queue; None where the queue sets none. ``pending`` counts PodGroups."""
+
+    name: str
+    parent: str
+    state: str
+    deserved: Resources | None
+    guarantee: Resources | None
+    capability: Resources | None
+    allocated: Resources
+    pending: int
+    pending_units: Resources
+    oldest_ms: int | None
+
+
+def queue_rows(overview: Overview) -> list[QueueRow]:
+    """Cohorts with what is below them, by name; then ClusterQueues without a cohort."""
+    nodes = overview.queues.tree
+    roots = [node for node in nodes.bottom_up if node.parent is None]
+    alone = [node for node in nodes.queues.values() if node.parent is None]
+    ordered = [*sorted(roots, key=lambda node: node.name), *sorted(alone, key=lambda node: node.name)]
+    return [_row(overview, node, depth) for root in ordered for node, depth in _below(root, 0)]
+
+
+def loans(views: QueueViews) -> list[Loan]:
+    """By cohort and borrower."""
+    found = [
+        Loan(name, view.queue.cohort, *key, quota.borrowed, _lenders(views, name, key))
+        for name, view in views.cluster_queues.items()
+        for key, quota in view.quotas.items()
+        if quota.borrowed > 0
+    ]
+    return sorted(found, key=lambda loan: (loan.cohort, loan.borrower, loan.flavor, loan.resource))
+
+
+def volcano_rows(overview: Overview) -> list[VolcanoRow]:
+    """By name."""
+    asked = overview.units.asked
+    return [
+        VolcanoRow(
+            name,
+            parent_of(view.queue),
+            view.queue.state,
+            None if view.queue.deserved is None else asked(view.queue.deserved),
+            None if view.queue.guarantee is None else asked(view.queue.guarantee),
+            None if view.queue.capability is None else asked(view.queue.capability),
+            asked(view.allocated),
+            sum(count for phase, count in view.pod_groups.items() if phase in WAITING),
+            asked(view.pending_units),
+            view.oldest_pending_ms,
+        )
+        for name, view in sorted(overview.volcano_queues.items())
+    ]
+
+
+def _below(node: QuotaNode, depth: int) -> Iterator[tuple[QuotaNode, int]]:
+    """The node and all under it, queues before cohorts. The tree has no cycles, and is as deep as people make
+    it, so no recursion."""
+    stack = [(node, depth)]
+    while stack:
+        found, at = stack.pop()
+        yield found, at
+        children = sorted(found.children, key=lambda child: (not child.is_queue, child.name))
+        stack += [(child, at + 1) for child in reversed(children)]
+
+
+def _row(overview: Overview, node: QuotaNode, depth: int) -> QueueRow:
+    views = overview.queues
+    view = views.cluster_queues[node.name] if node.is_queue else views.cohorts[node.name]
+    pending = view.pending
+    return QueueRow(
+        node.name,
+        node.is_queue,
+        depth,
+        _trouble(view),
+        [
+            QuotaRow(*key, quota.nominal, quota.reserved, quota.used, quota.borrowed, quota.lendable)
+            for key, quota in view.quotas.items()
+            if overview.catalog.is_gpu(key.resource)
+        ],
+        view.admitted if isinstance(view, ClusterQueueView) else None,
+        sum(pending.workloads.values()),
+        _pending_units(pending),
+        pending.oldest_ms,
+    )
+
+
+def _trouble(view: ClusterQueueView | CohortView) -> str:
+    if isinstance(view, CohortView):
+        return "parents in a circle" if view.in_cycle else ""
+    return f"not active: {view.reason or 'no reason given'}" if view.is_active is False else ""
+
+
+def _pending_units(pending: Pending) -> dict[str, int]:
+    units: dict[str, int] = {}
+    for (resource, _), amount in sorted(pending.units.items()):
+        units[resource] = units.get(resource, 0) + amount
+    return units
+
+
+def _lenders(views: QueueViews, borrower: str, key: FlavorResource) -> list[Lender]:
+    """The largest first. In a cohort that does not borrow itself, what is borrowed stays in it."""
+    cohort = views.tree.queues[borrower].parent
+    while cohort is not None and cohort.parent is not None and cohort.borrowed(key) > 0:
+        cohort = cohort.parent
+    found = [
+        Lender(node.name, node.is_queue, unused)
+        for node, _ in (() if cohort is None else _below(cohort, 0))
+        if not (node.is_queue and node.name == borrower) and (unused := _unused(views, node, key)) > 0
+    ]
+    return sorted(found, key=lambda lender: (-lender.unused, lender.name))
+
+
+def _unused(views: QueueViews, node: QuotaNode, key: FlavorResource) -> int:
+    if not node.is_queue:
+        quota = node.quotas.get(key)
+        return 0 if quota is None else quota.nominal
+    own = views.cluster_queues[node.name].quotas.get(key)
+    return 0 if own is None or own.lendable is None else own.lendable
