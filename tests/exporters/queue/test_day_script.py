@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import kubernetes_validate
 import pytest
 
 from gpucost.kube.in_cluster import HttpTransport
@@ -21,6 +22,7 @@ from tests.support.cluster.server import ClusterServer
 from tests.support.objects import instant
 from tests.support.objects.kueue_v1beta1 import as_v1beta1
 
+OF_KUBERNETES = ("", "apps", "batch")
 SETTINGS = ReflectorSettings(page_size=7, inactivity_s=1.0, short_watch_s=0.0)
 
 
@@ -149,6 +151,7 @@ class Played:
         self.collectors: list[Collector] = []
         self.checked: Counter[str] = Counter()
         self.customs: list[Any] = []
+        self.plain: list[Any] = []
         self.seen: dict[str, Any] = {}
         self.world = World(server, self.kill, self.begin)
 
@@ -171,17 +174,18 @@ class Played:
             self.now_ms = step.at_ms
             self.world.play(step)
             self.server.settle()
-            self.collect_customs()
+            self.collect()
             if step.at_ms in checks:
                 self.check(checks[step.at_ms])
 
-    def collect_customs(self) -> None:
-        """Each state of an object of Kueue or Volcano after a step, once."""
+    def collect(self) -> None:
+        """Each state of an object after a step, once."""
         for kind, _ in everything():
-            if kind.group == KUEUE or kind.group.endswith("volcano.sh"):
+            is_custom = kind.group == KUEUE or kind.group.endswith("volcano.sh")
+            if is_custom or kind.group in OF_KUBERNETES:
                 for found in self.server.objects(kind.name).values():
                     if self.seen.setdefault(found["metadata"]["resourceVersion"], found) is found:
-                        self.customs.append(found)
+                        (self.customs if is_custom else self.plain).append(found)
 
     def check(self, check: Check) -> None:
         read = self.collectors[-1].objects
@@ -234,6 +238,14 @@ def test_every_object_of_a_custom_kind_was_valid_all_day(played: Played) -> None
         crds.validate(found)
         if found["apiVersion"].startswith(KUEUE):
             crds.validate(as_v1beta1(found))
+
+
+def test_every_object_of_kubernetes_itself_was_valid_all_day(played: Played) -> None:
+    kinds = Counter(found["kind"] for found in played.plain)
+    assert {"Pod", "Node", "Namespace", "Job", "Deployment", "ReplicaSet"} <= set(kinds)
+    assert kinds["Pod"] > 100
+    for found in played.plain:
+        kubernetes_validate.validate(found, kubernetes_validate.latest_version(), strict=True)
 
 
 def test_the_pods_are_those_of_the_truth(played: Played) -> None:

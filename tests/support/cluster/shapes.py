@@ -10,6 +10,7 @@ from tests.support.objects import condition, given, metadata
 Json: TypeAlias = dict[str, Any]
 OwnerReference: TypeAlias = tuple[str, str, str, str]
 """apiVersion, kind, name, uid."""
+IMAGE = "train:1"
 
 
 def second(at_ms: int) -> int:
@@ -64,7 +65,7 @@ def containers(resource: str, units: int) -> list[Json]:
     """One container; for extended resources requests and limits are the same."""
     amounts = {resource: str(units)}
     resources = {"requests": {"cpu": "8", "memory": "64Gi", **amounts}, "limits": amounts}
-    return [{"name": "main", "image": "train:1", "resources": resources}]
+    return [{"name": "main", "image": IMAGE, "resources": resources}]
 
 
 def pod(
@@ -189,19 +190,19 @@ def deployment(namespace: str, name: str, now_ms: int, count: int, pods: Json) -
     }
     outer = _owned("apps/v1", "Deployment", namespace, name, now_ms, spec)
     inner = _owned("apps/v1", "ReplicaSet", namespace, f"{name}-7d9f", now_ms, spec, reference(outer), labels)
+    inner["status"] = {"replicas": count}
     return outer, inner
 
 
 def terminated(exit_code: int, reason: str, started: str, finished: str) -> list[Json]:
     """The status of the one container, once it has ended."""
     state = given(exitCode=exit_code, reason=reason, startedAt=started, finishedAt=finished)
-    return [{"name": "main", "ready": False, "restartCount": 0, "state": {"terminated": state}}]
+    return [_status(False, {"terminated": state})]
 
 
 def running(started: str) -> list[Json]:
     """The status of the one container while it runs."""
-    state = {"running": {"startedAt": started}}
-    return [{"name": "main", "ready": True, "started": True, "restartCount": 0, "state": state}]
+    return [{**_status(True, {"running": {"startedAt": started}}), "started": True}]
 
 
 def scaled(found: Json, units: Mapping[str, int], *fields: str) -> Json:
@@ -219,3 +220,8 @@ def pods_of(found: Sequence[Json], owner_uid: str) -> list[Json]:
         if owner_uid in [owner["uid"] for owner in each["metadata"].get("ownerReferences", ())]
     ]
     return sorted(owned, key=lambda each: str(each["metadata"]["name"]))
+
+
+def _status(is_ready: bool, state: Json) -> Json:
+    made = {"name": "main", "image": IMAGE, "imageID": f"sha256:{IMAGE}"}
+    return {**made, "ready": is_ready, "restartCount": 0, "state": state}
