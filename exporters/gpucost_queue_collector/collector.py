@@ -42,6 +42,7 @@ from gpucost_queue_collector.queue_series import (
 from gpucost_queue_collector.rows import Rows
 from gpucost_queue_collector.self_series import Self, write_problems, write_self
 from gpucost_queue_collector.workload_series import (
+    ShownWorkload,
     shown_workloads,
     waiting_jobs,
     write_waiting_job,
@@ -103,6 +104,7 @@ class Collector:
         self.watch = ClusterWatch(transport, collections, listeners, settings, self._clocks)
         self._gpu_nodes = GpuNodes(self._rules.catalog, self._rules.node_labels)
         self._held: Mapping[str, HeldPod] = {}
+        self._workloads: Mapping[str, ShownWorkload] = {}
         self._self = Rows(self_series.SPECS, write_self)
         self._parts = (*self._make_parts(), *further)
         self._failures: Counter[str] = Counter({part.name: 0 for part in self._parts})
@@ -182,7 +184,7 @@ class Collector:
         yield Part(PODS, Rows(pod_series.HELD, write_held), self._held_pods)
         yield Part("waiting_pods", Rows(pod_series.WAITING, write_waiting), waiting_pods)
         yield Part(NODES, Rows(node_series.SPECS, write_node), self._nodes)
-        yield Part("workloads", Rows(workload_series.SPECS, write_workload), shown_workloads)
+        yield Part("workloads", Rows(workload_series.SPECS, write_workload), self._shown_workloads)
         yield Part("waiting_jobs", Rows((JOB_WAITING,), write_waiting_job), waiting_jobs)
         yield Part(
             "gangs", Rows(gang_series.SPECS, write_gang), lambda o: {each.uid: each for each in o.gangs}
@@ -208,6 +210,10 @@ class Collector:
     def _held_pods(self, overview: Overview) -> Mapping[str, HeldPod]:
         self._held = held_pods(overview, self._held)
         return self._held
+
+    def _shown_workloads(self, overview: Overview) -> Mapping[str, ShownWorkload]:
+        self._workloads = shown_workloads(overview, self._workloads)
+        return self._workloads
 
     def _nodes(self, overview: Overview) -> Mapping[str, GpuNode]:
         nodes = overview.state.nodes.values()

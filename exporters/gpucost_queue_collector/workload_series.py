@@ -42,18 +42,20 @@ _WHY = {
 
 
 class ShownWorkload(NamedTuple):
-    """A workload and what follows from the state around it. ``cluster_queue`` is where it is or would go."""
+    """A workload and what follows from the state around it. ``cluster_queue`` is where it is or would go,
+    ``queued_ms`` since when it waits, or waited, for the quota it has; None where nobody knows."""
 
     workload: Workload
     cluster_queue: str
     job: Job
     units: Resources
+    queued_ms: int | None
     position: int | None
     hold: Hold | None
 
 
-def shown_workloads(overview: Overview) -> dict[str, ShownWorkload]:
-    """By uid: all that have not been finished for long."""
+def shown_workloads(overview: Overview, before: Mapping[str, ShownWorkload]) -> dict[str, ShownWorkload]:
+    """By uid: all that have not been finished for long. ``before`` is what was shown last."""
     state, since_ms = overview.state, overview.state.at_ms - LINGER_MS
     return {
         uid: ShownWorkload(
@@ -61,12 +63,21 @@ def shown_workloads(overview: Overview) -> dict[str, ShownWorkload]:
             _cluster_queue(state, workload),
             overview.ownership.job_of(workload),
             workload_units(workload, overview.catalog),
+            _queued_ms(workload, before.get(uid)),
             overview.positions.get(uid),
             overview.holds.get(uid),
         )
         for uid, workload in state.workloads.items()
         if (finished_ms := workload.finished_ms) is None or finished_ms > since_ms
     }
+
+
+def _queued_ms(workload: Workload, before: ShownWorkload | None) -> int | None:
+    """As it was while it waited for this quota: afterwards its object says less of it."""
+    if before is None or not (workload.has_quota or workload.finished_ms is not None):
+        return workload.queued_since_ms
+    is_the_same = not before.workload.has_quota or before.workload.reserved_ms == workload.reserved_ms
+    return before.queued_ms if is_the_same else workload.queued_since_ms
 
 
 def _cluster_queue(state: ClusterState, workload: Workload) -> str:
@@ -95,7 +106,7 @@ def write_workload(shown: ShownWorkload) -> Sequence[bytes]:
         line(m.WORKLOAD_STATE, (*identity, workload.state.value, _reason(workload)), 1),
         _by(m.WORKLOAD_UNITS, identity, shown.units),
         sample(m.WORKLOAD_PRIORITY, written, workload.priority),
-        _instant(m.WORKLOAD_QUEUED, written, workload.queued_since_ms),
+        _instant(m.WORKLOAD_QUEUED, written, shown.queued_ms),
         _instant(m.WORKLOAD_RESERVED, written, workload.reserved_ms),
         _instant(m.WORKLOAD_ADMITTED, written, workload.admitted_ms),
         _instant(m.WORKLOAD_FINISHED, written, workload.finished_ms),

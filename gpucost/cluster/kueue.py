@@ -230,6 +230,9 @@ class WorkloadState(StrEnum):
     FINISHED = "finished"
 
 
+_WITH_QUOTA = frozenset({WorkloadState.RESERVED, WorkloadState.ADMITTED, WorkloadState.EVICTING})
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """``cluster_queue`` is where it was admitted, empty while it has no quota. ``asked`` is what Kueue says
@@ -273,15 +276,30 @@ class Workload:
         return WorkloadState.PENDING if self.is_active else WorkloadState.INACTIVE
 
     @property
-    def queued_since_ms(self) -> int:
-        """Since when it waits, or waited, for the quota it has: its last eviction or requeue, else creation.
+    def has_quota(self) -> bool:
+        """Whether quota is reserved for it now, also while it is told to give it back."""
+        return self.state in _WITH_QUOTA
 
-        Kueue turns Evicted to False when quota is reserved again; only Requeued still tells the time then.
+    @property
+    def waiting_since_ms(self) -> int:
+        """Since when it has been waiting, while it has no quota: its creation, or its last eviction."""
+        evicted = self.conditions.get("Evicted")
+        since_ms = evicted.since_ms if evicted is not None and evicted.status is True else None
+        return max(self.meta.created_ms, since_ms or 0)
+
+    @property
+    def queued_since_ms(self) -> int | None:
+        """Since when it waited for the quota it has, as far as its object says.
+
+        Kueue turns Evicted to False when quota is reserved again. From then on only Requeued tells, some
+        seconds late, and of the first time only: None where it was evicted more than once.
         """
-        returned = "Evicted" if is_true(self.conditions, "Evicted") else "Requeued"
-        found = self.conditions.get(returned)
-        since_ms = found.since_ms if found is not None else None
-        return self.meta.created_ms if since_ms is None else max(self.meta.created_ms, since_ms)
+        if not self.has_quota and self.state is not WorkloadState.FINISHED:
+            return self.waiting_since_ms
+        if sum(each.times for each in self.evictions) > 1:
+            return None
+        requeued = self.conditions.get("Requeued")
+        return max(self.meta.created_ms, (requeued.since_ms if requeued else None) or 0)
 
     @property
     def reserved_ms(self) -> int | None:

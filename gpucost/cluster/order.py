@@ -17,15 +17,17 @@ from gpucost.cluster.queues import waiting_by_queue
 from gpucost.cluster.state import ClusterState
 
 FAIR_ADMISSION = "UsageBasedAdmissionFairSharing"
+_HELD_BACK = ("OnHold", "AdmissionGated")
 _TO_THE_BACK = ("PodsReadyTimeout", "AdmissionCheck")
 
 
 def positions(state: ClusterState) -> dict[str, int]:
     """The place of each pending workload in its ClusterQueue, from 1, by the workload's uid.
 
-    Higher priority first, then the earlier ``queue_timestamp_ms``, then the uid. Under admission fair sharing
-    the ``fair_usage`` of the LocalQueue comes before all of these. A workload that no ClusterQueue can be
-    found for has no place.
+    Those that Kueue does not try, because somebody holds them back, have no place (kueue, pkg/workload,
+    IsAdmissible), nor do those that no ClusterQueue can be found for. Higher priority first, then the earlier
+    ``queue_timestamp_ms``, then the uid. Under admission fair sharing the ``fair_usage`` of the LocalQueue
+    comes before all of these.
     """
     usage: dict[str, dict[tuple[str, str], Fraction]] = {}
     lines: dict[str, list[Workload]] = {}
@@ -33,7 +35,7 @@ def positions(state: ClusterState) -> dict[str, int]:
         queue = state.local_queue_by_name.get(name)
         if queue is None or queue.cluster_queue not in state.cluster_queue_by_name:
             continue
-        lines.setdefault(queue.cluster_queue, []).extend(workloads)
+        lines.setdefault(queue.cluster_queue, []).extend(filter(is_tried, workloads))
         usage.setdefault(queue.cluster_queue, {})[name] = fair_usage(queue)
     places: dict[str, int] = {}
     for cluster_queue, line in lines.items():
@@ -41,6 +43,13 @@ def positions(state: ClusterState) -> dict[str, int]:
         ordered = _ordered(line, usage[cluster_queue] if is_fair else {})
         places.update({workload.meta.uid: place for place, workload in enumerate(ordered, 1)})
     return places
+
+
+def is_tried(workload: Workload) -> bool:
+    """Whether Kueue looks at a pending workload at all."""
+    reserved = workload.conditions.get("QuotaReserved")
+    is_held = reserved is not None and reserved.reason in _HELD_BACK
+    return not is_held and not is_true(workload.conditions, "WaitingForReplacementPods")
 
 
 def queue_timestamp_ms(workload: Workload) -> int:

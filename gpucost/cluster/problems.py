@@ -11,7 +11,6 @@ from gpucost.cluster.cohorts import cohort_cycles
 from gpucost.cluster.jobs import JobObject, PriorityClass
 from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.objects import Meta, added
-from gpucost.cluster.queues import HAS_QUOTA
 from gpucost.cluster.state import ClusterState
 from gpucost.cluster.units import Units
 from gpucost.cluster.volcano import VolcanoQueue
@@ -146,14 +145,14 @@ def _of_workloads(state: ClusterState) -> Iterator[StateProblem]:
     knows_queues = state.knows("local_queues")
     knows_cluster_queues, knows_flavors = state.knows("cluster_queues"), state.knows("flavors")
     for workload in state.workloads.values():
-        status, meta = workload.state, workload.meta
-        if status is WorkloadState.FINISHED:
+        meta = workload.meta
+        if workload.state is WorkloadState.FINISHED:
             continue
         own = (meta.namespace, workload.queue)
         if knows_queues and workload.queue and own not in state.local_queue_by_name:
             detail = f"LocalQueue {workload.queue} does not exist"
             yield _problem(ProblemCode.QUEUE_MISSING, "Workload", meta, detail)
-        if status not in HAS_QUOTA:
+        if not workload.has_quota:
             continue
         given = workload.cluster_queue
         if knows_cluster_queues and given and given not in state.cluster_queue_by_name:

@@ -28,7 +28,6 @@ QueueName: TypeAlias = tuple[str, str]
 """Namespace and name of a LocalQueue."""
 
 _NOTHING = Use(0)
-HAS_QUOTA = frozenset({WorkloadState.RESERVED, WorkloadState.ADMITTED, WorkloadState.EVICTING})
 """States of a workload that quota is reserved for."""
 
 
@@ -130,7 +129,7 @@ def queue_views(state: ClusterState, catalog: ResourceCatalog) -> QueueViews:
     """
     waiting = waiting_by_queue(state)
     pending = {name: _pending(waiting.get(name, ()), catalog) for name in state.local_queue_by_name}
-    holding = [each for each in state.workloads.values() if each.state in HAS_QUOTA]
+    holding = [each for each in state.workloads.values() if each.has_quota]
     cluster_queues, tree = _cluster_queues(state, holding, pending)
     return QueueViews(
         cluster_queues,
@@ -154,7 +153,7 @@ def pending_reason(workload: Workload) -> str:
 
 def workload_units(workload: Workload, catalog: ResourceCatalog) -> Resources:
     """GPU units that it was given, pods that gave theirs back included; while it has no quota, asks for."""
-    has_quota = workload.state in HAS_QUOTA or workload.state is WorkloadState.FINISHED
+    has_quota = workload.has_quota or workload.state is WorkloadState.FINISHED
     if has_quota and workload.assignments:
         total = added(*(each.usage for each in workload.assignments))
     elif workload.asked:
@@ -233,9 +232,10 @@ def _queue_quota(node: QuotaNode, queue: ClusterQueue, key: FlavorResource, use:
     reserved = use.reserved.get(key, _NOTHING)
     lendable = None
     if quota is not None and queue.cohort:
-        lends = node.lends and node.parent is not None
         most = quota.nominal if quota.lending_limit is None else quota.lending_limit
-        lendable = max(0, min(most, quota.nominal - reserved.total)) if lends else 0
+        unused = min(most, quota.nominal - reserved.total)
+        # Others may have borrowed it already: then the cohort has no more to give.
+        lendable = max(0, min(unused, node.parent.available(key))) if node.lends and node.parent else 0
     return QueueQuota(
         None if quota is None else quota.nominal,
         None if quota is None else quota.borrowing_limit,
@@ -374,7 +374,7 @@ def _pending(workloads: Iterable[Workload], catalog: ResourceCatalog) -> Pending
     for workload in workloads:
         reason = pending_reason(workload)
         counts[reason] += 1
-        since.append(workload.queued_since_ms)
+        since.append(workload.waiting_since_ms)
         for resource, amount in workload_units(workload, catalog).items():
             units[resource, reason] += amount
     return Pending(dict(counts), dict(units), min(since, default=None))

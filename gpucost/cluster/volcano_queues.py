@@ -18,8 +18,10 @@ DEFAULT_QUEUE = "default"
 """The queue of a PodGroup that names none."""
 ROOT_QUEUE = "root"
 """The parent of a queue that names none."""
-WAITING = frozenset({"Pending", "Inqueue"})
-"""Phases of a PodGroup that has not started; Inqueue may make its pods already."""
+NEW = "Pending"
+"""What a PodGroup is that no scheduler has looked at."""
+WAITING = frozenset({"", "Pending", "Inqueue"})
+"""Phases of a PodGroup that has not started: new, in line, let in (which may make its pods already)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,18 @@ def _view(
     waiting = [group for group in groups if group.phase in WAITING]
     return VolcanoQueueView(
         queue,
-        allocated if queue.allocated is None else queue.allocated,
+        allocated if queue.allocated is None else {**_none_of(queue), **queue.allocated},
         queue.allocated is not None,
-        dict(Counter(group.phase for group in groups)),
+        dict(Counter(group.phase or NEW for group in groups)),
         added(*(_needed(group, pods.get(group.meta.uid, []), units) for group in waiting)),
         min((group.meta.created_ms for group in waiting), default=None),
     )
+
+
+def _none_of(queue: VolcanoQueue) -> Resources:
+    """0 of what it could have: the scheduler leaves out what is not allocated."""
+    named = (queue.deserved, queue.guarantee, queue.capability)
+    return {resource: 0 for amounts in named for resource in amounts or ()}
 
 
 def _needed(group: PodGroup, pods: list[Pod], units: Units) -> Resources:

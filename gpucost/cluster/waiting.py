@@ -109,10 +109,10 @@ class _Judge:
     def workload(self, workload: Workload, pods: _Pods | None) -> Hold | None:
         match workload.state:
             case WorkloadState.PENDING:
-                return Hold(Layer.QUOTA, *quota_reason(self._state, workload), workload.queued_since_ms)
+                return Hold(Layer.QUOTA, *quota_reason(self._state, workload), workload.waiting_since_ms)
             case WorkloadState.RESERVED:
                 since_ms = workload.reserved_ms
-                since_ms = workload.queued_since_ms if since_ms is None else since_ms
+                since_ms = workload.waiting_since_ms if since_ms is None else since_ms
                 return Hold(Layer.QUOTA, *checks_reason(workload), since_ms)
             case WorkloadState.ADMITTED if pods is not None:
                 return self.pods(pods, workload.admitted_ms or 0)

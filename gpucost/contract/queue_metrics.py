@@ -249,7 +249,8 @@ WORKLOAD_PRIORITY = _gauge("workload_priority", WORKLOAD_LABELS, "Its priority i
 WORKLOAD_QUEUED = _gauge(
     "workload_queued_timestamp_seconds",
     WORKLOAD_LABELS,
-    "Since when it waits, or waited, for the quota it has: creation, or its last eviction or requeue.",
+    "Since when it waits, or waited, for the quota it has: creation, or its last eviction; absent where "
+    "nobody knows: it was evicted more than once, and was not seen to wait since.",
 )
 WORKLOAD_RESERVED = _gauge(
     "workload_reserved_timestamp_seconds",
@@ -269,7 +270,8 @@ WORKLOAD_FINISHED = _gauge(
 WORKLOAD_POSITION = _gauge(
     "workload_queue_position",
     WORKLOAD_LABELS,
-    "Its place among those that wait in its ClusterQueue, from 1; absent while it does not wait.",
+    "Its place among those that wait in its ClusterQueue, from 1; absent while it does not wait, or is held "
+    "back and so not tried.",
 )
 WORKLOAD_LAYER = _gauge(
     "workload_waiting",

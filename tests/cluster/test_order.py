@@ -61,6 +61,20 @@ def test_only_timeouts_and_checks_send_to_the_back() -> None:
     ) == ["kept", "between", "back"]
 
 
+def test_who_is_held_back_has_no_place() -> None:
+    def held(name: str, **conditions: Any) -> Workload:
+        return waiting(name, 9, conditions=conditions)
+
+    assert order(
+        *MAIN,
+        held("on-hold", QuotaReserved=condition(False, "OnHold")),
+        held("gated", QuotaReserved=condition(False, "AdmissionGated")),
+        held("without-nodes", WaitingForReplacementPods=condition(True)),
+        held("tried", QuotaReserved=condition(False, "Inadmissible")),
+        waiting("last"),
+    ) == ["tried", "last"]
+
+
 def test_each_cluster_queue_has_its_own_line() -> None:
     places = positions(
         state(

@@ -95,6 +95,15 @@ def test_what_can_be_lent() -> None:
     assert lendable(Quota(8), 3, cohort="") is None
 
 
+def test_what_others_have_borrowed_already_cannot_be_lent_again() -> None:
+    found = views(
+        cluster_queue("idle", {KEY: Quota(8)}, cohort="co"),
+        cluster_queue("greedy", {KEY: Quota(0)}, cohort="co", reserved={KEY: Use(6, 6)}),
+    )
+    assert found.cluster_queues["idle"].quotas[KEY].lendable == 2
+    assert found.cohorts["co"].quotas[KEY].lendable == 2
+
+
 def test_use_without_quota_has_no_limits() -> None:
     queue = cluster_queue("a", {KEY: Quota(8)}, reserved={KEY: Use(0), CPU: Use(500)}, used={KEY: Use(0)})
     assert views(queue).cluster_queues["a"].quotas[CPU] == QueueQuota(None, None, None, 500, 0, 0, None)

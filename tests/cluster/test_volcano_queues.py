@@ -37,6 +37,20 @@ def test_what_the_scheduler_wrote_is_believed() -> None:
     assert (view.allocated, view.from_status) == ({GPU: 8, "cpu": 500}, True)
 
 
+def test_what_it_leaves_out_is_not_allocated() -> None:
+    found = views(
+        queue("ml", allocated={}, deserved={GPU: 8}, capability={"cpu": 9000}), queue("bare", allocated={})
+    )
+    assert found["ml"].allocated == {GPU: 0, "cpu": 0}
+    assert found["bare"].allocated == {}
+
+
+def test_a_group_that_nobody_has_looked_at_waits_too() -> None:
+    view = views(queue("ml"), group("new", "", min_resources={GPU: 16}), group("old", "Inqueue"))["ml"]
+    assert (view.pending_units, view.oldest_pending_ms) == ({GPU: 16}, T0)
+    assert view.pod_groups == {"Pending": 1, "Inqueue": 1}
+
+
 def test_what_it_never_wrote_is_counted_from_bound_pods_parents_included() -> None:
     found = views(
         queue("root"),

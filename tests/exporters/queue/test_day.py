@@ -136,10 +136,7 @@ def test_a_workload(played: Played, workload: WorkloadTruth) -> None:
     assert seen["reserved"] == {each.reserved_ms / 1000 for each in waits if each.reserved_ms}
     assert seen["admitted"] == {each.admitted_ms / 1000 for each in waits if each.admitted_ms}
     assert seen["finished"] == {(workload.finished_ms or 0) / 1000}
-    # Once a workload has quota again, Kueue's objects only say when it was requeued.
-    requeued = {(each.released_ms or 0) / 1000 for each in waits if each.released_ms}
-    assert {each.queued_ms / 1000 for each in waits} <= seen["queued"] | requeued
-    assert seen["queued"] <= {each.queued_ms / 1000 for each in waits} | requeued
+    assert seen["queued"] == {each.queued_ms / 1000 for each in waits}
     assert evictions == sorted(evictions)
     assert set(evictions) == set(map(float, range(1, workload.evictions.get("Preempted", 0) + 1)))
 

@@ -54,7 +54,7 @@ def test_one_that_waits() -> None:
         },
     )
     hold = Hold(Layer.QUOTA, "NoFit", "insufficient quota", T0)
-    shown = ShownWorkload(found, "cq", JOB, {GPU: 16}, 3, hold)
+    shown = ShownWorkload(found, "cq", JOB, {GPU: 16}, found.queued_since_ms, 3, hold)
     assert lines(SPECS, write_workload(shown)) == [
         f'workload_info{{{_WHO},queue="lq",cluster_queue="cq",job_kind="Job",job_name="train",'
         'job_uid="job-uid",priority_class="low"} 1.0',
@@ -77,7 +77,7 @@ def test_one_that_finished() -> None:
         cluster_queue="cq",
         conditions={"Finished": condition(True, "JobFinished", "", T0 + 2 * MINUTE)},
     )
-    shown = ShownWorkload(found, "cq", JOB, {}, None, None)
+    shown = ShownWorkload(found, "cq", JOB, {}, found.queued_since_ms, None, None)
     assert lines(SPECS, write_workload(shown))[1:] == [
         f'workload_state{{{_WHO},state="finished",reason="JobFinished"}} 1.0',
         f"workload_priority{{{_WHO}}} 0.0",
@@ -114,14 +114,14 @@ EVICTED = {"QuotaReserved": condition(True), "Evicted": condition(True, "Preempt
 )
 def test_states_and_why(found: Workload, expected: tuple[str, str]) -> None:
     assert found.state is WorkloadState(expected[0])
-    state_line = lines(SPECS, write_workload(ShownWorkload(found, "", JOB, {}, None, None)))[1]
+    state_line = lines(SPECS, write_workload(ShownWorkload(found, "", JOB, {}, None, None, None)))[1]
     assert state_line == f'workload_state{{{_WHO},state="{expected[0]}",reason="{expected[1]}"}} 1.0'
 
 
 def test_hostile_names_come_back_as_they_were() -> None:
     found = Workload(meta(HOSTILE, HOSTILE, uid=HOSTILE), queue=HOSTILE, priority_class=HOSTILE)
     shown = ShownWorkload(
-        found, HOSTILE, Job(JobKind.JOB, HOSTILE, HOSTILE), {}, 1, Hold(Layer.QUOTA, HOSTILE, "", T0)
+        found, HOSTILE, Job(JobKind.JOB, HOSTILE, HOSTILE), {}, T0, 1, Hold(Layer.QUOTA, HOSTILE, "", T0)
     )
     read = read_back(SPECS, write_workload(shown))
     assert len(read) == 7
@@ -141,7 +141,7 @@ def test_what_follows_from_the_state_around_them() -> None:
     lost = workload("lost", pod_set(gpus=1), queue="nowhere")
     running = workload("running", pod_set(gpus=4), queue="lq", cluster_queue="other", admitted_ms=T0)
     queues = cluster_queue("cq"), cluster_queue("other"), local_queue("lq", "cq")
-    shown = shown_workloads(Overview(state(first, second, lost, running, train, *queues)))
+    shown = shown_workloads(Overview(state(first, second, lost, running, train, *queues)), {})
     found = {
         each.workload.meta.name: (each.cluster_queue, each.job.name, dict(each.units), each.position)
         for each in shown.values()
@@ -165,7 +165,41 @@ def test_a_finished_one_stays_for_ten_minutes() -> None:
         return workload(name, conditions={"Finished": condition(True, "JobFinished", "", finished_ms)})
 
     news, history = finished("news", at_ms - LINGER_MS + 1), finished("history", at_ms - LINGER_MS)
-    assert set(shown_workloads(Overview(state(news, history, at_ms=at_ms)))) == {"news-uid"}
+    assert set(shown_workloads(Overview(state(news, history, at_ms=at_ms)), {})) == {"news-uid"}
+
+
+def test_the_wait_for_its_quota_is_remembered_over_two_evictions() -> None:
+    """Requeued keeps the time of the first requeue, and Evicted goes with the next reservation."""
+
+    def at(minute: int) -> int:
+        return T0 + minute * MINUTE
+
+    def seen(**conditions: tuple[bool, int]) -> Workload:
+        given = {
+            name: condition(status, "R", "", at(minute)) for name, (status, minute) in conditions.items()
+        }
+        times = sum(name == "Evicted" for name in conditions) * 2
+        evictions = (Eviction("Preempted", "", times),) if times else ()
+        return workload("train", conditions=given, rest={"evictions": evictions})
+
+    steps = [
+        (seen(), at(0)),
+        (seen(QuotaReserved=(True, 5)), at(0)),
+        (seen(QuotaReserved=(True, 5), Evicted=(True, 60)), at(0)),  # told to stop
+        (seen(QuotaReserved=(False, 61), Evicted=(True, 60), Requeued=(True, 61)), at(60)),
+        (seen(QuotaReserved=(True, 70), Evicted=(False, 70), Requeued=(True, 61)), at(60)),
+        (seen(QuotaReserved=(False, 601), Evicted=(True, 600), Requeued=(True, 61)), at(600)),
+        (seen(QuotaReserved=(True, 630), Evicted=(False, 630), Requeued=(True, 61)), at(600)),
+    ]
+    before: dict[str, ShownWorkload] = {}
+    for step, (found, expected) in enumerate(steps):
+        before = shown_workloads(Overview(state(found)), before)
+        assert before[found.meta.uid].queued_ms == expected, step
+    # Who sees it only now cannot know.
+    assert shown_workloads(Overview(state(found)), {})[found.meta.uid].queued_ms is None
+    # Nor who missed that it waited again.
+    missed = {found.meta.uid: before[found.meta.uid]._replace(workload=steps[1][0], queued_ms=at(0))}
+    assert shown_workloads(Overview(state(found)), missed)[found.meta.uid].queued_ms is None
 
 
 def test_a_job_that_waits_without_a_workload() -> None:
