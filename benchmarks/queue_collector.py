@@ -7,8 +7,10 @@ An API server of ready-made pages runs in a process of its own; the collector ru
 ``start_s`` is from the first request to the first complete page. ``events/s`` are events of 4 kB pods by CPU
 second of this process (so: on one core), while the series are renewed every 5 s; ``events_wall/s`` by second.
 ``scrape/copy`` compares an answer to a scrape, after one in a hundred pods changed, with copying its bytes
-once; ``scrape/bare`` with prometheus_client rendering the same samples. ``snapshot_ms`` is the slowest of
-those taken while events flow. Memory is the resident peak of this process, until the last scrape.
+once: the answer is made and handed turn by turn, as the endpoint does, to a sink that copies it as a socket
+would. ``scrape/bare`` compares the same with prometheus_client rendering the same samples. ``snapshot_ms`` is
+the slowest of those taken while events flow. Memory is the resident peak of this process, until the last
+scrape.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from prometheus_client.exposition import choose_encoder
 from benchmarks.support import bare
 from gpucost.kube.collections import collections
 from gpucost.kube.connection import connect_url
-from gpucost_exporter_base.messages import Request
+from gpucost_exporter_base.messages import TURN_BYTES, Request, Response, turns
 from gpucost_queue_collector.collector import Collector
 
 LIMITS = {"events/s": 5000, "scrape/copy": 1.5, "peak_mb": 1500, "snapshot_ms": 50}
@@ -107,16 +109,37 @@ def _scrapes(collector: Collector, url: str, pods: int, figures: dict[str, float
             time.sleep(0.05)
         collector.refresh()
         gc.collect()
-        answered: list[bytes] = []
-        scrapes.append(_timed(lambda answered=answered: answered.append(collector.answer(SCRAPE).body)))
-        copies.append(_timed(lambda answered=answered: bytearray(answered[0])))
-        response = collector.answer(SCRAPE)
+        sink = Sink()
+        answered: list[Response] = []
+        scrapes.append(_timed(lambda sink=sink, answered=answered: _scrape(collector, sink, answered)))
+        (response,) = answered
+        body = response.body
+        assert sink.taken == len(body)
+        copies.append(_timed(lambda body=body: bytearray(body)))
         assert response.zipped is not None
         zips.append(_timed(response.zipped))
         still.append(_timed(lambda: collector.answer(SCRAPE)))
     figures["scrape_ms"], figures["copy_ms"] = median(scrapes) * 1000, median(copies) * 1000
     figures["zip_ms"], figures["scrape_unchanged_ms"] = median(zips) * 1000, median(still) * 1000
     return {"scrape/copy": median(scrapes) / median(copies)}
+
+
+def _scrape(collector: Collector, sink: Sink, answered: list[Response]) -> None:
+    answered.append(collector.answer(SCRAPE))
+    sink.take(answered[-1])
+
+
+class Sink:
+    """Takes what it is given as a socket does: by a copy into a buffer of its own."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+        self._buffer = bytearray(TURN_BYTES)
+
+    def take(self, response: Response) -> None:
+        for part in turns(response.chunks):
+            self._buffer[: len(part)] = part
+            self.taken += len(part)
 
 
 def _bare(body: bytes, figures: dict[str, float]) -> float:

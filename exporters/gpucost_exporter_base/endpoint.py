@@ -12,19 +12,19 @@ import errno
 import logging
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.messages import METHODS, Request, Response, encode, parse, text
+from gpucost_exporter_base.messages import METHODS, Request, Response, encode, parse, text, turns
 
 logger = logging.getLogger(__name__)
 
 Route = Callable[[Request], Response]
 
 _BACKLOG = 128
-_CHUNK_BYTES = 65_536
 # Of each connection, in the kernel, which would otherwise grow them to megabytes.
 _SEND_BUFFER_BYTES = 131_072
 _RECEIVE_BUFFER_BYTES = 16_384
@@ -207,7 +207,7 @@ class Endpoint:
             limit.reschedule(min(limit.when() or 0.0, self._loop.time() + self._limits.head_s))
             return first + await reader.readuntil(b"\r\n\r\n")
 
-    async def _answer(self, request: Request, ahead: asyncio.Task[bytes]) -> tuple[bytes, bytes]:
+    async def _answer(self, request: Request, ahead: asyncio.Task[bytes]) -> tuple[bytes, Sequence[bytes]]:
         """The answer; ``ahead`` reads what comes behind the request. Raises EOFError when the client goes."""
         if request.method not in METHODS:
             return encode(request, text(405, "GET or HEAD"))
@@ -226,14 +226,11 @@ class Endpoint:
         finally:
             work.cancel()  # one that no thread has begun takes none
 
-    async def _send(self, writer: asyncio.StreamWriter, head: bytes, body: bytes) -> None:
-        view = memoryview(body)
+    async def _send(self, writer: asyncio.StreamWriter, head: bytes, body: Sequence[bytes]) -> None:
         async with asyncio.timeout(self._limits.write_s):
-            writer.write(head + view[:_CHUNK_BYTES])
-            await writer.drain()
-            for start in range(_CHUNK_BYTES, len(body), _CHUNK_BYTES):
-                writer.write(view[start : start + _CHUNK_BYTES])
-                await writer.drain()
+            for part in turns(chain((head,), body)):
+                writer.write(part)
+                await writer.drain()  # so that no more than this turn waits in memory
 
 
 def _reading_on(reader: asyncio.StreamReader) -> asyncio.Task[bytes]:
@@ -247,7 +244,7 @@ def _has_gone(ahead: asyncio.Task[bytes]) -> bool:
     return ahead.done() and (ahead.exception() is not None or not ahead.result())
 
 
-def _call(route: Route, request: Request) -> tuple[bytes, bytes]:
+def _call(route: Route, request: Request) -> tuple[bytes, Sequence[bytes]]:
     try:
         return encode(request, route(request))
     except Exception:

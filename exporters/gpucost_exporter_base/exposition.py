@@ -125,7 +125,7 @@ class Exposition:
     def answer(self, request: Request) -> Response:
         """The route of /metrics."""
         text, content_type = self._text(request.headers.get("accept", ""))
-        return Response(200, text.body, content_type, text.zipped)
+        return Response(200, (text.body,), content_type, text.zipped)
 
     def _text(self, accept: str) -> tuple[_Text, str]:
         write, content_type = _format(accept)
@@ -179,13 +179,13 @@ class _Text:
 
     def __init__(self, body: bytes) -> None:
         self.body = body
-        self._zipped: bytes | None = None
+        self._zipped: tuple[bytes] | None = None
         self._lock = threading.Lock()
 
-    def zipped(self) -> bytes:
+    def zipped(self) -> tuple[bytes]:
         with self._lock:
             if self._zipped is None:
-                self._zipped = compress(self.body)
+                self._zipped = (compress(self.body),)
             return self._zipped
 
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import http.client
+import io
+import socket
 import ssl
 import time
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
 from gpucost.domain.errors import InputError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _CHUNK = 64 * 1024
 
@@ -43,9 +49,9 @@ def fetch(
 ) -> str:
     """GET an address and return its text; bytes that are no UTF-8 are replaced.
 
-    ``timeout_s`` bounds the connection, each wait for the headers, and the body as a whole. No proxy is
-    used. ``headers`` must be fit to be sent. Without ``tls`` certificates are verified against the system's
-    authorities. Raises FetchError.
+    ``timeout_s`` bounds each attempt to connect, and what is left of it then the whole answer, however
+    slowly it comes. No proxy is used. ``headers`` must be fit to be sent. Without ``tls`` certificates are
+    verified against the system's authorities. Raises FetchError.
     """
     host, port = address.hostname or "", address.port
     connection = (
@@ -53,9 +59,10 @@ def fetch(
         if address.scheme == "https"
         else http.client.HTTPConnection(host, port, timeout=timeout_s)
     )
+    deadline = time.monotonic() + timeout_s
     path = f"{address.path or '/'}{'?' if address.query else ''}{address.query}"
     try:
-        return _get(connection, path, timeout_s, max_bytes, {"Accept": "text/plain", **(headers or {})})
+        return _get(connection, path, deadline, max_bytes, {"Accept": "text/plain", **(headers or {})})
     except TimeoutError as error:
         raise FetchError(FetchFailure.TIMEOUT) from error
     except ssl.SSLError as error:
@@ -86,28 +93,47 @@ def address(url: str, field: str, example: str) -> SplitResult:
 def _get(
     connection: http.client.HTTPConnection,
     path: str,
-    timeout_s: float,
+    deadline: float,
     max_bytes: int,
     headers: Mapping[str, str],
 ) -> str:
-    deadline = time.monotonic() + timeout_s
+    connection.connect()
+    connection.sock.settimeout(_left(deadline))
     connection.request("GET", path, headers=dict(headers))
-    sock = connection.sock
-    with connection.getresponse() as response:
+    with http.client.HTTPResponse(connection.sock, method="GET") as response:
+        # In place of its own file, of which only each wait has an end.
+        response.fp.close()
+        response.fp = io.BufferedReader(_Incoming(connection.sock, deadline))
+        response.begin()
         if response.status != http.client.OK:
             raise FetchError(FetchFailure.HTTP_STATUS, response.status)
         body = bytearray()
-        while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise FetchError(FetchFailure.TIMEOUT)
-            sock.settimeout(left)
-            chunk = response.read1(_CHUNK)
-            if not chunk:
-                break
+        while chunk := response.read1(_CHUNK):
             body += chunk
             if len(body) > max_bytes:
                 raise FetchError(FetchFailure.TOO_LARGE)
         if response.length:
             raise FetchError(FetchFailure.BAD_ANSWER)
     return body.decode("utf-8", errors="replace")
+
+
+class _Incoming(io.RawIOBase):
+    """What a socket receives until ``deadline``; then reading raises TimeoutError."""
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock, self._deadline = sock, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        self._sock.settimeout(_left(self._deadline))
+        return self._sock.recv_into(buffer)
+
+
+def _left(deadline: float) -> float:
+    """Seconds until then. Raises TimeoutError."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left

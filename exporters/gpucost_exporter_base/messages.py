@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -18,6 +18,8 @@ from gpucost.domain.errors import InputError
 PLAIN = "text/plain; charset=utf-8"
 METHODS = ("GET", "HEAD")
 GZIP_FROM_BYTES = 1024
+TURN_BYTES = 65_536
+"""The most that is written at once."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _REQUEST_LINE = re.compile(rf"({_TOKEN.pattern}) (?:https?://[^/?# ]+)?([/*][!-~]*) HTTP/1\.([01])")
@@ -39,18 +41,25 @@ class Request:
 class Response:
     """One answer: status code, body and its type.
 
-    ``zipped`` gives the body compressed, where that was done before; else it is done at each answer.
+    The body is all ``chunks`` in turn. They are sent as they are, never put together, so that answers which
+    share them cost no memory each. ``zipped`` gives the body compressed, in chunks too, where that was done
+    before; else it is done at each answer.
     """
 
     status: int
-    body: bytes
+    chunks: Sequence[bytes]
     content_type: str = PLAIN
-    zipped: Callable[[], bytes] | None = None
+    zipped: Callable[[], Sequence[bytes]] | None = None
+
+    @property
+    def body(self) -> bytes:
+        """All chunks put together: a copy, which may be large."""
+        return b"".join(self.chunks)
 
 
 def text(status: int, body: str) -> Response:
     """An answer of plain text, ended by a newline."""
-    return Response(status, f"{body}\n".encode())
+    return Response(status, (f"{body}\n".encode(),))
 
 
 def compress(body: bytes) -> bytes:
@@ -75,16 +84,17 @@ def parse(head: bytes) -> Request:
     return Request(found[1], path, query, headers, _keeps_alive(found[1], found[3], headers))
 
 
-def encode(request: Request | None, response: Response) -> tuple[bytes, bytes]:
-    """Head and body to send. ``request`` is None where there was none to be understood."""
+def encode(request: Request | None, response: Response) -> tuple[bytes, Sequence[bytes]]:
+    """Head, and body in chunks, to send. ``request`` is None where there was none to be understood."""
     fields = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"]
-    body = response.body
-    if len(body) > GZIP_FROM_BYTES and request and _GZIP.search(request.headers.get("accept-encoding", "")):
-        body = response.zipped() if response.zipped else compress(body)
+    body, length = response.chunks, sum(map(len, response.chunks))
+    if length > GZIP_FROM_BYTES and request and _GZIP.search(request.headers.get("accept-encoding", "")):
+        body = response.zipped() if response.zipped else (compress(response.body),)
+        length = sum(map(len, body))
         fields.append("Content-Encoding: gzip")
     fields += [
         f"Content-Type: {response.content_type}",
-        f"Content-Length: {len(body)}",
+        f"Content-Length: {length}",
         "X-Content-Type-Options: nosniff",
     ]
     if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
@@ -92,7 +102,29 @@ def encode(request: Request | None, response: Response) -> tuple[bytes, bytes]:
     if request is None or not request.keep_alive:
         fields.append("Connection: close")
     head = "\r\n".join((*fields, "", "")).encode("latin-1")
-    return head, b"" if request and request.method == "HEAD" else body
+    return head, () if request and request.method == "HEAD" else body
+
+
+def turns(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes as they are written: short chunks together, of no chunk more than TURN_BYTES."""
+    waiting: list[bytes | memoryview] = []
+    size = 0
+    for chunk in chunks:
+        for part in _parts(chunk):
+            if size + len(part) > TURN_BYTES:
+                yield b"".join(waiting)
+                waiting, size = [], 0
+            waiting.append(part)
+            size += len(part)
+    if size:
+        yield b"".join(waiting)
+
+
+def _parts(chunk: bytes) -> Iterable[bytes | memoryview]:
+    if len(chunk) <= TURN_BYTES:
+        return (chunk,)
+    view = memoryview(chunk)
+    return (view[start : start + TURN_BYTES] for start in range(0, len(chunk), TURN_BYTES))
 
 
 def _keeps_alive(method: str, minor: str, headers: Mapping[str, str]) -> bool:

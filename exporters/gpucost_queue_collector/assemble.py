@@ -5,21 +5,27 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from gpucost.cluster.overview import Overview
 from gpucost.cluster.ownership import OwnerKeys
 from gpucost.domain.gpu import DEFAULT_RESOURCES, WHOLE, ResourceCatalog
-from gpucost.kube.collections import collections
+from gpucost.kube.collections import Collection, collections
 from gpucost.kube.connection import connect, connect_url
 from gpucost.kube.httpx_transport import HttpxTransport
+from gpucost.kube.watch import ClusterWatch
 from gpucost_exporter_base.endpoint import Endpoint
 from gpucost_exporter_base.health import Health
 from gpucost_queue_collector.collector import LONGEST_SILENCE_S, Collector, Part, Rules
+from gpucost_queue_collector.journal import Journal
 from gpucost_queue_collector.rows import Rows
 from gpucost_queue_collector.scheduler_metrics import (
     SCHEDULER_SPECS,
     Scheduler,
     SchedulerEndpoint,
+    SchedulerFacts,
     SchedulerMetrics,
     write_scheduler,
 )
@@ -66,12 +72,12 @@ class Assembled:
         # What is known now will mostly stay: the garbage collector need not look at it again and again.
         gc.collect()
         gc.freeze()
-        self.collector.run(self.settings.refresh.total_seconds())
+        self.collector.run(self.settings.refresh.total_seconds(), Journal(self.collector).tell)
 
 
 def assemble(settings: CollectorSettings, environ: Mapping[str, str]) -> Assembled:
     """All parts of a collector with these settings, none started yet. Raises InputError."""
-    keys = OwnerKeys(settings.team_labels, settings.project_labels, settings.user_labels)
+    keys = owner_keys(settings)
     rules = Rules(catalog(settings), keys, settings.node_labels, settings.replicas)
     way = transport(settings, environ)
     schedulers = tuple(SchedulerMetrics(endpoint) for endpoint in _scheduler_endpoints(settings))
@@ -91,6 +97,31 @@ def assemble(settings: CollectorSettings, environ: Mapping[str, str]) -> Assembl
         host_setting="listen_host",
     )
     return Assembled(way, collector, endpoint, settings, schedulers)
+
+
+@contextmanager
+def watching(settings: CollectorSettings, environ: Mapping[str, str]) -> Iterator[ClusterWatch]:
+    """Every collection that a collector with these settings reads, watched, and no object kept: it may run
+    beside a collector, in the same pod."""
+    with closing(transport(settings, environ)) as way:
+        watch = ClusterWatch(way, map(_parsed_only, collections(owner_keys(settings).all)))
+        watch.start()
+        try:
+            yield watch
+        finally:
+            watch.close()
+
+
+def _parsed_only(collection: Collection) -> Collection:
+    def parse(found: Mapping[str, Any]) -> None:
+        collection.parse(found)
+
+    return replace(collection, parse=parse)
+
+
+def owner_keys(settings: CollectorSettings) -> OwnerKeys:
+    """Which labels name teams, projects and users."""
+    return OwnerKeys(settings.team_labels, settings.project_labels, settings.user_labels)
 
 
 def catalog(settings: CollectorSettings) -> ResourceCatalog:
@@ -119,8 +150,12 @@ def _scheduler_endpoints(settings: CollectorSettings) -> Iterator[SchedulerEndpo
 
 
 def _part(schedulers: Sequence[SchedulerMetrics]) -> Part:
-    rows = Rows(SCHEDULER_SPECS, write_scheduler)
-    return Part("schedulers", rows, lambda _: {each.facts.scheduler.value: each.facts for each in schedulers})
+    def facts(overview: Overview) -> Mapping[str, SchedulerFacts]:
+        queues = overview.state.cluster_queue_by_name
+        found = (each.facts for each in schedulers)
+        return {each.scheduler.value: each.within(queues) for each in found}
+
+    return Part("schedulers", Rows(SCHEDULER_SPECS, write_scheduler), facts)
 
 
 def _staleness(collector: Collector) -> str:

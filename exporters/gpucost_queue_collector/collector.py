@@ -28,8 +28,9 @@ from gpucost_queue_collector import (
     self_series,
     workload_series,
 )
+from gpucost_queue_collector.claims import ClaimMemory
 from gpucost_queue_collector.ended import Ended
-from gpucost_queue_collector.gang_series import write_gang
+from gpucost_queue_collector.gang_series import Stalls, write_gang
 from gpucost_queue_collector.node_series import GpuNode, GpuNodes, write_node
 from gpucost_queue_collector.page import Page
 from gpucost_queue_collector.pod_series import HeldPod, held_pods, waiting_pods, write_held, write_waiting
@@ -53,11 +54,15 @@ logger = logging.getLogger(__name__)
 
 LONGEST_SILENCE_S = 60.0
 """A view of pods and nodes that is older, because the API server cannot be read, is not current."""
+SELF_INTERVAL_S = 1.0
+"""How old what the collector says of itself may be: scrapes within it are answered with the same page."""
 
 
 PODS, NODES = "pods", "nodes"
 NEEDED = frozenset({PODS, NODES})
 """Parts without which the heartbeat would be a lie."""
+
+CLAIMS, SLICES = "resourceclaims.resource.k8s.io", "resourceslices.resource.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +101,26 @@ class Collector:
         further: Iterable[Part] = (),
     ) -> None:
         self._rules, self._clocks = rules or Rules(), clocks or Clocks()
-        self._ended = Ended(self._clocks.now_ms)
+        self._ended, self._claims = Ended(self._clocks.now_ms), ClaimMemory(self._clocks.now_ms)
         listeners: Mapping[str, OnChange] = {
             "pods": self._ended.pod_changed,
             "nodes": self._ended.node_changed,
+            CLAIMS: self._claims.claim_changed,
         }
         self.watch = ClusterWatch(transport, collections, listeners, settings, self._clocks)
         self._gpu_nodes = GpuNodes(self._rules.catalog, self._rules.node_labels)
         self._held: Mapping[str, HeldPod] = {}
+        self._stalls = Stalls()
         self._workloads: Mapping[str, ShownWorkload] = {}
         self._self = Rows(self_series.SPECS, write_self)
         self._parts = (*self._make_parts(), *further)
         self._failures: Counter[str] = Counter({part.name: 0 for part in self._parts})
         self._failed: frozenset[str] = frozenset()
         self._shows_current = False
+        self._needed = self.watch.required
         self._closed = threading.Event()
+        self._telling = threading.Lock()
+        self._told: tuple[float, bool] | None = None  # when the self rows were renewed, with which heartbeat
         self.refreshed_ms: int | None = None
         """When series were last brought up to date."""
         rows = (self._self, *(part.rows for part in self._parts))
@@ -125,11 +135,12 @@ class Collector:
         self._closed.set()
         self.watch.close()
 
-    def run(self, interval_s: float) -> None:
-        """Refresh every ``interval_s`` until ``close``."""
+    def run(self, interval_s: float, then: Callable[[], object] = lambda: None) -> None:
+        """Refresh every ``interval_s``, and call ``then``, until ``close``."""
         while not self._closed.is_set():
             try:
                 self.refresh()
+                then()
             except Exception:
                 # A mistake of ours must not end the rest; the heartbeat says how it stands.
                 logger.exception("the series could not be renewed")
@@ -138,10 +149,8 @@ class Collector:
     def refresh(self) -> Overview:
         """Bring the page up to date with what has been seen; what it shows changes all at once."""
         # Before the snapshot: a page of what was known before the server was heard again is an old one.
-        now_ms, is_current = self._clocks.now_ms(), self.watch.is_current(LONGEST_SILENCE_S)
-        overview = Overview(
-            self.watch.snapshot(), self._rules.catalog, self._rules.owner_keys, self._ended.pods()
-        )
+        now_ms, current = self._clocks.now_ms(), self.watch.current(LONGEST_SILENCE_S)
+        overview = self._overview()
         made, failed = [], set()
         for part in self._parts:
             try:
@@ -156,8 +165,18 @@ class Collector:
                 except Exception:
                     failed.add(part.name)
                     self._report(part)
-        self._failed, self._shows_current, self.refreshed_ms = frozenset(failed), is_current, now_ms
+        further: frozenset[str] = frozenset() if PODS in failed else _needed_for_claims(overview)
+        self._needed = self.watch.required | further
+        self._shows_current = self._needed <= current
+        self._failed, self.refreshed_ms = frozenset(failed), now_ms
+        self._told = None
         return overview
+
+    def _overview(self) -> Overview:
+        # What is remembered is taken after the state: it knows all that the state ever had.
+        state = self.watch.snapshot()
+        ended, history = self._ended.pods(), self._claims.history()
+        return Overview(state, self._rules.catalog, self._rules.owner_keys, ended, history)
 
     def _report(self, part: Part) -> None:
         """To be called in an except clause."""
@@ -166,9 +185,15 @@ class Collector:
             logger.exception("the series of %s could not be made; the old ones stay", part.name)
 
     def answer(self, request: Request) -> Response:
-        """The route of /metrics. What the collector says of itself is as of now, not of the last refresh."""
-        with self.page.update():
-            self._self.update({"self": self._about_itself()})
+        """The route of /metrics. The heartbeat is as of now, not of the last refresh; what else the collector
+        says of itself as of at most SELF_INTERVAL_S ago."""
+        with self._telling:
+            now_s, is_current = self._clocks.monotonic_s(), self.is_current
+            told = self._told
+            if told is None or told[1] != is_current or now_s - told[0] >= SELF_INTERVAL_S:
+                self._told = now_s, is_current  # before they are looked at: a refresh meanwhile undoes it
+                with self.page.update():
+                    self._self.update({"self": self._about_itself()})
         return self.page.answer(request)
 
     @property
@@ -178,7 +203,7 @@ class Collector:
         age_ms = None if self.refreshed_ms is None else self._clocks.now_ms() - self.refreshed_ms
         is_fresh = age_ms is not None and age_ms <= longest_ms
         is_shown = is_fresh and self._shows_current and not self._failed & NEEDED
-        return is_shown and self.watch.is_current(LONGEST_SILENCE_S)
+        return is_shown and self._needed <= self.watch.current(LONGEST_SILENCE_S)
 
     def _make_parts(self) -> Iterator[Part]:
         yield Part(PODS, Rows(pod_series.HELD, write_held), self._held_pods)
@@ -187,7 +212,9 @@ class Collector:
         yield Part("workloads", Rows(workload_series.SPECS, write_workload), self._shown_workloads)
         yield Part("waiting_jobs", Rows((JOB_WAITING,), write_waiting_job), waiting_jobs)
         yield Part(
-            "gangs", Rows(gang_series.SPECS, write_gang), lambda o: {each.uid: each for each in o.gangs}
+            "gangs",
+            Rows(gang_series.SPECS, write_gang),
+            lambda o: self._stalls.find(o.gangs, o.state.at_ms),
         )
         yield Part(
             "cluster_queues",
@@ -209,6 +236,7 @@ class Collector:
 
     def _held_pods(self, overview: Overview) -> Mapping[str, HeldPod]:
         self._held = held_pods(overview, self._held)
+        self._claims.remember(overview)
         return self._held
 
     def _shown_workloads(self, overview: Overview) -> Mapping[str, ShownWorkload]:
@@ -230,6 +258,19 @@ class Collector:
             dict(self._failures),
             self._failed,
         )
+
+
+def _needed_for_claims(overview: Overview) -> frozenset[str]:
+    """Collections that pods with claims are not rightly shown without: slices name the devices."""
+    bound = [
+        pod for pod in overview.state.pods.values() if pod.is_bound and (pod.claims or pod.backing_claim)
+    ]
+    needed = set()
+    if any(pod.claims for pod in (*bound, *overview.ended)):
+        needed.add(CLAIMS)
+    if overview.units.devices.shares or any(pod.backing_claim for pod in bound):
+        needed.add(SLICES)
+    return frozenset(needed)
 
 
 def _problems(overview: Overview) -> Mapping[str, tuple[str, int]]:

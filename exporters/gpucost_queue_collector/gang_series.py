@@ -1,8 +1,13 @@
-"""Series of gangs: what they need, what runs, and since when one is partial."""
+"""Series of gangs: what they need, what runs, and since when one is partial.
+
+While a gang stays partial its since never gets earlier, and becomes later only where its pods show that it
+was whole in between: what told of the loss may be forgotten long before the gang is whole again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from gpucost.cluster.gangs import Gang
 from gpucost.contract import queue_metrics as m
@@ -16,6 +21,32 @@ SPECS = (
     m.GANG_HELD_UNITS,
     m.GANG_PARTIAL_SINCE,
 )
+
+
+class Stalls:
+    """Remembers since when gangs are partial, for as long as they are."""
+
+    def __init__(self) -> None:
+        self._since: dict[str, int] = {}
+
+    def find(self, gangs: Iterable[Gang], at_ms: int) -> Mapping[str, Gang]:
+        """By uid, as they are at ``at_ms``. Where nothing says since when one is partial, it is since it was
+        first found so."""
+        found = {gang.uid: gang for gang in gangs}
+        self._since = {
+            uid: _since(gang, self._since.get(uid), at_ms) for uid, gang in found.items() if gang.is_partial
+        }
+        for uid, since_ms in self._since.items():
+            if found[uid].partial_since_ms != since_ms:
+                found[uid] = replace(found[uid], partial_since_ms=since_ms)
+        return found
+
+
+def _since(gang: Gang, before_ms: int | None, at_ms: int) -> int:
+    since_ms = gang.partial_since_ms
+    if before_ms is None:
+        return at_ms if since_ms is None else since_ms
+    return since_ms if since_ms is not None and since_ms > before_ms and gang.was_whole else before_ms
 
 
 def write_gang(gang: Gang) -> Sequence[bytes]:

@@ -1,18 +1,21 @@
 """One sample -> the line that every text format of Prometheus shares, for series too many to render twice.
 
 A sample's line is the same in the classic text format, in text 1.0.0 and in OpenMetrics; only headers differ
-(``page``). Label values are made safe as everywhere in gpucost's exporters (``exposition.clean``). An object
+(``page``). Label values are made safe as everywhere in gpucost's exporters (``exposition.clean``), and differ
+where the values they were made of differ, so that no two rows of a page become one series. An object
 mostly gives several lines with the same labels: write ``labels`` once, then ``sample`` for each line.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
 from gpucost.contract.spec import MetricSpec
 from gpucost.domain.errors import InputError
 from gpucost_exporter_base.exposition import LABEL_VALUE_LIMIT, clean
 
+_CHANGED = "\ufffd"
 _WITHOUT_END = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
 
 
@@ -42,7 +45,7 @@ def labels(names: Sequence[str], values: Sequence[str]) -> str:
     if not names:
         return ""
     if not _is_plain("".join(values)):
-        values = [_escape(clean(value)) for value in values]
+        values = [_escape(_distinct(value)) for value in values]
     return "{" + ",".join([f'{name}="{value}"' for name, value in zip(names, values, strict=True)]) + "}"
 
 
@@ -63,6 +66,18 @@ def _is_plain(text: str) -> bool:
     """Whether values that make up ``text`` can stay as they are; nearly all do, so one look is enough."""
     plain = text.isascii() and text.isprintable() and len(text) <= LABEL_VALUE_LIMIT
     return plain and '"' not in text and "\\" not in text
+
+
+def _distinct(value: str) -> str:
+    """``clean``, one to one: what it changes ends with U+FFFD and a digest of what it was.
+
+    So does what holds that mark already, which is why nothing that stays as it is looks like a changed one.
+    """
+    cleaned = clean(value)
+    if cleaned == value and _CHANGED not in value:
+        return value
+    digest = hashlib.blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"{cleaned[: LABEL_VALUE_LIMIT - len(digest) - 1]}{_CHANGED}{digest}"
 
 
 def _escape(value: str) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gpucost.cluster.nodes import Node
 from gpucost.cluster.objects import Resources
-from gpucost.cluster.units import of_node
+from gpucost.cluster.units import expected_units, of_node
 from gpucost.contract.metrics import (
     NODE_BOARDS,
     NODE_END,
@@ -30,13 +31,15 @@ SPECS = NODE_METRICS
 
 
 class GpuNode(NamedTuple):
-    """A node with GPUs, and of its resources only those. ``labels`` are the further ones to be exported."""
+    """A node with GPUs, and of its resources only those. ``labels`` are the further ones to be exported;
+    ``expected`` units are named as the node advertises them."""
 
     node: Node
     capacity: Resources
     allocatable: Resources
     labels: tuple[tuple[str, str], ...]
     ended_ms: int | None = None
+    expected: Resources = MappingProxyType({})
 
 
 class GpuNodes:
@@ -74,7 +77,8 @@ class GpuNodes:
     def _facts(self, node: Node, published: Resources) -> GpuNode:
         capacity, allocatable = of_node(node, published, self._catalog)
         labels = tuple((key, node.labels[key]) for key in self._node_labels if key in node.labels)
-        return GpuNode(node, capacity, allocatable, labels)
+        expected = expected_units(node, published, self._catalog)
+        return GpuNode(node, capacity, allocatable, labels, expected=expected)
 
 
 def write_node(found: GpuNode) -> Sequence[bytes]:
@@ -86,7 +90,7 @@ def write_node(found: GpuNode) -> Sequence[bytes]:
         NODE_BOARDS: b"" if boards is None else line(NODE_BOARDS, name, boards),
         NODE_GPU_CAPACITY: _by_resource(NODE_GPU_CAPACITY, node, found.capacity),
         NODE_GPU_ALLOCATABLE: _by_resource(NODE_GPU_ALLOCATABLE, node, found.allocatable),
-        NODE_GPU_EXPECTED: _by_resource(NODE_GPU_EXPECTED, node, node.expected),
+        NODE_GPU_EXPECTED: _by_resource(NODE_GPU_EXPECTED, node, found.expected),
         NODE_GPU_REPLICAS: _by_resource(NODE_GPU_REPLICAS, node, node.replicas),
         NODE_SCHEDULABLE: line(NODE_SCHEDULABLE, name, node.is_schedulable),
         NODE_START: line(NODE_START, name, node.meta.created_ms / 1000),

@@ -3,11 +3,13 @@
 What an unchanged row gave is neither written, joined nor compressed again. Rows live in blocks of some
 hundred; a piece is the text of one metric in one block, joined and compressed when a scrape first needs it
 and kept until a row of it changes. A compressed page is the gzip members of its pieces one after the other,
-which is a gzip stream itself (RFC 1952, 2.2).
+which is a gzip stream itself (RFC 1952, 2.2). Answers share their pieces, and no whole page is ever put
+together: however many clients read slowly, they hold what changed while they read, once for all of them.
 
 No series may come twice in a scrape: Prometheus drops the second. That is not searched for, which would
 cost an entry in memory for each of half a million series, but follows: a metric belongs to one table, the
-keys of a table are unique, and a row's lines carry the labels that its key is made of.
+keys of a table are unique, and a row's lines carry the labels that its key is made of, one to one
+(``lines``).
 """
 
 from __future__ import annotations
@@ -122,14 +124,14 @@ class Page:
             self._publish()
 
     def answer(self, request: Request) -> Response:
-        """The route of /metrics. As long as nothing changes, it answers with the very same bytes."""
+        """The route of /metrics. As long as nothing changes, it answers with the very same chunks."""
         end, content_type = render((), request.headers.get("accept", ""))
         version = self._version
         with self._building:
             text = version.texts.get(content_type)
             if text is None:
                 text = version.texts[content_type] = self._text(version, content_type, end)
-        return Response(200, text.body, content_type, text.zipped)
+        return Response(200, text.chunks, content_type, text.zipped)
 
     def _publish(self) -> None:
         changed = False
@@ -184,15 +186,15 @@ class _Text:
     """The page at one time in one format."""
 
     def __init__(self, parts: Sequence[_Piece], lock: threading.Lock) -> None:
-        self.body = b"".join([part.lines() for part in parts])
+        self.chunks = tuple([lines for part in parts if (lines := part.lines())])
         self._parts = parts
-        self._zipped: bytes | None = None
+        self._zipped: tuple[bytes, ...] | None = None
         self._lock = lock
 
-    def zipped(self) -> bytes:
+    def zipped(self) -> tuple[bytes, ...]:
         with self._lock:  # of all texts, since they share pieces
             if self._zipped is None:
-                self._zipped = b"".join([part.zipped() for part in self._parts])
+                self._zipped = tuple([piece for part in self._parts if (piece := part.zipped())])
             return self._zipped
 
 

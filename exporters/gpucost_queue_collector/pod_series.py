@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gpucost.cluster.objects import Resources
 from gpucost.cluster.overview import Overview
-from gpucost.cluster.ownership import Belonging
+from gpucost.cluster.ownership import Belonging, Ownership
 from gpucost.cluster.pods import Pod
-from gpucost.cluster.waiting import pod_reason
+from gpucost.cluster.waiting import pod_reason, pod_since_ms
 from gpucost.contract.metrics import (
     POD_GPU_END,
     POD_GPU_REQUEST,
@@ -25,11 +26,13 @@ WAITING = (POD_GPU_WAITING, POD_GPU_WAITING_SINCE)
 
 
 class HeldPod(NamedTuple):
-    """A pod that holds GPU ``units``, or held them until its end."""
+    """A pod that holds GPU ``units``, or held them until its end; since it was bound, or since ``starts``, in
+    ms by resource, where other pods had them before."""
 
     pod: Pod
     units: Resources
     belonging: Belonging
+    starts: Mapping[str, int] = MappingProxyType({})
 
 
 class WaitingPod(NamedTuple):
@@ -40,15 +43,35 @@ class WaitingPod(NamedTuple):
 
 
 def held_pods(overview: Overview, before: Mapping[str, HeldPod]) -> dict[str, HeldPod]:
-    """By uid. Of pods that ended, units and owners are as ``before``: their claims and jobs may be gone."""
+    """By uid. Owners of pods that ended are as ``before``: their jobs may be gone. Units of extended
+    resources stay under their name: the node may have lost them since."""
     units, ownership = overview.units, overview.ownership
-    bound = (pod for pod in overview.state.pods.values() if pod.is_bound)
-    found = {pod.meta.uid: HeldPod(pod, held, ownership.of(pod)) for pod in bound if (held := units.of(pod))}
-    for pod in overview.ended:  # newer than the state where the two differ
+    found: dict[str, HeldPod] = {}
+
+    def add(pod: Pod) -> None:
         uid = pod.meta.uid
-        known = before.get(uid) or found.get(uid) or HeldPod(pod, units.of(pod), ownership.of(pod))
-        found[uid] = known._replace(pod=pod)
-    return {uid: held for uid, held in found.items() if held.units and (_has_held(held.pod) or uid in before)}
+        known = before.get(uid) or found.get(uid)
+        held = known.units if known and pod.backing_claim else units.of(pod)
+        if held:
+            found[uid] = HeldPod(pod, held, _belonging(known, pod, ownership), units.since(pod))
+
+    for pod in overview.state.pods.values():
+        if pod.is_bound:
+            add(pod)
+    for pod in overview.ended:  # newer than the state where the two differ
+        add(pod)
+    return {uid: held for uid, held in found.items() if _has_held(held.pod) or uid in before}
+
+
+def _belonging(known: HeldPod | None, pod: Pod, ownership: Ownership) -> Belonging:
+    """As ``known`` where the pod ended, or where its owners have gone before it, as they do when deleted."""
+    if known is None:
+        return ownership.of(pod)
+    if pod.has_ended:
+        return known.belonging
+    found = ownership.of(pod)
+    is_lost = known.belonging.is_checked and not found.is_checked
+    return known.belonging if is_lost and known.pod.meta.owner == pod.meta.owner else found
 
 
 def _has_held(pod: Pod) -> bool:
@@ -71,9 +94,10 @@ def write_held(held: HeldPod) -> Sequence[bytes]:
             POD_RESOURCE_LABELS, (pod.meta.namespace, pod.meta.name, pod.meta.uid, pod.node, resource)
         )
         requests.append(sample(POD_GPU_REQUEST, written, count))
-        starts.append(sample(POD_GPU_START, written, (pod.bound_ms or 0) / 1000))
+        start_ms = held.starts.get(resource, pod.bound_ms or 0)
+        starts.append(sample(POD_GPU_START, written, start_ms / 1000))
         if pod.ended_ms is not None:
-            ends.append(sample(POD_GPU_END, written, pod.ended_ms / 1000))
+            ends.append(sample(POD_GPU_END, written, max(pod.ended_ms, start_ms) / 1000))
     return b"".join(requests), b"".join(starts), b"".join(ends), _owner(held)
 
 
@@ -104,4 +128,4 @@ def write_waiting(waiting: WaitingPod) -> Sequence[bytes]:
     identity = (pod.meta.namespace, pod.meta.name, pod.meta.uid)
     why = pod_reason(pod)
     wanted = [line(POD_GPU_WAITING, (*identity, resource, why), n) for resource, n in waiting.units.items()]
-    return b"".join(wanted), line(POD_GPU_WAITING_SINCE, identity, pod.meta.created_ms / 1000)
+    return b"".join(wanted), line(POD_GPU_WAITING_SINCE, identity, pod_since_ms(pod) / 1000)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpucost.cluster.kueue import FlavorResource
 from gpucost.cluster.objects import Resources
+from gpucost.cluster.pending import Pending
 from gpucost.cluster.quantities import base_units
-from gpucost.cluster.queues import ClusterQueueView, CohortView, LocalQueueView, Pending
+from gpucost.cluster.queues import ClusterQueueView, CohortView, LocalQueueView
 from gpucost.cluster.volcano_queues import VolcanoQueueView
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.spec import MetricSpec
@@ -88,8 +89,8 @@ def write_cluster_queue(view: ClusterQueueView) -> Sequence[bytes]:
             name,
             view.pending,
         ),
-        line(m.CLUSTER_QUEUE_ADMITTED_WORKLOADS, name, view.admitted),
-        line(m.CLUSTER_QUEUE_RESERVING_WORKLOADS, name, view.reserving),
+        _count(m.CLUSTER_QUEUE_ADMITTED_WORKLOADS, name, view.admitted),
+        _count(m.CLUSTER_QUEUE_RESERVING_WORKLOADS, name, view.reserving),
     )
 
 
@@ -167,14 +168,24 @@ def _amounts(spec: MetricSpec, name: tuple[str, ...], amounts: Resources | None)
 
 
 def _pending(
-    workloads: MetricSpec, units: MetricSpec, oldest: MetricSpec, name: tuple[str, ...], pending: Pending
+    workloads: MetricSpec,
+    units: MetricSpec,
+    oldest: MetricSpec,
+    name: tuple[str, ...],
+    pending: Pending | None,
 ) -> tuple[bytes, bytes, bytes]:
+    if pending is None:
+        return b"", b"", b""
     counts: Mapping[str, int] = pending.workloads
     return (
         b"".join(line(workloads, (*name, reason), count) for reason, count in counts.items()),
         b"".join(line(units, (*name, *key), count) for key, count in pending.units.items()),
         _instant(oldest, name, pending.oldest_ms),
     )
+
+
+def _count(spec: MetricSpec, name: tuple[str, ...], count: int | None) -> bytes:
+    return b"" if count is None else line(spec, name, count)
 
 
 def _instant(spec: MetricSpec, name: tuple[str, ...], instant_ms: int | None) -> bytes:

@@ -10,8 +10,9 @@ import math
 import re
 import ssl
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -35,9 +36,17 @@ from gpucost_queue_collector.lines import line
 MAX_BYTES = 64 << 20
 """Of one answer: 500 ClusterQueues with five priority classes give about 30 MB."""
 
+MAX_LINE = 8192
+"""Characters: the parser is slow on long lines, quadratically. One of Kueue's has at most some hundred."""
+MAX_LINES = 200_000
+"""Of those that are used: 500 ClusterQueues with five priority classes give about 45,000 for each role."""
+MAX_VERSION = 64
+OVERDUE = "overdue"
+"""The problem of a round that does not end."""
+
 _BUILD = "kueue_build_info"
 _WAIT = "kueue_admission_wait_time_seconds"
-_USED = re.compile(rf"^(?:{_BUILD}|{_WAIT}).*$", re.MULTILINE)
+_USED = re.compile(rf"^(?:{_BUILD}|{_WAIT}).{{0,{MAX_LINE}}}$", re.MULTILINE)
 _ROLES = ("leader", "standalone", "")
 _LOGGER = logging.getLogger(__name__)
 
@@ -75,6 +84,10 @@ class SchedulerFacts:
     problem: str = "not_read"
     waits: Mapping[str, WaitHistogram] = field(default_factory=dict)
 
+    def within(self, queues: Container[str]) -> SchedulerFacts:
+        """The same, with the waits of these ClusterQueues only: others are gone, or never were."""
+        return replace(self, waits={name: wait for name, wait in self.waits.items() if name in queues})
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulerEndpoint:
@@ -95,7 +108,7 @@ class SchedulerEndpoint:
 
 
 class NotMetrics(Exception):
-    """The text is not what the scheduler would say: a page of a proxy, another program's metrics."""
+    """The text is not what the scheduler would say: a proxy's page, another program's metrics, too many."""
 
 
 class SchedulerMetrics:
@@ -105,9 +118,11 @@ class SchedulerMetrics:
     times that are not above 0.
     """
 
-    def __init__(self, endpoint: SchedulerEndpoint) -> None:
+    def __init__(
+        self, endpoint: SchedulerEndpoint, monotonic_s: Callable[[], float] = time.monotonic
+    ) -> None:
         name = endpoint.scheduler.value
-        self._endpoint = endpoint
+        self._endpoint, self._monotonic_s = endpoint, monotonic_s
         self._address = address(endpoint.url, f"{name} metrics url", "https://kueue.example:8443/metrics")
         in_clear = self._address.scheme == "http" and not is_loopback(self._address.hostname or "")
         if endpoint.token_file is not None and in_clear:
@@ -116,13 +131,21 @@ class SchedulerMetrics:
             if not 0 < value < math.inf:
                 raise InputError(f"{name} metrics {what}", value, "a number of seconds above 0")
         self._facts = SchedulerFacts(endpoint.scheduler)
+        self._good_until_s = math.inf
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     @property
     def facts(self) -> SchedulerFacts:
-        """What is known now, without waiting for a round; the same object until a round changes it."""
-        return self._facts
+        """What is known now, without waiting for a round.
+
+        Not up where the last good round is more than three intervals and a time-out ago: a round that does
+        not end, since one that fails says so itself.
+        """
+        facts = self._facts
+        if facts.up and self._monotonic_s() > self._good_until_s:
+            return replace(facts, up=False, problem=OVERDUE)
+        return facts
 
     def start(self) -> None:
         """Read at once and then every ``interval_s``, until ``close``."""
@@ -153,6 +176,8 @@ class SchedulerMetrics:
         else:
             if not self._facts.up:
                 _LOGGER.info("the metrics of %s are read", scheduler)
+            endpoint = self._endpoint
+            self._good_until_s = self._monotonic_s() + 3 * endpoint.interval_s + endpoint.timeout_s
             self._facts = facts
 
     def _text(self) -> str:
@@ -175,22 +200,26 @@ class SchedulerMetrics:
 
 
 def read_metrics(scheduler: Scheduler, text: str) -> SchedulerFacts:
-    """The facts in a text of metrics. Raises NotMetrics.
+    """The facts in a text of metrics. Raises NotMetrics, also for more than MAX_LINES.
 
-    Only lines that are used are parsed: they are a few in a hundred, and the parser is slow.
+    Only lines that are used are parsed: they are a few in a hundred, and the parser is slow. One that is
+    longer than any of Kueue's is not used, nor what Volcano says of Kueue.
     """
     if not re.search(rf"^{scheduler}_", text, re.MULTILINE):
         raise NotMetrics
+    used = _USED.findall(text) if scheduler is Scheduler.KUEUE else []
+    if len(used) > MAX_LINES:
+        raise NotMetrics
     version, waits = "", _Waits()
     try:
-        for sample in _samples("\n".join(_USED.findall(text))):
+        for sample in _samples("\n".join(used)):
             if sample.name == _BUILD:
                 version = version or sample.labels.get("git_version", "")
             else:
                 waits.add(sample)
     except ValueError as error:
         raise NotMetrics from error
-    return SchedulerFacts(scheduler, version, True, "", waits.histograms())
+    return SchedulerFacts(scheduler, version[:MAX_VERSION], True, "", waits.histograms())
 
 
 def quantile(histogram: WaitHistogram, q: float) -> float | None:

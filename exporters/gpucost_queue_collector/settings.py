@@ -24,18 +24,18 @@ class CollectorSettings(Group):
     """Address to listen on. All IPv4 addresses by default; ``::`` for IPv6 and IPv4."""
 
     listen_port: Annotated[int, Field(ge=0, le=65535)] = 9837
-    """Port to listen on, 0 to 65535. 0 takes a free one."""
+    """A whole number from 0 to 65535: the port to listen on. 0 takes a free one."""
 
     refresh: Annotated[Duration, between(timedelta(seconds=1), timedelta(minutes=1), "1s to 1m")] = timedelta(
         seconds=5
     )
-    """Time between two renewals of the series, 1s to 1m. Starts and ends of pods are exact however long it
-    is; queues and gangs are that old at most.
+    """1s to 1m: the time between two renewals of the series. Starts and ends of pods do not depend on it;
+    queues and gangs are that old at most.
     """
 
     replicas: Annotated[int, Field(ge=1, le=10)] = 1
-    """How many collectors run, 1 to 10. All watch everything and export the same; this is only exported, so
-    that an alert can tell when one is missing.
+    """A whole number from 1 to 10: how many collectors run. All watch everything and export the same; this is
+    only exported, so that an alert can tell when one is missing.
     """
 
     kubeconfig: ExistingFile | None = None
@@ -47,7 +47,7 @@ class CollectorSettings(Group):
     """Context of the kubeconfig; its current one by default."""
 
     kubernetes_url: UrlOrEmpty = ""
-    """Address of an API server that needs no credentials (``kubectl proxy``), instead of all that."""
+    """Address of an API server that needs no credentials (``kubectl proxy``), instead of a kubeconfig."""
 
     extra_resources: Names = ()
     """Further resource names of which each unit is a whole GPU, with commas between them."""
@@ -84,7 +84,7 @@ class CollectorSettings(Group):
     """true or false: whether their certificates go unverified. Kueue signs its own unless told otherwise."""
 
     log_level: LogLevel = "info"
-    """Least severe messages that are logged: debug, info, warning or error."""
+    """debug, info, warning or error: the least severe messages that are logged."""
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Self:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.objects import Resources
 from gpucost.cluster.overview import Overview
-from gpucost.cluster.queues import workload_units
+from gpucost.cluster.quota_use import workload_units
 from gpucost.cluster.state import ClusterState
 from gpucost.cluster.waiting import Hold
 from gpucost.contract import queue_metrics as m
@@ -48,6 +48,7 @@ class ShownWorkload(NamedTuple):
     workload: Workload
     cluster_queue: str
     job: Job
+    team: str
     units: Resources
     queued_ms: int | None
     position: int | None
@@ -62,6 +63,7 @@ def shown_workloads(overview: Overview, before: Mapping[str, ShownWorkload]) -> 
             workload,
             _cluster_queue(state, workload),
             overview.ownership.job_of(workload),
+            overview.ownership.team_of(workload),
             workload_units(workload, overview.catalog),
             _queued_ms(workload, before.get(uid)),
             overview.positions.get(uid),
@@ -99,6 +101,7 @@ def write_workload(shown: ShownWorkload) -> Sequence[bytes]:
         shown.job.name,
         shown.job.uid,
         workload.priority_class,
+        shown.team,
     )
     hold = shown.hold
     return (

@@ -9,15 +9,18 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 _INDENT, _GAP, _NOTE = " ", "  ", "     "
+_ENDLESS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``least`` is how narrow it may get when there is no room; None: never shortened."""
+    """``least`` is how narrow it may get when there is no room; None: never shortened. Of a path, such as
+    ``namespace/job``, the first part is shortened first."""
 
     head: str
     is_right: bool = False
     least: int | None = None
+    is_path: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,22 @@ def name(head: str, least: int = 10) -> Column:
     return Column(head, least=least)
 
 
+def path(head: str, least: int = 14) -> Column:
+    return Column(head, least=least, is_path=True)
+
+
 def in_columns(
-    columns: Sequence[Column], rows: Sequence[Row], width: int, note_lines: int | None = 2
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    width: int,
+    note_lines: int | None = 2,
+    *,
+    is_cut: bool = True,
 ) -> list[Text]:
-    """A line of heads and one for each row, no wider than ``width`` as far as numbers leave room. A remark
-    has at most ``note_lines`` lines (None: as many as it needs)."""
-    gap, widths = _layout(columns, rows, width - len(_INDENT))
+    """A line of heads and one for each row, no wider than ``width`` as far as numbers leave room; with
+    ``is_cut`` False as wide as they need. A remark has at most ``note_lines`` lines (None: as many as it
+    needs)."""
+    gap, widths = _layout(columns, rows, width - len(_INDENT) if is_cut else _ENDLESS)
     lines = [Text(_INDENT + _line([column.head for column in columns], columns, widths, gap), "dim")]
     for row in rows:
         lines.append(Text(_INDENT + _line(row.cells, columns, widths, gap), row.style))
@@ -72,6 +85,14 @@ def fitted(text: str, width: int) -> str:
     return f"{set_cell_size(text, max(0, width - 1)).rstrip()}…" if width > 0 else ""
 
 
+def _fitted_path(text: str, width: int) -> str:
+    first, slash, own = text.partition("/")
+    room = width - cell_len(own) - 1
+    if not slash or cell_len(text) <= width or room < 1:
+        return fitted(own if slash and room < 1 else text, width)
+    return f"{fitted(first, room)}/{own}"
+
+
 def _layout(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tuple[str, list[int]]:
     """The gap between columns, and their widths: the natural ones; where that is too wide, first the gap is
     narrower, then the widest that may be shortened."""
@@ -98,7 +119,7 @@ def _layout(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tuple
 def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], gap: str) -> str:
     parts = []
     for cell, column, width in zip(cells, columns, widths, strict=True):
-        text = fitted(cell, width)
+        text = _fitted_path(cell, width) if column.is_path else fitted(cell, width)
         blank = " " * (width - cell_len(text))
         parts.append(blank + text if column.is_right else text + blank)
     return gap.join(parts).rstrip()

@@ -40,11 +40,12 @@ def write_file(path: Path, data: bytes) -> None:
     A link leads to its file, which keeps its mode; a device or a pipe is written to, not replaced.
     """
     try:
-        path = path.resolve()
         mode = path.stat().st_mode if path.exists() else None
         if mode is not None and not stat.S_ISREG(mode):
             path.write_bytes(data)
             return
+        # Only now: where /dev/stdout is a pipe, the way to it that this gives is not there.
+        path = path.resolve()
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as temporary:
             try:
                 temporary.write(data)

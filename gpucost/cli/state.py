@@ -22,6 +22,7 @@ from gpucost.domain.errors import InputError
 
 if TYPE_CHECKING:
     from gpucost.cluster.ownership import OwnerKeys
+    from gpucost.domain.gpu import ResourceCatalog
     from gpucost.kube.collections import Collection
     from gpucost.kube.events import Object
     from gpucost.kube.listing import Listed
@@ -53,6 +54,38 @@ TeamLabels = Annotated[
     ),
 ]
 
+ExtraResources = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Further resources of which one unit is a whole GPU, with commas, as the queue collector's "
+        "extra_resources.",
+    ),
+]
+
+
+KINDS = (
+    "pods,nodes,namespaces,priorityclasses.scheduling.k8s.io,jobs.batch,cronjobs.batch,"
+    "deployments.apps,statefulsets.apps,replicasets.apps,daemonsets.apps,jobsets.jobset.x-k8s.io,"
+    "trainjobs.trainer.kubeflow.org,pytorchjobs.kubeflow.org,tfjobs.kubeflow.org,"
+    "xgboostjobs.kubeflow.org,paddlejobs.kubeflow.org,jaxjobs.kubeflow.org,mpijobs.kubeflow.org,"
+    "rayjobs.ray.io,rayclusters.ray.io,rayservices.ray.io,leaderworkersets.leaderworkerset.x-k8s.io,"
+    "notebooks.kubeflow.org,jobs.batch.volcano.sh,clusterqueues.kueue.x-k8s.io,"
+    "localqueues.kueue.x-k8s.io,cohorts.kueue.x-k8s.io,resourceflavors.kueue.x-k8s.io,"
+    "topologies.kueue.x-k8s.io,admissionchecks.kueue.x-k8s.io,workloadpriorityclasses.kueue.x-k8s.io,"
+    "workloads.kueue.x-k8s.io,podgroups.scheduling.volcano.sh,queues.scheduling.volcano.sh,"
+    "hypernodes.topology.volcano.sh,resourceslices.resource.k8s.io,resourceclaims.resource.k8s.io"
+)
+"""All that the screen uses, as kubectl takes it; gpucost.kube.collections has them, and a test holds both
+together. Written out, so that the help needs no parsers."""
+
+_KUBECTL = f"""Without gpucost on the other side, kubectl makes a dump; kinds that the cluster does not have are
+left out of the list before:
+
+\b
+kubectl get {KINDS} -A -o json > state.json
+"""
+
 
 @app.command()
 def dump(
@@ -66,9 +99,11 @@ def dump(
 ) -> None:
     """Write all objects that gpucost reads from a cluster, as kubectl get -o json would.
 
-    Without what nobody should pass on: environments, commands, arguments, images, volumes, annotations of
-    other software. The file is readable by you alone, and whole or not there. Collections that may not be
-    listed are named on stderr and left out; without pods and nodes there is no dump (exit code 3).
+    Only the fields that gpucost reads: no environments, commands, arguments, images, volumes or
+    configurations; of annotations those that link objects or name a team, project or user; of messages the
+    first 4,096 characters of those that show prints. Labels stay as they are. The file is readable by you
+    alone, and whole or not there. Collections that may not be listed are named on stderr and left out;
+    without pods and nodes there is no dump (exit code 3).
     """
     from gpucost.cli.state_source import Place, connected, listed
     from gpucost.kube.collections import collections
@@ -86,7 +121,7 @@ def dump(
             write_text(text)
 
 
-@app.command()
+@app.command(epilog=_KUBECTL)
 def show(
     source: Annotated[
         str,
@@ -106,20 +141,31 @@ def show(
     context: ContextName = "",
     kubernetes_url: Url = "",
     team_labels: TeamLabels = "",
+    extra_resources: ExtraResources = "",
+    namespace: Annotated[str, typer.Option(metavar="NAME", help="Only what waits in this namespace.")] = "",
+    team: Annotated[str, typer.Option(metavar="NAME", help="Only what waits of this team.")] = "",
+    queue: Annotated[str, typer.Option(metavar="NAME", help="Only this ClusterQueue or Volcano queue.")] = "",
+    job: Annotated[str, typer.Option(metavar="NAME", help="Only this job, or workload.")] = "",
+    explain: Annotated[bool, typer.Option("--explain", help="Say what columns and words mean.")] = False,
 ) -> None:
     """Show the queues with their quota, who borrows, who waits and why, partial gangs, and nodes that lack
     GPUs.
 
-    A dump is what gpucost state dump writes, or kubectl get pods,nodes,… -A -o json (or yaml): a file or a
-    folder of files, gzipped or not. What gpucost does not read in it is counted on stderr.
+    A dump is what gpucost state dump writes, or kubectl get … -A -o json (or yaml) with the kinds below: a
+    file or a folder of files, gzipped or not. What gpucost does not read in it is counted on stderr; what it
+    lacks, the screen names.
+
+    Long lists are cut, and names that a terminal has no room for; with --all neither is. In a pipe names are
+    whole, unless COLUMNS says how wide it is.
 
     With --format json the same facts, nothing cut: at, is_dated, nodes, gpu_nodes, pods, gpu_pods, workloads,
-    gpus, absent, forbidden, left_out, queues, loans, volcano_queues, waiting, partial_gangs, short_nodes,
+    gpus, absent, forbidden, unread, left_out, queues, loans, volcano_queues, waiting, partial_gangs, short_nodes,
     problem_counts, problems. Amounts are GPU units by resource name, times RFC 3339; what is not known is
     null.
     """
     from gpucost.cli.state_facts import as_data, facts
-    from gpucost.cli.state_screen import print_screen
+    from gpucost.cli.state_filter import Filter, narrowed
+    from gpucost.cli.state_screen import Look, print_screen
     from gpucost.cli.state_source import Place, load
     from gpucost.cluster.overview import Overview
 
@@ -128,20 +174,50 @@ def show(
         loaded = load(source, keys, Place(kubeconfig, context, kubernetes_url), at, now_ms())
         if loaded.left_out:
             counts = ", ".join(f"{count:,} {what}" for what, count in loaded.left_out.items())
-            complain(f"objects that are not read: {counts}")
-        overview = Overview(loaded.state, owner_keys=keys)
+            complain(f"not read: {counts}")
+        overview = Overview(loaded.state, _catalog(extra_resources), keys)
         found = facts(overview, is_dated=loaded.is_dated, left_out=loaded.left_out)
+    wanted = Filter(namespace, team, queue, job)
+    if wanted:
+        found = narrowed(found, wanted)
     if format_ == "json":
         write(json.dumps(as_data(found), indent=2) + "\n", None)
-    else:
-        print_screen(found, stdout(), everything=everything)
+        return
+    console, columns = stdout(), _columns()
+    if columns:
+        console.width = columns
+    look = Look(everything, not (columns or console.is_terminal), explain, wanted.words, bool(source))
+    with console.capture() as captured:
+        print_screen(found, console, look)
+    # Not by the console: it ends the process with 1 when nobody reads on.
+    sys.stdout.write(captured.get())
+    sys.stdout.flush()
+
+
+def _columns() -> int | None:
+    """The width that the environment asks for."""
+    asked = os.environ.get("COLUMNS", "")
+    return int(asked) if asked.isdecimal() and int(asked) else None
 
 
 def _keys(team_labels: str) -> OwnerKeys:
     from gpucost.cluster.ownership import OwnerKeys
 
-    given = tuple(name.strip() for name in team_labels.split(",") if name.strip())
+    given = _names(team_labels)
+    for name in given:
+        if len(name.split()) > 1:
+            raise InputError("--team-labels", name, "names without blanks, with commas between them")
     return OwnerKeys(team=given) if given else OwnerKeys()
+
+
+def _catalog(extra_resources: str) -> ResourceCatalog:
+    from gpucost.domain.gpu import DEFAULT_RESOURCES, WHOLE, ResourceCatalog
+
+    return ResourceCatalog({**DEFAULT_RESOURCES, **dict.fromkeys(_names(extra_resources), WHOLE)})
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 @contextmanager

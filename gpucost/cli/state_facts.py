@@ -18,34 +18,46 @@ from gpucost.cluster.nodes import Node
 from gpucost.cluster.objects import Resources, added
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.problems import StateProblem
-from gpucost.cluster.units import of_node
+from gpucost.cluster.state import ClusterState
+from gpucost.cluster.units import expected_units, of_node
 from gpucost.domain.time import iso
+from gpucost.kube.collections import collections
 from gpucost.kube.dump import FORBIDDEN
+
+PODS, NODES = "pods", "nodes"
+CLUSTER_QUEUES, WORKLOADS = "clusterqueues.kueue.x-k8s.io", "workloads.kueue.x-k8s.io"
+NOT_EXPECTED = frozenset(
+    {"workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io", "podgroups.scheduling.x-k8s.io"}
+)
+"""Collections that hardly any cluster has: that they are missing is not worth a word."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTotal:
-    """Of one resource: what pods hold, what nodes advertise, and what they should (None: no node says)."""
+    """Of one resource: what pods hold and what nodes advertise (None: they could not be read), and what these
+    should (None: no node says)."""
 
     resource: str
-    held: int
-    advertised: int
+    held: int | None
+    advertised: int | None
     expected: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class GangRow:
-    """A gang of which a part runs since ``since_ms`` while the rest does not; ``held`` by those that run."""
+    """A gang of which a part runs since ``since_ms`` (None: not known) while the rest does not; ``held`` by
+    those that run."""
 
     kind: str
     namespace: str
     name: str
+    job: str
     queue: str
     min_members: int
     running: int
     pending: int
     held: Resources
-    since_ms: int
+    since_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +70,7 @@ class NodeRow:
     resource: str
     advertised: int
     expected: int
-    held: int
+    held: int | None
     is_ready: bool
     is_cordoned: bool
 
@@ -73,19 +85,21 @@ class ProblemCount:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """``is_dated`` is whether the dump says when it was taken; if not, ``at_ms`` is when it was read.
-    ``absent`` collections are not installed, ``forbidden`` ones may not be listed. Order: queues as a tree,
+    ``absent`` collections are not installed, ``forbidden`` ones may not be listed, ``unread`` ones are not in
+    the dump or failed: lists lack what is in those, and counts of it are None. Order: queues as a tree,
     parents first; what waits and what is partial, the longest first; the rest by name."""
 
     at_ms: int
     is_dated: bool
-    nodes: int
-    gpu_nodes: int
-    pods: int
-    gpu_pods: int
-    workloads: int
+    nodes: int | None
+    gpu_nodes: int | None
+    pods: int | None
+    gpu_pods: int | None
+    workloads: int | None
     gpus: Sequence[GpuTotal]
     absent: Sequence[str]
     forbidden: Sequence[str]
+    unread: Sequence[str]
     left_out: Mapping[str, int]
     queues: Sequence[QueueRow]
     loans: Sequence[Loan]
@@ -96,6 +110,10 @@ class Facts:
     problem_counts: Sequence[ProblemCount]
     problems: Sequence[StateProblem]
 
+    def knows(self, *names: str) -> bool:
+        """Whether all of these collections have been read, or are not installed."""
+        return not {*self.forbidden, *self.unread}.intersection(names)
+
 
 def facts(overview: Overview, *, is_dated: bool = True, left_out: Mapping[str, int] | None = None) -> Facts:
     """All of them, of one state."""
@@ -105,28 +123,53 @@ def facts(overview: Overview, *, is_dated: bool = True, left_out: Mapping[str, i
         node.meta.name: of_node(node, overview.published.get(node.meta.name, {}), overview.catalog)[1]
         for node in state.nodes.values()
     }
-    collections = sorted(state.collections.items())
+    expected = {
+        node.meta.name: expected_units(node, overview.published.get(node.meta.name, {}), overview.catalog)
+        for node in state.nodes.values()
+    }
+    statuses = sorted(state.collections.items())
+    forbidden = [name for name, status in statuses if status.problem == FORBIDDEN]
+    unread = _unread(overview.state)
+    knows_nodes, knows_pods, knows_workloads = (
+        name not in unread and name not in forbidden for name in (NODES, PODS, WORKLOADS)
+    )
+    gpu_nodes = sum(bool(advertised[node.meta.name] or node.expected) for node in state.nodes.values())
+    gpu_pods = sum(bool(overview.units.of(pod)) for pod in state.pods.values() if pod.is_bound)
     return Facts(
         state.at_ms,
         is_dated,
-        len(state.nodes),
-        sum(bool(advertised[node.meta.name] or node.expected) for node in state.nodes.values()),
-        len(state.pods),
-        sum(bool(overview.units.of(pod)) for pod in state.pods.values() if pod.is_bound),
-        len(state.workloads),
-        _totals(held, advertised, state.nodes.values()),
-        [name for name, status in collections if status.absent],
-        [name for name, status in collections if status.problem == FORBIDDEN],
+        len(state.nodes) if knows_nodes else None,
+        gpu_nodes if knows_nodes else None,
+        len(state.pods) if knows_pods else None,
+        gpu_pods if knows_pods else None,
+        len(state.workloads) if knows_workloads else None,
+        _totals(held, advertised, expected, knows_pods, knows_nodes),
+        [name for name, status in statuses if status.absent],
+        forbidden,
+        unread,
         left_out or {},
         queue_rows(overview),
         loans(overview.queues),
         volcano_rows(overview),
         waiting_rows(overview),
         _partial_gangs(overview),
-        _short_nodes(held, advertised, state.nodes.values()),
+        _short_nodes(held if knows_pods else None, advertised, expected, state.nodes.values()),
         _counts(overview.problems),
         overview.problems,
     )
+
+
+def _unread(state: ClusterState) -> list[str]:
+    """Collections of which nothing is known, though the screen would use them."""
+    if not state.collections:
+        return []
+    names = [each.name for each in collections() if each.name not in NOT_EXPECTED]
+    statuses = ((name, state.collections.get(name)) for name in names)
+    return [
+        name
+        for name, status in statuses
+        if status is None or not (status.synced or status.problem == FORBIDDEN)
+    ]
 
 
 def as_data(value: Any) -> Any:
@@ -154,18 +197,22 @@ def _held_by_node(overview: Overview) -> dict[str, Resources]:
 
 
 def _totals(
-    held: Mapping[str, Resources], advertised: Mapping[str, Resources], nodes: Iterable[Node]
+    held: Mapping[str, Resources],
+    advertised: Mapping[str, Resources],
+    expected: Mapping[str, Resources],
+    knows_pods: bool,
+    knows_nodes: bool,
 ) -> list[GpuTotal]:
     in_use, offered = added(*held.values()), added(*advertised.values())
-    says = {resource for node in nodes for resource in node.expected}
+    says = {resource for units in expected.values() for resource in units}
     should: Counter[str] = Counter()
-    for node in nodes:
-        should.update(node.expected or advertised[node.meta.name])
+    for name, units in expected.items():
+        should.update(units or advertised[name])
     return [
         GpuTotal(
             resource,
-            in_use.get(resource, 0),
-            offered.get(resource, 0),
+            in_use.get(resource, 0) if knows_pods else None,
+            offered.get(resource, 0) if knows_nodes else None,
             should[resource] if resource in says else None,
         )
         for resource in sorted(in_use.keys() | offered.keys() | says)
@@ -179,6 +226,7 @@ def _partial_gangs(overview: Overview) -> list[GangRow]:
             gang.kind.value,
             gang.namespace,
             gang.name,
+            gang.job.name,
             gang.queue,
             gang.min_members,
             gang.running,
@@ -187,13 +235,16 @@ def _partial_gangs(overview: Overview) -> list[GangRow]:
             gang.partial_since_ms,
         )
         for gang in overview.gangs
-        if gang.partial_since_ms is not None
+        if gang.is_partial
     ]
-    return sorted(rows, key=lambda row: (row.since_ms, row.namespace, row.name))
+    return sorted(rows, key=lambda row: (row.since_ms is None, row.since_ms or 0, row.namespace, row.name))
 
 
 def _short_nodes(
-    held: Mapping[str, Resources], advertised: Mapping[str, Resources], nodes: Iterable[Node]
+    held: Mapping[str, Resources] | None,
+    advertised: Mapping[str, Resources],
+    should: Mapping[str, Resources],
+    nodes: Iterable[Node],
 ) -> list[NodeRow]:
     rows = [
         NodeRow(
@@ -203,12 +254,12 @@ def _short_nodes(
             resource,
             offered,
             expected,
-            held.get(node.meta.name, {}).get(resource, 0),
+            None if held is None else held.get(node.meta.name, {}).get(resource, 0),
             node.is_ready,
             node.is_cordoned,
         )
         for node in nodes
-        for resource, expected in node.expected.items()
+        for resource, expected in should[node.meta.name].items()
         if (offered := advertised[node.meta.name].get(resource, 0)) < expected
     ]
     return sorted(rows, key=lambda row: (row.name, row.resource))

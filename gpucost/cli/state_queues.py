@@ -9,8 +9,12 @@ from gpucost.cluster.cohorts import QuotaNode
 from gpucost.cluster.kueue import FlavorResource
 from gpucost.cluster.objects import Resources
 from gpucost.cluster.overview import Overview
-from gpucost.cluster.queues import ClusterQueueView, CohortView, Pending, QueueViews
+from gpucost.cluster.pending import Pending
+from gpucost.cluster.queues import ClusterQueueView, CohortView, QueueViews
+from gpucost.cluster.state import ClusterState
 from gpucost.cluster.volcano_queues import WAITING, parent_of
+
+_VOLCANO_GROUPS = "podgroups.scheduling.volcano.sh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +26,16 @@ class QuotaRow:
     flavor: str
     resource: str
     nominal: int | None
-    reserved: int
-    used: int
-    borrowed: int
+    reserved: int | None
+    used: int | None
+    borrowed: int | None
     lendable: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
     """A ClusterQueue (``is_queue``) or a cohort, ``depth`` below its root. ``trouble`` says why it admits
-    nothing, empty while it does. ``admitted`` is None for cohorts."""
+    nothing, empty while it does. ``admitted`` is None for cohorts. What could not be listed is None."""
 
     name: str
     is_queue: bool
@@ -39,8 +43,8 @@ class QueueRow:
     trouble: str
     quotas: Sequence[QuotaRow]
     admitted: int | None
-    pending: int
-    pending_units: Resources
+    pending: int | None
+    pending_units: Resources | None
     oldest_ms: int | None
 
 
@@ -69,7 +73,8 @@ class Loan:
 
 @dataclass(frozen=True, slots=True)
 class VolcanoRow:
-    """GPU units of a Volcano queue; None where the queue sets none. ``pending`` counts PodGroups."""
+    """GPU units of a Volcano queue; None where the queue sets none. ``pending`` counts PodGroups. What could
+    not be listed is None."""
 
     name: str
     parent: str
@@ -77,9 +82,9 @@ class VolcanoRow:
     deserved: Resources | None
     guarantee: Resources | None
     capability: Resources | None
-    allocated: Resources
-    pending: int
-    pending_units: Resources
+    allocated: Resources | None
+    pending: int | None
+    pending_units: Resources | None
     oldest_ms: int | None
 
 
@@ -89,7 +94,8 @@ def queue_rows(overview: Overview) -> list[QueueRow]:
     roots = [node for node in nodes.bottom_up if node.parent is None]
     alone = [node for node in nodes.queues.values() if node.parent is None]
     ordered = [*sorted(roots, key=lambda node: node.name), *sorted(alone, key=lambda node: node.name)]
-    return [_row(overview, node, depth) for root in ordered for node, depth in _below(root, 0)]
+    rows = (_row(overview, node, depth) for root in ordered for node, depth in _below(root, 0))
+    return [row for row in rows if row is not None]
 
 
 def loans(views: QueueViews) -> list[Loan]:
@@ -98,14 +104,15 @@ def loans(views: QueueViews) -> list[Loan]:
         Loan(name, view.queue.cohort, *key, quota.borrowed, _lenders(views, name, key))
         for name, view in views.cluster_queues.items()
         for key, quota in view.quotas.items()
-        if quota.borrowed > 0
+        if quota.borrowed
     ]
     return sorted(found, key=lambda loan: (loan.cohort, loan.borrower, loan.flavor, loan.resource))
 
 
 def volcano_rows(overview: Overview) -> list[VolcanoRow]:
     """By name."""
-    asked = overview.units.asked
+    asked, state = overview.units.asked, overview.state
+    knows_groups, knows_pods = _is_read(state, _VOLCANO_GROUPS), _is_read(state, "pods")
     return [
         VolcanoRow(
             name,
@@ -114,13 +121,21 @@ def volcano_rows(overview: Overview) -> list[VolcanoRow]:
             None if view.queue.deserved is None else asked(view.queue.deserved),
             None if view.queue.guarantee is None else asked(view.queue.guarantee),
             None if view.queue.capability is None else asked(view.queue.capability),
-            asked(view.allocated),
-            sum(count for phase, count in view.pod_groups.items() if phase in WAITING),
-            asked(view.pending_units),
+            asked(view.allocated) if view.from_status or (knows_groups and knows_pods) else None,
+            sum(count for phase, count in view.pod_groups.items() if phase in WAITING)
+            if knows_groups
+            else None,
+            asked(view.pending_units) if knows_groups else None,
             view.oldest_pending_ms,
         )
         for name, view in sorted(overview.volcano_queues.items())
     ]
+
+
+def _is_read(state: ClusterState, name: str) -> bool:
+    """A state that says nothing of its collections is taken to have all of them."""
+    status = state.collections.get(name)
+    return not state.collections or (status is not None and status.synced)
 
 
 def _below(node: QuotaNode, depth: int) -> Iterator[tuple[QuotaNode, int]]:
@@ -134,9 +149,12 @@ def _below(node: QuotaNode, depth: int) -> Iterator[tuple[QuotaNode, int]]:
         stack += [(child, at + 1) for child in reversed(children)]
 
 
-def _row(overview: Overview, node: QuotaNode, depth: int) -> QueueRow:
+def _row(overview: Overview, node: QuotaNode, depth: int) -> QueueRow | None:
+    """None for cohorts of which nobody knows what is below them."""
     views = overview.queues
-    view = views.cluster_queues[node.name] if node.is_queue else views.cohorts[node.name]
+    view = views.cluster_queues.get(node.name) if node.is_queue else views.cohorts.get(node.name)
+    if view is None:
+        return None
     pending = view.pending
     return QueueRow(
         node.name,
@@ -149,9 +167,9 @@ def _row(overview: Overview, node: QuotaNode, depth: int) -> QueueRow:
             if overview.catalog.is_gpu(key.resource)
         ],
         view.admitted if isinstance(view, ClusterQueueView) else None,
-        sum(pending.workloads.values()),
-        _pending_units(pending),
-        pending.oldest_ms,
+        None if pending is None else sum(pending.workloads.values()),
+        None if pending is None else _pending_units(pending),
+        None if pending is None else pending.oldest_ms,
     )
 
 

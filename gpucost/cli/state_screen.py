@@ -7,22 +7,36 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from rich.console import Console
 from rich.text import Text
 
-from gpucost.cli.columns import Column, Row, fitted, folded, in_columns, name, number
-from gpucost.cli.state_facts import Facts, GangRow, GpuTotal, NodeRow, ProblemCount
+from gpucost.cli.columns import Column, Row, folded, in_columns, name, number, path
+from gpucost.cli.state_facts import (
+    CLUSTER_QUEUES,
+    NOT_EXPECTED,
+    PODS,
+    WORKLOADS,
+    Facts,
+    GangRow,
+    GpuTotal,
+    NodeRow,
+    ProblemCount,
+)
+from gpucost.cli.state_filter import most_urgent, with_parents
 from gpucost.cli.state_queues import Loan, QueueRow, QuotaRow, VolcanoRow
 from gpucost.cli.state_waiting import WaitingRow
+from gpucost.cli.state_words import SIGNS, WORDS
 from gpucost.cluster.objects import Resources, added
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, iso
 from gpucost.reports.display import MISSING, counted, visible
 
 T = TypeVar("T")
 
+UNSURE = "?"
 MOST_ROWS = 15
 """Of a list that is not shown whole."""
 _MOST_QUEUE_ROWS = 40
@@ -32,21 +46,36 @@ _NOTE_LINES = 2
 _WHOLE = "nvidia.com/gpu"
 _WIDE = 116  # from so many columns on, tables also say what can be done without
 _LONGEST_MESSAGE = 1_000
+_LONGEST_LINES = 5_000
+_ROOM_FOR_MEANINGS = 110
 
 
-def print_screen(facts: Facts, console: Console, *, everything: bool = False) -> None:
-    """Every section that has something to say; lists are cut unless ``everything`` is wanted."""
-    screen = _Screen(facts, console.width, everything)
-    for line in screen.lines():
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How much is shown: lists whole with ``everything``; cells never cut with ``is_uncut``; the words
+    explained with ``explain``. ``asked`` are the options that narrowed the facts, ``is_dump`` where they are
+    from."""
+
+    everything: bool = False
+    is_uncut: bool = False
+    explain: bool = False
+    asked: str = ""
+    is_dump: bool = False
+
+
+def print_screen(facts: Facts, console: Console, look: Look | None = None) -> None:
+    """Every section that has something to say; lists are cut unless everything is wanted."""
+    for line in _Screen(facts, console.width, look or Look()).lines():
         console.print(line, soft_wrap=True)
 
 
 class _Screen:
     """Makes the lines of the sections, none of them wider than ``width`` as far as numbers leave room."""
 
-    def __init__(self, facts: Facts, width: int, everything: bool) -> None:
-        self._facts, self._width, self._everything = facts, width, everything
-        self._is_wide = width >= _WIDE
+    def __init__(self, facts: Facts, width: int, look: Look) -> None:
+        self._facts, self._width, self._look = facts, width, look
+        self._everything, self._is_uncut = look.everything, look.everything or look.is_uncut
+        self._is_wide = width >= _WIDE or self._is_uncut
 
     def lines(self) -> Iterator[Text]:
         """All of them."""
@@ -59,6 +88,7 @@ class _Screen:
             self._gangs(),
             self._nodes(),
             self._problems(),
+            self._remarks(),
         )
         is_first = True
         for section in sections:
@@ -74,35 +104,50 @@ class _Screen:
         facts = self._facts
         when = iso(facts.at_ms) if facts.is_dated else f"{iso(facts.at_ms)}, when the dump was read"
         yield Text.assemble(("Cluster state ", "bold"), when)
-        nodes = f"{counted(facts.nodes, 'node')}, {facts.gpu_nodes:,} with GPUs"
-        pods = f"{counted(facts.pods, 'pod')}, {facts.gpu_pods:,} of which hold GPUs"
-        workloads = f"; {counted(facts.workloads, 'workload')} of Kueue" if facts.workloads else ""
-        yield self._plain(f"{nodes}; {pods}{workloads}")
+        yield from self._folded("; ".join(_counts(facts)), "")
         if facts.gpus:
             heads = [name("resource", 12), *map(number, ("held", "advertised", "expected", "missing"))]
             yield from self._table(heads, facts.gpus, _gpu_row)
         if facts.forbidden:
-            yield self._plain(f"Not allowed to list: {', '.join(facts.forbidden)}", "yellow")
-        if facts.absent:
-            yield from self._folded(f"Not installed: {', '.join(_groups(facts.absent))}")
+            yield from self._folded(f"Not allowed to list: {', '.join(facts.forbidden)}", "yellow")
+        if facts.unread:
+            where = "Not in this dump" if self._look.is_dump else "Could not be read"
+            yield from self._folded(f"{where}: {', '.join(_groups(facts.unread))}", "yellow")
+        if self._look.asked:
+            yield from self._folded(f"Only {self._look.asked}; totals are the cluster's")
 
     def _queues(self) -> Iterator[Text]:
         """Where they are too many, idle ones are left out first."""
         rows = self._facts.queues
-        shown, quiet = _kept(rows, _has_gpus), "without GPU quota"
+        shown, quiet = with_parents(rows, _has_gpus), "without GPU quota"
         if not shown:
-            has_kueue = bool(rows) or "clusterqueues.kueue.x-k8s.io" not in self._facts.absent
-            yield Text("No ClusterQueue has GPU quota." if has_kueue else "Kueue is not installed.", "dim")
+            yield from self._no_queues()
             return
-        if not self._everything and sum(len(each.quotas) for each in shown) > _MOST_QUEUE_ROWS:
-            shown, quiet = _kept(rows, _is_busy), "idle or without GPU quota"
+        if not self._everything and _lines(shown) > _MOST_QUEUE_ROWS:
+            shown, quiet = with_parents(rows, _is_busy), "idle or without GPU quota"
+        most = _MOST_QUEUE_ROWS
+        if not self._everything and _lines(shown) > most:
+            shown, quiet = most_urgent(shown, most), "less urgent, idle or without GPU quota"
+            most = _lines(shown)
         yield Text("Queues and cohorts of Kueue, in GPUs", "bold")
         has_used = self._is_wide or any(q.used != q.reserved for each in shown for q in each.quotas)
         lines = [line for each in shown for line in _queue_lines(each, self._facts.at_ms, has_used)]
-        yield from self._table(_queue_heads(has_used), lines, lambda line: line, _MOST_QUEUE_ROWS)
+        yield from self._table(_queue_heads(has_used), lines, lambda line: line, most)
         left_out = sum(each.is_queue for each in rows) - sum(each.is_queue for each in shown)
         if left_out:
-            yield self._plain(f"{counted(left_out, 'ClusterQueue')} {quiet} left out", "dim")
+            all_ = "" if quiet == "without GPU quota" else " (--all shows those with quota)"
+            yield from self._folded(f"{counted(left_out, 'ClusterQueue')} {quiet} left out{all_}")
+
+    def _no_queues(self) -> Iterator[Text]:
+        if self._look.asked:
+            return
+        if not self._facts.knows(CLUSTER_QUEUES):
+            said = "ClusterQueues of Kueue could not be read."
+        elif self._facts.queues or CLUSTER_QUEUES not in self._facts.absent:
+            said = "No ClusterQueue has GPU quota."
+        else:
+            said = "Kueue is not installed."
+        yield Text(said, "dim")
 
     def _loans(self) -> Iterator[Text]:
         if self._facts.loans:
@@ -121,31 +166,36 @@ class _Screen:
 
     def _waiting(self) -> Iterator[Text]:
         rows = self._facts.waiting
+        unknown = _unknown_waiters(self._facts)
         if not rows:
-            yield Text("Nobody waits for GPUs.", "dim")
+            yield from self._outdented(_nobody(self._look.asked, unknown), "dim")
             return
         layers = Counter(each.layer for each in rows)
         by_layer = ", ".join(f"{layer} {count:,}" for layer, count in layers.most_common())
         title = f"Waiting: {counted(len(rows), 'job')} for {_units(_sum(each.units for each in rows))} GPUs"
-        yield Text.assemble((title, "bold"), f" (held by {by_layer})")
+        yield from self._outdented(f"{title} (held by {by_layer})", "bold")
+        if unknown:
+            yield from self._folded(f"More may wait: {unknown} could not be read", "yellow")
         columns = [
             *map(number, ("wait", "pos", "GPUs")),
-            name("job", 14),
+            path("job", 14),
             *([name("kind", 8)] if self._is_wide else []),
             name("team", 6),
             name("queue", 6),
             name("held by", 18),
         ]
         yield from self._table(columns, rows, self._dated(partial(_waiting_row, is_wide=self._is_wide)))
+        yield from self._dropped("kind")
 
     def _gangs(self) -> Iterator[Text]:
         rows = self._facts.partial_gangs
         if rows:
             held = _units(_sum(each.held for each in rows))
-            yield Text(f"Partial gangs: {counted(len(rows), 'gang')} holding {held} GPUs in vain", "bold")
+            title = f"Partial gangs: {counted(len(rows), 'gang')} holding {held} GPUs in vain"
+            yield from self._outdented(title, "bold")
             columns = [
                 *map(number, ("since", "GPUs held", "running", "needs", "pending")),
-                name("gang", 14),
+                path("gang", 14),
                 name("queue", 6),
             ]
             yield from self._table(columns, rows, self._dated(_gang_row))
@@ -154,7 +204,8 @@ class _Screen:
         rows = self._facts.short_nodes
         if rows:
             missing = sum(each.expected - each.advertised for each in rows)
-            yield Text(f"Nodes that do not advertise all their GPUs: {missing:,} missing", "bold")
+            title = f"Nodes that do not advertise all their GPUs: {missing:,} missing"
+            yield from self._outdented(title, "bold")
             columns = [
                 name("node", 14),
                 *([name("product", 8)] if self._is_wide else []),
@@ -164,20 +215,36 @@ class _Screen:
                 name("state", 9),
             ]
             yield from self._table(columns, rows, partial(_node_row, is_wide=self._is_wide))
+            yield from self._dropped("product")
 
     def _problems(self) -> Iterator[Text]:
         facts = self._facts
         if not facts.problems:
-            yield Text("No problems found.", "dim")
+            is_whole = not (facts.unread or facts.forbidden)
+            if not self._look.asked:
+                yield Text(f"No problems found{'' if is_whole else ' in what could be read'}.", "dim")
             return
         yield Text(f"Problems: {len(facts.problems):,}", "bold")
-        columns = [number("count"), Column("problem"), name("meaning", 20)]
-        yield from self._table(columns, facts.problem_counts, _problem_row)
+        is_noted = not self._is_uncut and self._width < _ROOM_FOR_MEANINGS
+        columns = [number("count"), Column("problem"), *([] if is_noted else [Column("meaning")])]
+        rows = [_problem_row(each, is_noted) for each in facts.problem_counts]
+        yield from self._table(columns, rows, lambda row: row)
         shown = self._cut(facts.problems, _MOST_PROBLEMS)
         for each in shown:
             who = f"{each.kind} {_full(each.namespace, each.name)}"
             yield from self._folded(f"{who}: {visible(each.detail, _LONGEST_MESSAGE)}", "")
         yield from self._rest(len(facts.problems) - len(shown))
+
+    def _remarks(self) -> Iterator[Text]:
+        absent = [each for each in self._facts.absent if each not in NOT_EXPECTED]
+        if absent:
+            yield from self._folded(f"Not installed: {', '.join(_groups(absent))}")
+        if not self._look.explain:
+            yield from self._folded("What columns and words mean: --explain")
+            return
+        yield Text("Columns and words", "bold")
+        for word, meaning in (*WORDS.items(), *SIGNS.items()):
+            yield from self._folded(f"{word}: {meaning}", "")
 
     # Lists, and lines that fit
 
@@ -187,7 +254,8 @@ class _Screen:
         """At most ``most`` rows unless everything is wanted, and how many more there are."""
         shown = self._cut(rows, most)
         note_lines = None if self._everything else _NOTE_LINES
-        yield from in_columns(columns, [make(row) for row in shown], self._width, note_lines)
+        made = [make(row) for row in shown]
+        yield from in_columns(columns, made, self._width, note_lines, is_cut=not self._is_uncut)
         yield from self._rest(len(rows) - len(shown))
 
     def _cut(self, rows: Sequence[T], most: int = MOST_ROWS) -> Sequence[T]:
@@ -196,17 +264,22 @@ class _Screen:
 
     def _rest(self, count: int) -> Iterator[Text]:
         if count:
-            yield self._plain(f"and {count:,} more (--all shows them)", "dim")
+            yield from self._folded(f"and {count:,} more (--all shows them)")
+
+    def _dropped(self, column: str) -> Iterator[Text]:
+        if not self._is_wide:
+            yield from self._folded(f"no room for the column {column} (from {_WIDE} columns on, or --all)")
 
     def _dated(self, make: Callable[[T, int], Row]) -> Callable[[T], Row]:
         return lambda row: make(row, self._facts.at_ms)
 
-    def _plain(self, text: str, style: str = "") -> Text:
-        return Text(f" {fitted(visible(text, _LONGEST_MESSAGE), self._width - 1)}", style)
+    def _outdented(self, text: str, style: str) -> Iterator[Text]:
+        yield from (Text(line, style) for line in folded(text, self._width, "", "   "))
 
     def _folded(self, text: str, style: str = "dim") -> Iterator[Text]:
         """As many lines as it needs."""
-        yield from (Text(line, style) for line in folded(text, self._width, " ", "   "))
+        safe = visible(text, _LONGEST_LINES)
+        yield from (Text(line, style) for line in folded(safe, self._width, " ", "   "))
 
 
 # Rows
@@ -214,8 +287,15 @@ class _Screen:
 
 def _gpu_row(found: GpuTotal) -> Row:
     expected = MISSING if found.expected is None else f"{found.expected:,}"
-    missing = 0 if found.expected is None else max(0, found.expected - found.advertised)
-    cells = (visible(found.resource), f"{found.held:,}", f"{found.advertised:,}", expected, _count(missing))
+    is_known = found.expected is not None and found.advertised is not None
+    missing = max(0, (found.expected or 0) - (found.advertised or 0)) if is_known else 0
+    cells = (
+        visible(found.resource),
+        _sure(found.held),
+        _sure(found.advertised),
+        expected,
+        _count(missing) if is_known or found.expected is None else UNSURE,
+    )
     return Row(cells, style="yellow" if missing else "")
 
 
@@ -228,8 +308,7 @@ def _queue_heads(has_used: bool) -> list[Column]:
 def _queue_lines(row: QueueRow, at_ms: int, has_used: bool) -> Iterator[Row]:
     """One for each flavor and resource; what counts for the whole queue is in the first."""
     label = f"{'  ' * row.depth}{visible(row.name)}{'' if row.is_queue else '/'}"
-    units = _units(row.pending_units) if row.pending_units else ""
-    waiting = (_count(row.pending), units, _age(at_ms, row.oldest_ms))
+    waiting = _waiting_cells(row, at_ms)
     quotas: Sequence[QuotaRow | None] = row.quotas or (None,)
     for index, quota in enumerate(quotas):
         first = index == 0
@@ -245,12 +324,20 @@ def _quota_cells(quota: QuotaRow | None, has_used: bool) -> tuple[str, ...]:
         return ("", *[""] * (5 if has_used else 4))
     return (
         visible(quota.flavor) + ("" if quota.resource == _WHOLE else f" {visible(_short(quota.resource))}"),
-        MISSING if quota.nominal is None else f"{quota.nominal:,}",
-        f"{quota.reserved:,}",
-        *((f"{quota.used:,}",) if has_used else ()),
-        _count(quota.borrowed),
-        MISSING if quota.lendable is None else f"{quota.lendable:,}",
+        _known(quota.nominal),
+        _sure(quota.reserved),
+        *((_sure(quota.used),) if has_used else ()),
+        _sure_count(quota.borrowed),
+        UNSURE if quota.reserved is None else _known(quota.lendable),
     )
+
+
+def _waiting_cells(row: QueueRow | VolcanoRow, at_ms: int) -> tuple[str, str, str]:
+    """How many wait, for how much, since when; empty where nobody does."""
+    if row.pending is None or row.pending_units is None:
+        return UNSURE, UNSURE, UNSURE
+    has_units = bool(row.pending_units) or (isinstance(row, VolcanoRow) and row.pending)
+    return _count(row.pending), _units(row.pending_units) if has_units else "", _age(at_ms, row.oldest_ms)
 
 
 def _loan_text(loan: Loan) -> str:
@@ -270,13 +357,10 @@ def _volcano_row(row: VolcanoRow, at_ms: int) -> Row:
     limits = [
         MISSING if each is None else _units(each) for each in (row.deserved, row.guarantee, row.capability)
     ]
-    waiting = (
-        _count(row.pending),
-        _units(row.pending_units) if row.pending else "",
-        _age(at_ms, row.oldest_ms),
-    )
+    waiting = _waiting_cells(row, at_ms)
+    allocated = UNSURE if row.allocated is None else _units(row.allocated)
     trouble = "" if row.state in ("", "Open") else f"state {visible(row.state)}"
-    return Row((visible(row.name), *limits, _units(row.allocated), *waiting), trouble)
+    return Row((visible(row.name), *limits, allocated, *waiting), trouble)
 
 
 def _waiting_row(row: WaitingRow, at_ms: int, is_wide: bool) -> Row:
@@ -298,8 +382,9 @@ def _waiting_row(row: WaitingRow, at_ms: int, is_wide: bool) -> Row:
 def _gang_row(row: GangRow, at_ms: int) -> Row:
     counts = (f"{count:,}" for count in (row.running, row.min_members, row.pending))
     who = _full(row.namespace, row.name)
+    since = "unknown" if row.since_ms is None else _age(at_ms, row.since_ms)
     return Row(
-        (_age(at_ms, row.since_ms), _units(row.held), *counts, who, visible(row.queue) or MISSING),
+        (since, _units(row.held), *counts, who, visible(row.queue) or MISSING),
         style="yellow",
     )
 
@@ -312,15 +397,16 @@ def _node_row(row: NodeRow, is_wide: bool) -> Row:
             *((visible(row.product) or MISSING,) if is_wide else ()),
             visible(row.pool) or MISSING,
             visible(_short(row.resource)),
-            *(f"{count:,}" for count in (row.advertised, row.expected, row.held)),
+            *map(_sure, (row.advertised, row.expected, row.held)),
             ", ".join(filter(None, states)) or "ready",
         ),
         style="yellow",
     )
 
 
-def _problem_row(row: ProblemCount) -> Row:
-    return Row((f"{row.count:,}", row.code, row.meaning))
+def _problem_row(row: ProblemCount, is_noted: bool) -> Row:
+    cells = (f"{row.count:,}", row.code)
+    return Row(cells, row.meaning) if is_noted else Row((*cells, row.meaning))
 
 
 # Words
@@ -336,21 +422,55 @@ def _is_busy(row: QueueRow) -> bool:
     )
 
 
-def _kept(rows: Sequence[QueueRow], is_wanted: Callable[[QueueRow], bool]) -> list[QueueRow]:
-    """Those that are wanted, and the cohorts above them."""
-    kept: list[QueueRow] = []
-    lowest = 0
-    for row in reversed(rows):  # whatever is below a cohort comes before it
-        if is_wanted(row) or (not row.is_queue and row.depth < lowest):
-            kept.append(row)
-            lowest = row.depth
-    return kept[::-1]
-
-
 def _groups(names: Iterable[str]) -> list[str]:
-    """``pods`` as it is; collections of a group as the group and how many."""
-    counts = Counter(each.partition(".")[2] or each for each in names)
-    return [f"{group} ({count})" if count > 1 else group for group, count in sorted(counts.items())]
+    """``pods`` as it is; several collections of a group as the group and how many kinds."""
+    by_group: dict[str, list[str]] = {}
+    for each in names:
+        by_group.setdefault(each.partition(".")[2] or each, []).append(each)
+    return [
+        f"{group} ({len(found)} kinds)" if len(found) > 1 else found[0] for group, found in by_group.items()
+    ]
+
+
+def _counts(facts: Facts) -> Iterator[str]:
+    """How many nodes, pods and workloads, and which could not be read."""
+    if facts.nodes is None:
+        yield "nodes could not be read"
+    else:
+        yield f"{counted(facts.nodes, 'node')}, {facts.gpu_nodes or 0:,} with GPUs"
+    if facts.pods is None:
+        yield "pods could not be read"
+    else:
+        yield f"{counted(facts.pods, 'pod')}, {facts.gpu_pods or 0:,} of which hold GPUs"
+    if facts.workloads is None:
+        yield "workloads of Kueue could not be read"
+    elif facts.workloads:
+        yield f"{counted(facts.workloads, 'workload')} of Kueue"
+
+
+def _unknown_waiters(facts: Facts) -> str:
+    """What may wait and could not be read, empty when all of it was."""
+    names = {PODS: "pods", WORKLOADS: "workloads of Kueue"}
+    return " and ".join(said for name, said in names.items() if not facts.knows(name))
+
+
+def _nobody(asked: str, unknown: str) -> str:
+    who = "Nobody" if not asked else f"Nothing that matches {visible(asked, _LONGEST_MESSAGE)}"
+    if unknown:
+        return f"Whether {who[0].lower()}{who[1:]} waits for GPUs is not known: {unknown} could not be read."
+    return f"{who} waits for GPUs.{' What runs is not listed here.' if asked else ''}"
+
+
+def _lines(rows: Iterable[QueueRow]) -> int:
+    return sum(max(1, len(each.quotas)) for each in rows)
+
+
+def _sure(count: int | None) -> str:
+    return UNSURE if count is None else f"{count:,}"
+
+
+def _sure_count(count: int | None) -> str:
+    return UNSURE if count is None else _count(count)
 
 
 def _sum(parts: Iterable[Resources]) -> dict[str, int]:
@@ -368,6 +488,10 @@ def _units(units: Mapping[str, int]) -> str:
 
 def _short(resource: str) -> str:
     return resource.rpartition("/")[2]
+
+
+def _known(amount: int | None) -> str:
+    return MISSING if amount is None else f"{amount:,}"
 
 
 def _count(count: int) -> str:

@@ -6,22 +6,27 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpucost.cli.exits import complain
+from gpucost.cli.exits import complain, fields_as
 from gpucost.cluster.ownership import OwnerKeys
-from gpucost.domain.errors import InputError, SourceError
+from gpucost.cluster.state import CollectionStatus
+from gpucost.domain.errors import InputError, Remark, SourceError
 from gpucost.domain.time import parse_instant
 from gpucost.kube.calls import Refused
 from gpucost.kube.collections import Collection, collections
 from gpucost.kube.connection import connect, connect_url
+from gpucost.kube.dump import FORBIDDEN as NOT_ALLOWED
 from gpucost.kube.dump import Gathering, Loaded, Origin, named, read_dump
 from gpucost.kube.events import Object, Unreadable
 from gpucost.kube.listing import FORBIDDEN, Listed, Lister
 from gpucost.kube.scrub import scrubbed
 from gpucost.kube.transport import Transport, TransportError
+
+UNAUTHORIZED = 401
 
 
 class Place(NamedTuple):
@@ -44,15 +49,33 @@ def load(source: str, keys: OwnerKeys, where: Place, at: str, began_ms: int) -> 
     if source and any(where):
         raise InputError("--from", source, "none where a cluster is named")
     if source:
-        read_dump(sys.stdin.buffer.read() if source == "-" else Path(source), gathering)
-    else:
-        _gather(gathering, every, keys, where, began_ms)
-    return gathering.loaded(began_ms, given_ms)
+        read_dump(sys.stdin.buffer if source == "-" else Path(source), gathering)
+        return _something(source, gathering.loaded(began_ms, given_ms))
+    found = _gather(gathering, every, keys, where, began_ms)
+    loaded = gathering.loaded(began_ms, given_ms)
+    return replace(loaded, state=replace(loaded.state, collections=_as_listed(loaded, found)))
+
+
+def _something(source: str, loaded: Loaded) -> Loaded:
+    """A dump that has something that gpucost reads."""
+    if not loaded.state.collections:
+        counts = ", ".join(f"{count:,} {what}" for what, count in loaded.left_out.items())
+        remark = Remark(f"nothing in it that gpucost reads ({counts or 'no objects'})")
+        allowed = "what gpucost state dump or kubectl get … -A -o json writes"
+        raise InputError("standard input" if source == "-" else source, remark, allowed)
+    return loaded
+
+
+def _as_listed(loaded: Loaded, found: Origin) -> dict[str, CollectionStatus]:
+    """Without collections that failed half-way: some of their objects are there, nobody knows how many."""
+    statuses = {name: status for name, status in loaded.state.collections.items() if name in found.versions}
+    refused = CollectionStatus("", synced=False, problem=NOT_ALLOWED, seen_ms=found.at_ms)
+    return dict(sorted({**statuses, **dict.fromkeys(found.forbidden, refused)}.items()))
 
 
 def _gather(
     gathering: Gathering, every: Iterable[Collection], keys: OwnerKeys, where: Place, at_ms: int
-) -> None:
+) -> Origin:
     """From a cluster what a dump of it would hold."""
     annotations = frozenset(keys.all)
 
@@ -60,44 +83,80 @@ def _gather(
         gathering.add(scrubbed(named(collection, version, item), annotations))
 
     with connected(where) as transport:
-        gathering.note(origin(listed(transport, every, take), at_ms))
+        found = origin(listed(transport, every, take), at_ms)
+    gathering.note(found)
+    return found
 
 
 @contextmanager
 def connected(where: Place) -> Iterator[Transport]:
-    """A way to the API server. What goes wrong over it is a SourceError."""
+    """A way to the API server. What goes wrong over it is a SourceError that says which server."""
     kubeconfig, context, url = where
     if url and (kubeconfig or context):
         raise InputError("--kubernetes-url", url, "none where --kubeconfig or --context is given")
-    with closing(connect_url(url) if url else connect(os.environ, kubeconfig, context)) as transport:
+    with fields_as({"url": "--kubernetes-url"} if url else {}):
+        opened = connect_url(url) if url else connect(os.environ, kubeconfig, context)
+    with closing(opened) as transport:
         try:
             yield transport
-        except TransportError as error:
-            raise SourceError(f"the Kubernetes API: {error}") from error
-        except Refused as error:
-            raise SourceError(f"the Kubernetes API: {error.status} {error.message}") from error
-        except Unreadable as error:
-            raise SourceError(
-                f"the Kubernetes API: an answer that makes no sense ({error.reason})"
-            ) from error
+        except _Failed as error:
+            raise SourceError(f"the Kubernetes API{_which(where)}: {error}") from error.__cause__
+
+
+class _Failed(Exception):
+    """A collection that there is no screen and no dump without."""
+
+
+def _which(where: Place) -> str:
+    """The server, as far as the options name it."""
+    if where.url:
+        return f" at {where.url}"
+    named = f" of context {where.context}" if where.context else ""
+    return f"{named} ({where.kubeconfig})" if where.kubeconfig else named
 
 
 def listed(
     transport: Transport, every: Iterable[Collection], take: Callable[[Collection, str, Object], Any]
 ) -> Iterator[tuple[Collection, Listed[Any] | None]]:
-    """Each collection with what is in it, None where that is forbidden."""
+    """Each collection with what is in it, None where that is forbidden. One that fails is left out, and named
+    on stderr. Raises for what is required, and where the server does not answer at all."""
     lister = Lister(transport)
     for collection in every:
         try:
-            yield collection, lister.all(collection, partial(take, collection))
-        except Refused as refused:
-            if refused.status != FORBIDDEN:
-                raise
-            needed = f"permission missing: list on {collection.name} in every namespace (a ClusterRole)"
-            if collection.required:
-                raise SourceError(f"the Kubernetes API: {needed}: {refused.message}") from refused
-            complain(f"{needed}; left out")
-            yield collection, None
+            found = lister.all(collection, partial(take, collection))
+        except (Refused, TransportError, Unreadable) as error:
+            is_forbidden = isinstance(error, Refused) and error.status == FORBIDDEN
+            said = _said(collection, error)
+            if collection.required or _is_hopeless(error):
+                raise _Failed(said + _HOW_ELSE if is_forbidden else said) from error
+            complain(f"{said}; left out")
+            if is_forbidden:
+                yield collection, None
+            continue
+        if collection.required and not found.version:
+            raise _Failed(f"{collection.name} are not served there (404); is it the API of a cluster?")
+        yield collection, found
+
+
+_HOW_ELSE = "; ask for that, or ask for a `gpucost state dump` of somebody who has it"
+
+
+def _is_hopeless(error: Refused | TransportError | Unreadable) -> bool:
+    """Whether other collections would fare no better."""
+    if isinstance(error, TransportError):
+        return error.reason in ("unreachable", "tls", "silent", "token")
+    return isinstance(error, Refused) and error.status == UNAUTHORIZED
+
+
+def _said(collection: Collection, error: Refused | TransportError | Unreadable) -> str:
+    if isinstance(error, TransportError):
+        return f"{collection.name}: {error}"
+    if isinstance(error, Unreadable):
+        return f"{collection.name}: an answer that makes no sense ({error.reason})"
+    if error.status == FORBIDDEN:
+        missing = f"permission missing: list on {collection.name} in every namespace (a ClusterRole)"
+        return f"{missing}: {error.message}" if collection.required else missing
+    return f"{collection.name}: {error.status} {error.message}"
 
 
 def origin(found: Iterable[tuple[Collection, Listed[Any] | None]], at_ms: int) -> Origin:

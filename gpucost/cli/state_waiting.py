@@ -9,7 +9,7 @@ from gpucost.cluster.kueue import Workload
 from gpucost.cluster.objects import Resources, added
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.pods import Pod, PodPhase, PodTemplate
-from gpucost.cluster.queues import workload_units
+from gpucost.cluster.quota_use import workload_units
 from gpucost.cluster.volcano import PodGroup
 from gpucost.cluster.waiting import DEVICE_ERRORS, REFUSED, Hold, waiting_jobs
 from gpucost.domain.jobs import Job

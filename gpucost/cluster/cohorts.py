@@ -24,7 +24,8 @@ class QuotaNode:
     ``subtree`` is the quota it can hand out: its own, and what its children lend. ``usage`` is what counts
     against that: a ClusterQueue's own, and of a cohort what its children use beyond what they keep to
     themselves. ``height`` is that of the tree below it, 0 for a ClusterQueue. With ``in_cycle`` its parents
-    go round in a circle, so it has none here.
+    go round in a circle, so it has none here. ``known`` is what was found to be available, of all nodes of
+    its trees, until usage changes.
     """
 
     name: str
@@ -37,6 +38,7 @@ class QuotaNode:
     children: list[QuotaNode] = field(default_factory=list)
     subtree: dict[FlavorResource, int] = field(default_factory=dict)
     usage: dict[FlavorResource, int] = field(default_factory=dict)
+    known: dict[tuple[bool, str, FlavorResource], int] = field(default_factory=dict)
 
     def local_quota(self, key: FlavorResource) -> int:
         """What it never lends to its parent: all of it where it does not lend, else what its limit leaves."""
@@ -56,9 +58,18 @@ class QuotaNode:
         Below 0 for a cohort in which more is used than there is; never for a ClusterQueue. It is quota only:
         a ClusterQueue that is not active admits nothing, whatever is available.
         """
+        path: list[QuotaNode] = []
         amount = 0
-        for node in reversed(self._path()):
-            amount = node._available(key, amount)
+        node: QuotaNode | None = self
+        while node is not None:
+            found = self.known.get((node.is_queue, node.name, key))
+            if found is not None:
+                amount = found
+                break
+            path.append(node)
+            node = node.parent
+        for node in reversed(path):
+            amount = self.known[node.is_queue, node.name, key] = node._available(key, amount)
         return max(0, amount) if self.is_queue else amount
 
     def potential(self, key: FlavorResource) -> int:
@@ -90,6 +101,7 @@ class QuotaNode:
 
     def add_usage(self, key: FlavorResource, amount: int) -> None:
         """Count ``amount`` more, or less if negative, here, and above what is not covered by local quota."""
+        self.known.clear()
         node: QuotaNode | None = self
         while node is not None and amount:
             before = node._reaching_parent(key)
@@ -153,12 +165,15 @@ def quota_tree(
     of cohorts stand alone.
     """
     queues, cohorts = list(queues), list(cohorts)
-    leaves = {each.name: QuotaNode(each.name, True, each.quotas, _lends(each)) for each in queues}
-    inner = {each.name: QuotaNode(each.name, False, each.quotas) for each in cohorts}
+    known: dict[tuple[bool, str, FlavorResource], int] = {}
+    leaves = {
+        each.name: QuotaNode(each.name, True, each.quotas, _lends(each), known=known) for each in queues
+    }
+    inner = {each.name: QuotaNode(each.name, False, each.quotas, known=known) for each in cohorts}
     parents = {each.name: each.parent for each in cohorts}
     for name in [*(each.cohort for each in queues), *parents.values()]:
         if name and name not in inner:
-            inner[name] = QuotaNode(name, False, {})
+            inner[name] = QuotaNode(name, False, {}, known=known)
     bottom_up = _linked_cohorts(inner, parents)
     for queue in queues:
         leaf = leaves[queue.name]

@@ -1,4 +1,4 @@
-"""GPU units of dynamic resource allocation: what slices publish on nodes, what pods hold through claims.
+"""GPU units of dynamic resource allocation: what slices publish on nodes.
 
 Units are counted under names like those of extended resources: ``gpu.nvidia.com`` for whole GPUs of that
 driver, ``gpu.nvidia.com/mig-1g.10gb`` for MIG devices. Attributes are those of NVIDIA's driver
@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from gpucost.cluster.dra import Device, DeviceId, ResourceClaim, ResourceSlice
+from gpucost.cluster.dra import Device, ResourceSlice
 from gpucost.cluster.objects import Resources
-from gpucost.cluster.pods import Pod
 from gpucost.cluster.state import ClusterState
 
 GPU_DRIVERS = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com", "gaudi.intel.com")
@@ -52,50 +51,11 @@ def published_units(state: ClusterState, drivers: Collection[str] = GPU_DRIVERS)
     return {node: units for node, slices in by_node.items() if (units := _units(slices))}
 
 
-def claimed_units(state: ClusterState, drivers: Collection[str] = GPU_DRIVERS) -> Mapping[str, Resources]:
-    """Units by pod uid and resource name, of claims that are reserved for pods of ``state``.
-
-    A device that several pods share, through one claim or several, is counted for one of them only, so that
-    units add up: of those that have not ended the one that was bound first, then that of the smallest uid.
-    A device that no slice names any more counts as a whole GPU.
-    """
-    known = {
-        DeviceId(each.driver, each.pool, device.name): device
-        for each in newest_slices(state.slices.values(), drivers)
-        for device in each.devices
-    }
-    held: dict[str, Counter[str]] = {}
-    for device_id, pod in _holders(state.claims.values(), state.pods, drivers).items():
-        resource = _resource(device_id.driver, known.get(device_id))
-        held.setdefault(pod.meta.uid, Counter())[resource] += 1
-    return {uid: dict(units) for uid, units in held.items()}
-
-
-def _holders(
-    claims: Iterable[ResourceClaim], pods: Mapping[str, Pod], drivers: Collection[str]
-) -> dict[DeviceId, Pod]:
-    holders: dict[DeviceId, Pod] = {}
-    for claim in claims:
-        users = [pods[uid] for uid in claim.reserved_for if uid in pods]
-        if not users:
-            continue
-        first = min(users, key=_turn)
-        for device_id in claim.devices:
-            if device_id.driver in drivers:
-                other = holders.get(device_id, first)
-                holders[device_id] = min(first, other, key=_turn)
-    return holders
-
-
-def _turn(pod: Pod) -> tuple[bool, bool, int, str]:
-    return pod.has_ended, pod.bound_ms is None, pod.bound_ms or 0, pod.meta.uid
-
-
 def _units(slices: Iterable[ResourceSlice]) -> dict[str, int]:
     """What the slices of one node publish."""
     devices = [(each, device) for each in slices for device in each.devices]
     cut = {device.attributes.get("parentUUID", "") for _, device in devices if _is_cut(device)} - {""}
-    units = Counter(_resource(each.driver, device) for each, device in devices if _is_cut(device))
+    units = Counter(resource_of(each.driver, device) for each, device in devices if _is_cut(device))
     boards: dict[tuple[str, str, str], set[str]] = {}
     for each, device in devices:
         identity = device.attributes.get("uuid") or device.name
@@ -117,7 +77,8 @@ def _is_cut(device: Device) -> bool:
     return _is_mig(device) and COUNTER_SET not in device.attributes
 
 
-def _resource(driver: str, device: Device | None) -> str:
+def resource_of(driver: str, device: Device | None) -> str:
+    """The name under which a device is counted; one that no slice names (any more) is a whole GPU."""
     if device is None or not _is_mig(device):
         return driver
     profile = device.attributes.get("profile") or "unknown"

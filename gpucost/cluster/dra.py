@@ -41,12 +41,20 @@ class ResourceSlice:
     flaws: tuple[Flaw, ...] = ()
 
 
+class DeviceRequest(NamedTuple):
+    """``amount`` devices of a class; None where nobody can say beforehand how many, or of which class."""
+
+    device_class: str
+    amount: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
     """``devices`` are what it was given, without those for administrators, which hold nothing;
-    ``reserved_for`` are uids of pods that may use it."""
+    ``reserved_for`` are uids of pods that may use it; ``requests`` what its spec asks for, likewise."""
 
     meta: Meta
     devices: tuple[DeviceId, ...] = ()
     reserved_for: tuple[str, ...] = ()
     flaws: tuple[Flaw, ...] = ()
+    requests: tuple[DeviceRequest, ...] = ()

@@ -10,12 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from gpucost.cluster.devices import published_units
 from gpucost.cluster.nodes import Node, Taint
 from gpucost.cluster.objects import Labels, Resources
 from gpucost.cluster.pods import PodTemplate, Requirement, Toleration
 from gpucost.cluster.state import ClusterState
+from gpucost.cluster.units import expected_units, of_node
+from gpucost.domain.gpu import ResourceCatalog
 
 PODS = "pods"
+MOST_RULES = 100
+"""Templates with more lines than this that decide where they fit are not evaluated: a tenant can write
+thousands, and each costs a look at every node."""
 _KEPT_OUT = ("NoSchedule", "NoExecute")
 _CORDON = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}\Z", re.ASCII)
@@ -37,6 +43,17 @@ def matches(node: Node, template: PodTemplate) -> bool:
     )
 
 
+def is_evaluated(template: PodTemplate) -> bool:
+    """Whether it has few enough rules to be asked of every node. Costs the same however many there are."""
+    rules = len(template.requests) + len(template.node_selector) + len(template.tolerations)
+    rules += len(template.affinity)
+    if rules <= MOST_RULES:
+        rules += sum(map(len, template.affinity))
+    if rules <= MOST_RULES:
+        rules += sum(len(each.values) for term in template.affinity for each in term)
+    return rules <= MOST_RULES
+
+
 def room(node: Node, free: Resources, requests: Resources, added: Resources | None = None) -> bool:
     """Whether ``requests`` of one pod fit in what is ``free`` on the node, and ``added`` to it."""
     more = added or {}
@@ -56,10 +73,12 @@ class FreeNodes:
     it, so that equal pods cost one look.
     """
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, catalog: ResourceCatalog | None = None) -> None:
         self._state = state
         self._nodes = tuple(state.nodes.values())
-        self._short = tuple((node, lack) for node in self._nodes if (lack := _lacking(node)))
+        published, gpus = published_units(state), catalog or ResourceCatalog()
+        lacks = ((node, lacking(node, published.get(node.meta.name, {}), gpus)) for node in self._nodes)
+        self._short = tuple((node, lack) for node, lack in lacks if lack)
         self._free: dict[str, Resources] = {}
         self._matching: dict[_Where, tuple[Node, ...]] = {}
         self._fits: dict[_What, bool] = {}
@@ -81,7 +100,9 @@ class FreeNodes:
         return found
 
     def fits(self, template: PodTemplate) -> bool:
-        """Whether one pod of it fits a node as nodes are now."""
+        """Whether one pod of it fits a node as nodes are now; so it does where it is not evaluated."""
+        if not is_evaluated(template):
+            return True
         what = _what(template)
         if what not in self._fits:
             asked = template.requests
@@ -90,8 +111,8 @@ class FreeNodes:
 
     def would_fit(self, template: PodTemplate) -> Node | None:
         """A node where one pod of it would fit if the node advertised all the GPUs it is expected to have,
-        among those that do not; None when there is none."""
-        if not self._short:
+        among those that do not; None when there is none, and where it is not evaluated."""
+        if not self._short or not is_evaluated(template):
             return None
         what = _what(template)
         if what not in self._would_fit:
@@ -117,9 +138,11 @@ class FreeNodes:
         return left
 
 
-def _lacking(node: Node) -> dict[str, int]:
-    """GPU units that it should advertise and does not."""
-    short = {key: amount - node.allocatable.get(key, 0) for key, amount in node.expected.items()}
+def lacking(node: Node, published: Resources, catalog: ResourceCatalog) -> dict[str, int]:
+    """GPU units that it should advertise and does not, by itself or in slices (``published``)."""
+    advertised = {**node.allocatable, **of_node(node, published, catalog)[1]}
+    expected = expected_units(node, published, catalog)
+    short = {key: amount - advertised.get(key, 0) for key, amount in expected.items()}
     return {key: amount for key, amount in short.items() if amount > 0}
 
 

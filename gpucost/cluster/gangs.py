@@ -5,6 +5,12 @@ kind whose pods work together. One that needs a single pod is no gang: Volcano m
 ``minMember`` 1 for every owner of plain pods under its scheduler (volcano, pkg/controllers/podgroup), and
 the next in turn decides then. ``minMember`` below the number of replicas is legal and is the need.
 
+A workload counts all pods of a job, also those that need not be there at once: tasks of an array, pods that
+are made when others are ready or done. Where its job is known, the job's shape decides: one that is no gang
+makes none of its workload, and of a gang the smaller of both needs counts (a workload may be admitted in
+part). Pods of a Job that a RayJob or MPIJob makes beside its workers, the submitter or launcher, come when
+the workers are ready: a submitter is no member, a launcher is one once it is made.
+
 When one is partial, ``partial`` says. One that is being ended never is: its workload is evicted or finished,
 its job is finished or deleted, or all of it that is bound is being deleted.
 """
@@ -18,17 +24,19 @@ from gpucost.cluster.jobs import JobObject
 from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.objects import Meta, Resources, added
 from gpucost.cluster.ownership import Ownership
-from gpucost.cluster.partial import Need, partial_since
+from gpucost.cluster.partial import Need, partial
 from gpucost.cluster.pods import Pod, PodPhase
 from gpucost.cluster.state import ClusterState
 from gpucost.cluster.units import Units
 from gpucost.cluster.volcano import PodGroup
 from gpucost.contract.queue_metrics import GangKind
-from gpucost.domain.jobs import Job, JobKind
+from gpucost.domain.jobs import Job, JobKind, job_kind
 
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 _ENDING = (WorkloadState.EVICTING, WorkloadState.FINISHED, WorkloadState.INACTIVE)
 _NOT_STARTED = ("", "Pending", "Inqueue")
+_LAUNCHER = "launcher"
+_ROLES = ("training.kubeflow.org/job-role", "training.kubeflow.org/replica-type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,8 @@ class Gang:
 
     ``uid`` is that of the PodGroup, workload or job, with the index of the group for a LeaderWorkerSet.
     ``min_members`` is how many it needs at once from now on. ``running`` are bound, ``pending`` have no node;
-    ``held`` are GPU units of those that are bound.
+    ``held`` are GPU units of those that are bound. ``partial_since_ms`` is None where it is not partial, or
+    nothing says since when. ``was_whole``: its pods show that it was whole before it became partial.
     """
 
     kind: GangKind
@@ -51,18 +60,24 @@ class Gang:
     pending: int
     succeeded: int
     held: Resources
-    partial_since_ms: int | None
+    is_partial: bool = False
+    partial_since_ms: int | None = None
+    was_whole: bool = False
 
 
 @dataclass(slots=True)
 class _Draft:
-    """A gang while its members are gathered. ``returned`` of those needed have given their quota back."""
+    """A gang while its members are gathered. ``returned`` of those needed have given their quota back.
+    ``launchers`` of those needed come when the others are ready. ``shape`` is the job that decides the need
+    of a workload, where it is known."""
 
     kind: GangKind
     meta: Meta
     source: PodGroup | Workload | JobObject
     need: Need
     returned: int = 0
+    launchers: int = 0
+    shape: JobObject | None = None
     is_ending: bool = False
     wants_gpus: bool = False
     index: str = ""
@@ -91,6 +106,9 @@ def gangs(state: ClusterState, units: Units, ownership: Ownership, ended: Sequen
             draft.gone.append(pod)
     for group in state.pod_groups.values():
         drafts.add_waiting(group)
+    for draft in drafts.found.values():
+        if draft.launchers and not any(map(drafts.is_launcher, draft.members)):
+            draft.need = draft.need._replace(members=draft.need.members - draft.launchers)
     found = [_gang(draft, units, ownership) for draft in drafts.found.values()]
     return sorted(
         (gang for gang in found if gang is not None), key=lambda gang: (gang.namespace, gang.name, gang.uid)
@@ -113,7 +131,7 @@ class _Drafts:
         if workload is not None:
             draft = self._get(GangKind.WORKLOAD, workload.meta.uid) or self._of_workload(workload)
             if draft.need.members > 1:
-                return draft
+                return None if draft.shape is not None and self._is_submitter(pod) else draft
         return self._of_job(pod)
 
     def add_waiting(self, group: PodGroup) -> None:
@@ -136,7 +154,13 @@ class _Drafts:
             group.meta,
             group,
             # Volcano counts members that succeeded as ready for good (gang plugin).
-            Need(group.min_member, group.succeeded or 0, stays_done=True),
+            Need(
+                group.min_member,
+                group.succeeded or 0,
+                stays_done=True,
+                # Volcano writes another phase once as many are placed as it needs (session.go, jobStatus).
+                never_whole=group.phase in _NOT_STARTED and bool(group.phase),
+            ),
             is_ending=group.phase == "Completed" or group.meta.deleted_ms is not None,
             wants_gpus=bool(self._units.asked(group.min_resources or {})),
         )
@@ -146,19 +170,40 @@ class _Drafts:
         counts = workload.assignments or workload.pod_sets
         needed = sum(each.count for each in counts)
         returned = min(needed, sum(workload.reclaimable.values()))
+        shape = self._shape_of(workload)
+        size = needed if shape is None else min(needed, shape.gang_size or 0)
+        # Those that it can do without may be among those that gave their quota back.
+        returned = max(0, returned - (needed - size))
         draft = _Draft(
             GangKind.WORKLOAD,
             workload.meta,
             workload,
-            Need(needed, returned),
+            Need(size, returned),
             returned,
+            _launchers(shape),
+            shape,
             is_ending=workload.state in _ENDING or workload.meta.deleted_ms is not None,
             wants_gpus=any(self._units.asked(each.template.requests) for each in workload.pod_sets),
         )
         return self._add(draft)
 
+    def _shape_of(self, workload: Workload) -> JobObject | None:
+        """The job it was made for, where that is known and says what it needs."""
+        job = self._ownership.maker_of(workload)
+        return job if job is not None and (job.pod_sets or job.gang_size) else None
+
+    def _is_submitter(self, pod: Pod) -> bool:
+        return _is_made_by(self._ownership.jobs_of(pod), JobKind.RAY_JOB)
+
+    def is_launcher(self, pod: Pod) -> bool:
+        """Whether it starts the program on the workers of an MPIJob."""
+        has_role = any(pod.meta.labels.get(role) == _LAUNCHER for role in _ROLES)
+        return has_role or _is_made_by(self._ownership.jobs_of(pod), JobKind.MPI_JOB)
+
     def _of_job(self, pod: Pod) -> _Draft | None:
         """That of the outermost job which says how many it needs at once."""
+        if self._is_submitter(pod):
+            return None
         for job in reversed(self._ownership.jobs_of(pod)):
             if job.gang_size is not None and job.gang_size > 1:
                 of_groups = job.job_kind is JobKind.LEADER_WORKER_SET
@@ -171,7 +216,27 @@ class _Drafts:
 def _of_job_object(job: JobObject, size: int, index: str) -> _Draft:
     done = 0 if index else job.succeeded or 0
     is_ending = job.ended_ms is not None or job.is_suspended or job.meta.deleted_ms is not None
-    return _Draft(GangKind.JOB, job.meta, job, Need(size, done), is_ending=is_ending, index=index)
+    return _Draft(
+        GangKind.JOB,
+        job.meta,
+        job,
+        Need(size, done),
+        launchers=_launchers(job),
+        is_ending=is_ending,
+        index=index,
+    )
+
+
+def _launchers(job: JobObject | None) -> int:
+    if job is None or job.job_kind is not JobKind.MPI_JOB:
+        return 0
+    return sum(each.count for each in job.pod_sets if each.name == _LAUNCHER)
+
+
+def _is_made_by(jobs: Sequence[JobObject], kind: JobKind) -> bool:
+    """Whether the innermost is a plain Job that a job of another kind made."""
+    owner = jobs[0].meta.owner if jobs and jobs[0].job_kind is JobKind.JOB else None
+    return owner is not None and job_kind(owner.api_version, owner.kind) is kind
 
 
 def _gang(draft: _Draft, units: Units, ownership: Ownership) -> Gang | None:
@@ -182,11 +247,12 @@ def _gang(draft: _Draft, units: Units, ownership: Ownership) -> Gang | None:
     is_over = not alive and (draft.is_ending or draft.kind is not GangKind.POD_GROUP or draft.members)
     if draft.need.members <= 1 or not wants or is_over:
         return None
-    since_ms = None
-    if not draft.is_ending and any(pod.meta.deleted_ms is None for pod in bound):
-        since_ms = partial_since(draft.need, draft.members, draft.gone, lambda pod: bool(units.of(pod)))
-    suffix = f"-{draft.index}" if draft.index else ""
     first = min(draft.members, key=lambda pod: (pod.meta.created_ms, pod.meta.uid), default=None)
+    stall = None
+    if not draft.is_ending and any(pod.meta.deleted_ms is None for pod in bound):
+        need = draft.need._replace(wanted=_wanted(draft, first, ownership))
+        stall = partial(need, draft.members, draft.gone, lambda pod: bool(units.of(pod)))
+    suffix = f"-{draft.index}" if draft.index else ""
     queue = "" if isinstance(draft.source, JobObject) else draft.source.queue
     if first is not None and not queue:
         queue = ownership.of(first).queue
@@ -202,8 +268,16 @@ def _gang(draft: _Draft, units: Units, ownership: Ownership) -> Gang | None:
         len(alive) - len(bound),
         sum(pod.phase is PodPhase.SUCCEEDED for pod in draft.members),
         added(*(units.of(pod) for pod in bound)),
-        since_ms,
+        stall is not None,
+        None if stall is None else stall.since_ms,
+        stall is not None and stall.was_whole,
     )
+
+
+def _wanted(draft: _Draft, first: Pod | None, ownership: Ownership) -> int:
+    """How many pods Volcano's job has in all: of these a PodGroup may need fewer."""
+    jobs = ownership.jobs_of(first) if first is not None and draft.kind is GangKind.POD_GROUP else ()
+    return sum(job.pods_wanted for job in jobs if job.job_kind is JobKind.VOLCANO_JOB)
 
 
 def _job(source: PodGroup | Workload | JobObject, first: Pod | None, ownership: Ownership) -> Job:

@@ -14,8 +14,8 @@ core, everything else in whole units (memory in bytes), rounded up. Never change
 
 Labels: TypeAlias = Mapping[str, str]
 
-UNLIMITED = None
-"""A limit that is not set."""
+MOST_GPU_RESOURCES = 16
+"""Kinds of GPU units that one object may ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +83,11 @@ def added(*parts: Resources) -> dict[str, int]:
 def times(resources: Resources, count: int) -> dict[str, int]:
     """``count`` of the same."""
     return {resource: amount * count for resource, amount in resources.items()}
+
+
+def few(resources: Resources) -> Resources:
+    """At most MOST_GPU_RESOURCES of them, the first by name: nobody needs more, and whoever names thousands
+    would have a series for each."""
+    if len(resources) <= MOST_GPU_RESOURCES:
+        return resources
+    return dict(sorted(resources.items())[:MOST_GPU_RESOURCES])

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from gpucost.cluster.kueue import LocalQueue, Workload
 from gpucost.cluster.objects import is_true
-from gpucost.cluster.queues import waiting_by_queue
+from gpucost.cluster.pending import waiting_by_queue
 from gpucost.cluster.state import ClusterState
 
 FAIR_ADMISSION = "UsageBasedAdmissionFairSharing"

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from gpucost.cluster.claims import NO_HISTORY, ClaimHistory
 from gpucost.cluster.devices import published_units
 from gpucost.cluster.gangs import Gang, gangs
 from gpucost.cluster.objects import Resources
@@ -27,17 +28,18 @@ class Overview:
     """What the collector exports, ``gpucost state show`` prints and the advisor asks.
 
     ``catalog`` says what a GPU is, ``owner_keys`` which labels name teams. ``ended`` are pods that are over,
-    with their ``ended_ms``: they date what is partial now.
+    with their ``ended_ms``: they date what is partial now. ``history`` is what is remembered of claims.
     """
 
     state: ClusterState
     catalog: ResourceCatalog = field(default_factory=ResourceCatalog)
     owner_keys: OwnerKeys = field(default_factory=OwnerKeys)
     ended: Sequence[Pod] = ()
+    history: ClaimHistory = NO_HISTORY
 
     @cached_property
     def units(self) -> Units:
-        return Units(self.state, self.catalog)
+        return Units(self.state, self.catalog, self.ended, self.history)
 
     @cached_property
     def ownership(self) -> Ownership:
@@ -78,4 +80,4 @@ class Overview:
 
     @cached_property
     def problems(self) -> Sequence[StateProblem]:
-        return problems(self.state, self.catalog)
+        return problems(self.state, self.catalog, self.units)

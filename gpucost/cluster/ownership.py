@@ -3,12 +3,17 @@
 Links are those that Kueue and Volcano leave on objects (kueue, pkg/controller/constants and
 apis/kueue/v1beta2; volcano, apis/batch/v1alpha1/labels.go); the chain of owners ends in
 ``domain.jobs.resolve_job``.
+
+All of these links are written by tenants, in their own namespaces, and the API server checks none of them.
+So a link holds within its namespace only, and an owner is believed where the object of that uid is as the
+reference says. The uid of any other owner is only what the reference claims: the job of that name is then
+one of the pod's namespace, ``namespace:uid``, and never that of the object which really has the uid.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpucost.cluster.jobs import JobObject
 from gpucost.cluster.kueue import Assignment, Workload, WorkloadState
@@ -23,19 +28,21 @@ WORKLOAD = "kueue.x-k8s.io/workload"
 POD_SET = "kueue.x-k8s.io/podset"
 KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
 JOB_UID = "kueue.x-k8s.io/job-uid"
-CLUSTER_QUEUE = "kueue.x-k8s.io/cluster-queue-name"
 KUEUE_QUEUES = ("kueue.x-k8s.io/local-queue-name", "kueue.x-k8s.io/queue-name")
 VOLCANO_QUEUES = ("scheduling.volcano.sh/queue-name", "volcano.sh/queue-name")
 VOLCANO_GROUPS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 COSCHEDULING_GROUP = "scheduling.x-k8s.io/pod-group"
 LINKS = (
-    *(WORKLOAD, POD_SET, KUEUE_GROUP, CLUSTER_QUEUE, COSCHEDULING_GROUP),
+    *(WORKLOAD, POD_SET, KUEUE_GROUP, COSCHEDULING_GROUP),
     *(*KUEUE_QUEUES, *VOLCANO_QUEUES, *VOLCANO_GROUPS),
 )
 """Labels and annotations of pods that this module reads, whatever the settings are."""
 
 GroupKey = tuple[str, str, str]
 """Kind of group, namespace and name, as in ``ClusterState.pod_group_by_name``."""
+
+MOST_OWNERS = 16
+"""Longer chains of owners are cut off; those of real jobs have five at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,8 @@ class Belonging:
     """What a pod belongs to; empty where nothing says.
 
     ``queue`` is a LocalQueue, or a Volcano queue for pods that Kueue does not manage. ``flavor`` is that of
-    the GPUs of its pod set.
+    the GPUs of its pod set. ``is_checked`` is False where an owner is not known, or is not as the reference
+    to it says; the uid of ``job`` is then ``namespace:uid`` if the job is that owner.
     """
 
     job: Job
@@ -73,15 +81,22 @@ class Belonging:
     team: str = ""
     project: str = ""
     user: str = ""
+    is_checked: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """Owners from the direct one outwards, and those objects among them that are known."""
+    """Owners from the direct one outwards, and those objects among them that are known.
+
+    ``owners`` are as a job is named after them, ``uids`` as references claim them. They differ in the last
+    of a chain that is not ``is_checked``.
+    """
 
     owners: tuple[Owner, ...] = ()
+    uids: tuple[str, ...] = ()
     metas: tuple[Meta, ...] = ()
     jobs: tuple[JobObject, ...] = ()
+    is_checked: bool = True
 
 
 _NO_CHAIN = _Chain()
@@ -100,7 +115,7 @@ class Ownership:
         self._keys = keys or OwnerKeys()
         self._catalog = catalog or ResourceCatalog()
         self._watched = frozenset((*LINKS, *self._keys.all))
-        self._chains: dict[str, _Chain] = {}
+        self._chains: dict[tuple[str, Owner], _Chain] = {}
         self._by_pod: dict[str, tuple[Pod, Belonging]] = {}
         self._answers: dict[tuple[object, ...], Belonging] = {}
         self._workload_by_job = _workload_by_job(state.workloads.values())
@@ -114,7 +129,7 @@ class Ownership:
 
     def jobs_of(self, pod: Pod) -> tuple[JobObject, ...]:
         """The known jobs among its owners, from the direct one outwards."""
-        return self._chain(pod.meta.owner).jobs
+        return self._chain(pod.meta).jobs
 
     def workload_of(self, pod: Pod) -> Workload | None:
         """The Kueue workload it was made for, while that is known."""
@@ -131,21 +146,42 @@ class Ownership:
         A group of plain pods has no single owner: it stands for them, as a job of kind Pod.
         """
         meta = made_for.meta
-        owner = made_for.as_owner if isinstance(made_for, JobObject) else meta.owner
-        if owner is None:
-            known = self._state.jobs.get(meta.labels.get(JOB_UID, ""))
-            owner = known.as_owner if known is not None else None
-        if owner is None:
-            return Job(JobKind.POD, meta.name, meta.uid)
-        return resolve_job(self._chain(owner).owners)
+        if isinstance(made_for, JobObject):
+            return self._job((made_for.as_owner,), meta)
+        if meta.owner is not None:
+            return self._job((), meta)
+        known = self.maker_of(made_for)
+        if known is not None:
+            return self._job((known.as_owner,), known.meta)
+        return Job(JobKind.POD, meta.name, meta.uid)
+
+    def team_of(self, made_for: Workload | PodGroup | JobObject) -> str:
+        """The team of what pods are made for, as its labels say, those of its owners, or its namespace's."""
+        known = None if isinstance(made_for, JobObject) else self.maker_of(made_for)
+        meta = made_for.meta if known is None or made_for.meta.owner is not None else known.meta
+        return _first(tuple(self._places(meta, self._chain(meta))), self._keys.team)
+
+    def maker_of(self, made_for: Workload | PodGroup) -> JobObject | None:
+        """The job that a Kueue workload or a PodGroup was made for, while that is known: its direct owner,
+        or, where it has none, what its label names."""
+        meta = made_for.meta
+        if meta.owner is not None:
+            known = self._known(meta.namespace, meta.owner)
+            return known if isinstance(known, JobObject) else None
+        named = self._state.jobs.get(meta.labels.get(JOB_UID, ""))
+        return named if named is not None and named.meta.namespace == meta.namespace else None
+
+    def _job(self, own: tuple[Owner, ...], meta: Meta) -> Job:
+        """What ``own`` and the owners of an object stand for."""
+        return resolve_job((*own, *self._chain(meta).owners))
 
     def _of(self, pod: Pod) -> Belonging:
         meta = pod.meta
         labels, annotations, watched = meta.labels, meta.annotations, self._watched
         # A pod of a Deployment can have a workload of its own.
-        owner = None if meta.uid in self._workload_by_job else meta.owner
+        owner = None if (meta.namespace, meta.uid) in self._workload_by_job else meta.owner
         key = (
-            meta.uid if owner is None else owner.uid,
+            meta.uid if owner is None else owner,
             meta.namespace,
             pod.group,
             *[(each, labels[each]) for each in labels if each in watched],
@@ -159,12 +195,12 @@ class Ownership:
 
     def _belonging(self, pod: Pod) -> Belonging:
         meta = pod.meta
-        chain = self._chain(meta.owner)
+        chain = self._chain(meta)
         places = tuple(self._places(meta, chain))
         workload = self._workload(pod, chain)
         queue, cluster_queue = self._queues(pod, chain, workload)
         return Belonging(
-            resolve_job((Owner("v1", "Pod", meta.name, meta.uid), *chain.owners)),
+            self._job((Owner("v1", "Pod", meta.name, meta.uid),), meta),
             "" if workload is None else workload.meta.name,
             "" if workload is None else workload.meta.uid,
             queue,
@@ -173,36 +209,51 @@ class Ownership:
             _first(places, self._keys.team),
             _first(places, self._keys.project),
             _first(places, self._keys.user),
+            chain.is_checked,
         )
 
-    def _chain(self, owner: Owner | None) -> _Chain:
-        if owner is None:
+    def _chain(self, meta: Meta) -> _Chain:
+        """Of the owners of an object."""
+        if meta.owner is None:
             return _NO_CHAIN
-        found = self._chains.get(owner.uid)
+        key = meta.namespace, meta.owner
+        found = self._chains.get(key)
         if found is None:
-            found = self._chains[owner.uid] = self._climb(owner)
+            found = self._chains[key] = self._climb(*key)
         return found
 
-    def _climb(self, first: Owner) -> _Chain:
+    def _climb(self, namespace: str, first: Owner) -> _Chain:
         """Up to an owner that is not known, that has none, or that was met before."""
         owners: list[Owner] = []
         metas: list[Meta] = []
         jobs: list[JobObject] = []
-        met: set[str] = set()
+        uids: dict[str, None] = {}
         owner: Owner | None = first
-        while owner is not None and owner.uid not in met:
-            met.add(owner.uid)
-            owners.append(owner)
-            job = self._state.jobs.get(owner.uid)
-            # A pod can own: workers of a LeaderWorkerSet belong to their leader's.
-            known = job or self._state.pods.get(owner.uid)
+        while owner is not None and owner.uid not in uids and len(uids) < MOST_OWNERS:
+            uids[owner.uid] = None
+            known = self._known(namespace, owner)
             if known is None:
-                break
+                owners.append(replace(owner, uid=f"{namespace}:{owner.uid}"))
+                return _Chain(tuple(owners), tuple(uids), tuple(metas), tuple(jobs), False)
+            owners.append(owner)
             metas.append(known.meta)
-            if job is not None:
-                jobs.append(job)
+            if isinstance(known, JobObject):
+                jobs.append(known)
             owner = known.meta.owner
-        return _Chain(tuple(owners), tuple(metas), tuple(jobs))
+        return _Chain(tuple(owners), tuple(uids), tuple(metas), tuple(jobs))
+
+    def _known(self, namespace: str, owner: Owner) -> JobObject | Pod | None:
+        """The object of that uid, where it is what the reference of an object in ``namespace`` says.
+
+        Versions may differ: a reference has that which its writer used.
+        """
+        # A pod can own: workers of a LeaderWorkerSet belong to their leader's.
+        known = self._state.jobs.get(owner.uid) or self._state.pods.get(owner.uid)
+        if known is None or known.meta.namespace not in (namespace, ""):
+            return None
+        own = known.as_owner if isinstance(known, JobObject) else Owner("v1", "Pod", known.meta.name, "")
+        claimed = owner.group, owner.kind, owner.name
+        return known if claimed == (own.group, own.kind, known.meta.name) else None
 
     def _places(self, meta: Meta, chain: _Chain) -> Iterator[Labels]:
         """Labels and annotations that may name a team, the nearest first."""
@@ -219,17 +270,20 @@ class Ownership:
         named = by_name.get((meta.namespace, meta.annotations.get(WORKLOAD, "")))
         if named is not None:
             return named
-        for uid in (meta.uid, *(owner.uid for owner in chain.owners)):
-            if uid in self._workload_by_job:
-                return self._workload_by_job[uid]
+        for uid in (meta.uid, *chain.uids):
+            found = self._workload_by_job.get((meta.namespace, uid))
+            if found is not None:
+                return found
         group = meta.labels.get(KUEUE_GROUP) or meta.annotations.get(KUEUE_GROUP, "")
         return by_name.get((meta.namespace, group))
 
     def _queues(self, pod: Pod, chain: _Chain, workload: Workload | None) -> tuple[str, str]:
-        """Its LocalQueue and ClusterQueue, or its Volcano queue and none."""
+        """Its LocalQueue and ClusterQueue, or its Volcano queue and none.
+
+        Which ClusterQueue it is, only its workload or its LocalQueue can say: labels are anybody's.
+        """
         meta = pod.meta
-        given = (workload.cluster_queue if workload is not None else "") or meta.labels.get(CLUSTER_QUEUE, "")
-        queue = workload.queue if workload is not None else ""
+        queue, given = (workload.queue, workload.cluster_queue) if workload is not None else ("", "")
         if queue and given:
             return queue, given
         near = [place for each in (meta, *chain.metas) for place in (each.labels, each.annotations)]
@@ -266,18 +320,19 @@ def group_key(pod: Pod) -> GroupKey | None:
     return (GroupKind.COSCHEDULING.value, meta.namespace, name) if name else None
 
 
-def _workload_by_job(workloads: Iterable[Workload]) -> Mapping[str, Workload]:
-    """By the uid of what it was made for. Of several (slices of an elastic job, one left over after a
-    change) the newest that has not finished."""
-    best: dict[str, tuple[tuple[bool, int, str], Workload]] = {}
+def _workload_by_job(workloads: Iterable[Workload]) -> Mapping[tuple[str, str], Workload]:
+    """By namespace and uid of what it was made for. Of several (slices of an elastic job, one left over after
+    a change) the newest that has not finished."""
+    best: dict[tuple[str, str], tuple[tuple[bool, int, str], Workload]] = {}
     for workload in workloads:
         meta = workload.meta
         unfinished = workload.state is not WorkloadState.FINISHED
         rank = (unfinished, meta.created_ms, meta.uid)
         for uid in {meta.owner.uid if meta.owner is not None else "", meta.labels.get(JOB_UID, "")} - {""}:
-            if uid not in best or rank > best[uid][0]:
-                best[uid] = (rank, workload)
-    return {uid: workload for uid, (_, workload) in best.items()}
+            key = meta.namespace, uid
+            if key not in best or rank > best[key][0]:
+                best[key] = (rank, workload)
+    return {key: workload for key, (_, workload) in best.items()}
 
 
 def _assignment(workload: Workload, pod_set: str) -> Assignment | None:

@@ -4,6 +4,10 @@ Partial means: a member holds GPUs, and members that are bound or have done thei
 It does not while every missing member is there and held back by a scheduling gate: Kueue or its user lets it
 go later, and the scheduler has not failed. A gate that is gone left no trace: such a member is taken for one
 that never had it.
+
+Since when follows from members that are known to have ended, from those that wait, and from the word of the
+gang's own object that it never was whole. A member that was lost without a trace and without a successor
+leaves none of these: then it is not known.
 """
 
 from __future__ import annotations
@@ -17,21 +21,34 @@ from gpucost.cluster.pods import Pod, PodPhase
 
 class Need(NamedTuple):
     """``members`` it needs at once, or to have done their part, of which ``done`` have by the account of its
-    own object. With ``stays_done`` none of these ever needs a successor."""
+    own object. With ``stays_done`` none of these ever needs a successor. ``never_whole``: its own object
+    says that it has not been whole since its first member was bound. ``wanted``: how many members it is made
+    of, where that may be more than it needs."""
 
     members: int
     done: int = 0
     stays_done: bool = False
+    never_whole: bool = False
+    wanted: int = 0
 
 
-def partial_since(
+class Partial(NamedTuple):
+    """Since when a gang is partial, None where nothing says; ``was_whole``: whether its pods show that it
+    was whole before."""
+
+    since_ms: int | None
+    was_whole: bool = False
+
+
+def partial(
     need: Need, members: Sequence[Pod], gone: Sequence[Pod], holds_gpus: Callable[[Pod], bool]
-) -> int | None:
-    """The last moment at which the gang became partial; None while it is not.
+) -> Partial | None:
+    """Whether the gang is partial, and the last moment at which it became so; None while it is not.
 
     ``members`` are its pods in the API, ``gone`` those no longer there, which say only when it changed.
     Where a member is gone that nobody saw end, it is partial from the creation of the earliest pod that
-    waits in its place, if there is one.
+    waits in its place, if there is one. Where the pods that wait are as old as its first binding, it never
+    was whole; unless they may be those that it can do without.
     """
     if sum(pod.is_bound and pod.ended_ms is None for pod in members) >= need.members:
         return None
@@ -41,10 +58,16 @@ def partial_since(
     if not now.is_partial(need):
         return None
     since_ms, was_whole = _last_start(need, (*members, *gone), holds_gpus)
-    if since_ms is None or was_whole:
-        return since_ms
-    waiting = (pod for pod in members if pod.bound_ms is None and not pod.has_ended and not pod.is_gated)
-    return max(since_ms, min((pod.meta.created_ms for pod in waiting), default=since_ms))
+    if since_ms is None or was_whole or need.never_whole:
+        return Partial(since_ms, was_whole)
+    waiting = [pod for pod in members if pod.bound_ms is None and not pod.has_ended and not pod.is_gated]
+    if need.wanted > need.members:
+        are_all_made = sum(pod.phase is not PodPhase.FAILED for pod in members) >= need.wanted
+        late = [pod for pod in waiting if pod.meta.created_ms > since_ms]
+        waiting = late or (waiting if are_all_made else [])
+    if not waiting:
+        return Partial(None)
+    return Partial(max(since_ms, min(pod.meta.created_ms for pod in waiting)))
 
 
 class _Change(NamedTuple):

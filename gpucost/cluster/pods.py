@@ -40,7 +40,7 @@ class Requirement:
     of_field: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class PodTemplate:
     """What a pod asks for, and where it may run.
 
@@ -78,8 +78,9 @@ class Pod:
     ended, or it was refused by its node (None: it has not, or nobody knows: see ``has_ended``). ``ready_ms``
     is since when all its containers are ready. ``stuck`` is the reason of a container that waits or of
     status.reason (ContainerCreating, CrashLoopBackOff, UnexpectedAdmissionError). ``gates`` are scheduling
-    gates. ``claims`` are the names of the ResourceClaims it uses, in its namespace. ``group`` is its native
-    PodGroup (``spec.schedulingGroup`` or ``spec.workloadRef``).
+    gates. ``claims`` are the names of the ResourceClaims it uses, in its namespace; ``backing_claim`` is one
+    that the scheduler made for extended resources it requests. ``group`` is its native PodGroup
+    (``spec.schedulingGroup`` or ``spec.workloadRef``).
     """
 
     meta: Meta
@@ -96,6 +97,7 @@ class Pod:
     claims: tuple[str, ...] = ()
     group: str = ""
     flaws: tuple[Flaw, ...] = ()
+    backing_claim: str = ""
 
     @property
     def requests(self) -> Resources:

@@ -38,6 +38,7 @@ class ProblemCode(StrEnum):
     CLUSTER_QUEUE_GONE = "cluster_queue_gone", "A workload holds quota of a ClusterQueue that is gone."
     NODE_UNKNOWN = "node_unknown", "A pod holds something on a node that does not exist."
     VOLCANO_QUEUE_MISSING = "volcano_queue_missing", "A PodGroup or queue names a Volcano queue that is gone."
+    CLAIM_UNKNOWN = "claim_unknown", "A pod used a ResourceClaim of which nobody can say what it gave."
     OVERCOMMITTED = "overcommitted", "Pods hold more GPU units of a node than it allocates."
 
 
@@ -55,13 +56,14 @@ class StateProblem:
 _KINDS: Mapping[type, str] = {VolcanoQueue: "Queue"}
 
 
-def problems(state: ClusterState, catalog: ResourceCatalog) -> list[StateProblem]:
-    """All of them, sorted, each once.
+def problems(state: ClusterState, catalog: ResourceCatalog, units: Units | None = None) -> list[StateProblem]:
+    """All of them, sorted, each once. ``units`` are those of the state, with what is remembered.
 
     That something is missing is said only where all of its kind is known: once its collection has been read,
     and not where the cluster does not have it. A state that says nothing of its collections is taken to know
     those of which it has objects.
     """
+    units = units or Units(state, catalog)
     finders = (
         _flawed(state),
         _cycles(state),
@@ -70,7 +72,8 @@ def problems(state: ClusterState, catalog: ResourceCatalog) -> list[StateProblem
         _of_flavors(state),
         _of_workloads(state),
         _of_volcano(state),
-        _of_nodes(state, catalog),
+        _of_nodes(state, units),
+        _of_claims(state, units),
     )
     return sorted(set(chain.from_iterable(finders)))
 
@@ -184,10 +187,17 @@ def _of_volcano(state: ClusterState) -> Iterator[StateProblem]:
             yield _problem(ProblemCode.VOLCANO_QUEUE_MISSING, "Queue", queue.meta, detail)
 
 
-def _of_nodes(state: ClusterState, catalog: ResourceCatalog) -> Iterator[StateProblem]:
+def _of_claims(state: ClusterState, units: Units) -> Iterator[StateProblem]:
+    if not state.knows("claims"):
+        return
+    for pod, name in units.devices.unknown:
+        detail = f"what ResourceClaim {name} gave it is not known"
+        yield _problem(ProblemCode.CLAIM_UNKNOWN, "Pod", pod.meta, detail)
+
+
+def _of_nodes(state: ClusterState, units: Units) -> Iterator[StateProblem]:
     if not state.knows("nodes"):
         return
-    units = Units(state, catalog)
     for name, pods in state.pods_by_node.items():
         node = state.node_by_name.get(name)
         if node is None:
@@ -195,7 +205,7 @@ def _of_nodes(state: ClusterState, catalog: ResourceCatalog) -> Iterator[StatePr
             for pod in pods:
                 yield _problem(ProblemCode.NODE_UNKNOWN, "Pod", pod.meta, detail)
             continue
-        held = units.asked(added(*(pod.requests for pod in pods)))
+        held = units.asked(added(*(pod.requests for pod in pods if not pod.backing_claim)))
         for resource, amount in held.items():
             allocatable = node.allocatable.get(resource, 0)
             if amount > allocatable:

@@ -2,71 +2,48 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from gpucost.cluster.cohorts import QuotaNode, QuotaTree, quota_tree
-from gpucost.cluster.kueue import (
-    Assignment,
-    ClusterQueue,
-    Cohort,
-    FlavorResource,
-    LocalQueue,
-    Quota,
-    Use,
-    Workload,
-    WorkloadState,
-)
-from gpucost.cluster.objects import Conditions, Resources, added, is_true, times
+from gpucost.cluster.kueue import ClusterQueue, Cohort, FlavorResource, LocalQueue, Quota, Use, Workload
+from gpucost.cluster.objects import Conditions, is_true
+from gpucost.cluster.pending import Pending, QueueName, merged, pending_of, waiting_by_queue
+from gpucost.cluster.quota_use import QuotaUse, Uses, quota_use
 from gpucost.cluster.state import ClusterState, grouped
 from gpucost.domain.gpu import ResourceCatalog
 
-QuotaUse: TypeAlias = Mapping[FlavorResource, int]
-QueueName: TypeAlias = tuple[str, str]
-"""Namespace and name of a LocalQueue."""
-
 _NOTHING = Use(0)
-"""States of a workload that quota is reserved for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """Workloads that wait for quota: how many by reason, GPU units by resource and reason, and since when
-    the longest waiting one has waited (None: none does)."""
-
-    workloads: Mapping[str, int] = field(default_factory=dict)
-    units: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    oldest_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueQuota:
     """A ClusterQueue's quota of one flavor and resource. ``nominal`` is None where it has use but no longer
-    quota; ``lendable`` is what others may borrow now, None outside any cohort or without quota."""
+    quota; ``lendable`` is what others may borrow now, None outside any cohort or without quota. Use is None
+    where neither the status nor the workloads say it."""
 
     nominal: int | None
     borrowing_limit: int | None
     lending_limit: int | None
-    reserved: int
-    used: int
-    borrowed: int
+    reserved: int | None
+    used: int | None
+    borrowed: int | None
     lendable: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterQueueView:
     """``is_active`` is None while nothing says. ``admitted`` and ``reserving`` count workloads. With
-    ``from_status`` reserved and used quota are Kueue's; else counted from the workloads' admissions."""
+    ``from_status`` reserved and used quota are Kueue's; else counted from the workloads' admissions.
+    ``pending`` and counts are None where workloads could not be read."""
 
     queue: ClusterQueue
     is_active: bool | None
     reason: str
     quotas: Mapping[FlavorResource, QueueQuota]
-    pending: Pending
-    admitted: int
-    reserving: int
+    pending: Pending | None
+    admitted: int | None
+    reserving: int | None
     from_status: bool
 
 
@@ -74,16 +51,16 @@ class ClusterQueueView:
 class CohortQuota:
     """A cohort's quota of one flavor and resource: ``nominal`` of its own (None: none), ``subtree`` what it
     can hand out, ``reserved`` and ``used`` of all queues below it, ``borrowed`` from its parent, ``lendable``
-    what queues below it can still get."""
+    what queues below it can still get; None where the use of a queue below is."""
 
     nominal: int | None
     borrowing_limit: int | None
     lending_limit: int | None
     subtree: int
-    reserved: int
-    used: int
-    borrowed: int
-    lendable: int
+    reserved: int | None
+    used: int | None
+    borrowed: int | None
+    lendable: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +72,7 @@ class CohortView:
     cohort: Cohort | None
     in_cycle: bool
     quotas: Mapping[FlavorResource, CohortQuota]
-    pending: Pending
+    pending: Pending | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +84,7 @@ class LocalQueueView:
     reason: str
     reserved: QuotaUse
     used: QuotaUse
-    pending: Pending
+    pending: Pending | None
     from_status: bool
 
 
@@ -125,73 +102,33 @@ def queue_views(state: ClusterState, catalog: ResourceCatalog) -> QueueViews:
     """All queues and cohorts of a state.
 
     A pending workload counts in its LocalQueue and in the ClusterQueue that leads to; one whose LocalQueue
-    does not exist counts nowhere (``problems`` names it).
+    does not exist counts nowhere (``problems`` names it). Where ClusterQueues could not be read there are no
+    cohorts: what is below them is not known.
     """
     waiting = waiting_by_queue(state)
-    pending = {name: _pending(waiting.get(name, ()), catalog) for name in state.local_queue_by_name}
+    knows_waiting = not (state.is_unread("workloads") or state.is_unread("local_queues"))
+    pending = {
+        name: pending_of(waiting.get(name, ()), catalog) if knows_waiting else None
+        for name in state.local_queue_by_name
+    }
     holding = [each for each in state.workloads.values() if each.has_quota]
     cluster_queues, tree = _cluster_queues(state, holding, pending)
     return QueueViews(
         cluster_queues,
-        _cohorts(state, tree, cluster_queues),
+        {} if state.is_unread("cluster_queues") else _cohorts(state, tree, cluster_queues),
         _local_queues(state, holding, pending),
         tree,
     )
 
 
-def waiting_by_queue(state: ClusterState) -> dict[QueueName, list[Workload]]:
-    """Workloads that wait for quota, by the LocalQueue they name, whether that exists or not."""
-    pending = (each for each in state.workloads.values() if each.state is WorkloadState.PENDING)
-    return grouped(pending, lambda workload: (workload.meta.namespace, workload.queue))
-
-
-def pending_reason(workload: Workload) -> str:
-    """Why it has no quota, in Kueue's word; ``Pending`` before Kueue has said anything."""
-    found = workload.conditions.get("QuotaReserved")
-    return found.reason if found is not None and found.reason else "Pending"
-
-
-def workload_units(workload: Workload, catalog: ResourceCatalog) -> Resources:
-    """GPU units that it was given, pods that gave theirs back included; while it has no quota, asks for."""
-    has_quota = workload.has_quota or workload.state is WorkloadState.FINISHED
-    if has_quota and workload.assignments:
-        total = added(*(each.usage for each in workload.assignments))
-    elif workload.asked:
-        total = added(*workload.asked.values())
-    else:
-        total = added(
-            *(
-                times(each.template.requests, max(0, each.count - workload.reclaimable.get(each.name, 0)))
-                for each in workload.pod_sets
-            )
-        )
-    return {resource: amount for resource, amount in total.items() if amount and catalog.is_gpu(resource)}
-
-
-def workload_usage(workload: Workload) -> QuotaUse:
-    """Quota it holds now: what it was given, less the part of pods that gave theirs back.
-
-    Rule: kueue, pkg/workload/workload.go, totalRequestsFromAdmission (v0.19.2).
-    """
-    counts = {each.name: each.count for each in workload.pod_sets}
-    usage: dict[FlavorResource, int] = {}
-    for each in workload.assignments:
-        left = counts.get(each.name, each.count) - workload.reclaimable.get(each.name, 0)
-        for resource, amount in _scaled(each, max(0, left)).items():
-            if resource in each.flavors:
-                key = FlavorResource(each.flavors[resource], resource)
-                usage[key] = usage.get(key, 0) + amount
-    return usage
-
-
 def _cluster_queues(
-    state: ClusterState, holding: list[Workload], pending: Mapping[QueueName, Pending]
+    state: ClusterState, holding: list[Workload], pending: Mapping[QueueName, Pending | None]
 ) -> tuple[dict[str, ClusterQueueView], QuotaTree]:
     queues = state.cluster_queue_by_name
     members = grouped(holding, lambda workload: workload.cluster_queue)
     leading = grouped(state.local_queue_by_name.items(), lambda item: item[1].cluster_queue)
     uses = {
-        name: _use(queue.reserved, queue.used, queue.quotas, members.get(name, []))
+        name: quota_use(queue.reserved, queue.used, queue.quotas, members.get(name, []))
         for name, queue in queues.items()
     }
     reserved = {name: _totals(use.reserved) for name, use in uses.items()}
@@ -201,8 +138,10 @@ def _cluster_queues(
             tree.queues[name],
             queue,
             uses[name],
-            members.get(name, []),
-            _merged(pending[own] for own, _ in leading.get(name, ())),
+            None if state.is_unread("workloads") else members.get(name, []),
+            None
+            if state.is_unread("workloads") or state.is_unread("local_queues")
+            else merged(pending[own] for own, _ in leading.get(name, ())),
         )
         for name, queue in queues.items()
     }
@@ -210,40 +149,43 @@ def _cluster_queues(
 
 
 def _cluster_queue(
-    node: QuotaNode, queue: ClusterQueue, use: _Use, holding: list[Workload], pending: Pending
+    node: QuotaNode, queue: ClusterQueue, use: Uses, holding: list[Workload] | None, pending: Pending | None
 ) -> ClusterQueueView:
-    admitted = sum(is_true(each.conditions, "Admitted") for each in holding)
+    """``holding`` are workloads with quota here; None where workloads could not be read."""
+    is_used = use.from_status or holding is not None
+    reserving = None if holding is None else len(holding)
+    admitted = None if holding is None else sum(is_true(each.conditions, "Admitted") for each in holding)
+    keys = dict.fromkeys([*queue.quotas, *use.reserved, *use.used])
     return ClusterQueueView(
         queue,
         *_activity(queue.conditions),
-        {
-            key: _queue_quota(node, queue, key, use)
-            for key in dict.fromkeys([*queue.quotas, *use.reserved, *use.used])
-        },
+        {key: _queue_quota(node, queue, key, use if is_used else None) for key in keys},
         pending,
         admitted if queue.admitted is None else queue.admitted,
-        len(holding) if queue.reserving is None else queue.reserving,
+        reserving if queue.reserving is None else queue.reserving,
         use.from_status,
     )
 
 
-def _queue_quota(node: QuotaNode, queue: ClusterQueue, key: FlavorResource, use: _Use) -> QueueQuota:
+def _queue_quota(node: QuotaNode, queue: ClusterQueue, key: FlavorResource, use: Uses | None) -> QueueQuota:
     quota = queue.quotas.get(key)
-    reserved = use.reserved.get(key, _NOTHING)
+    reserved = None if use is None else use.reserved.get(key, _NOTHING)
+    limits = _limits(quota)
+    if use is None or reserved is None:
+        return QueueQuota(*limits, None, None, None, None)
     lendable = None
     if quota is not None and queue.cohort:
         most = quota.nominal if quota.lending_limit is None else quota.lending_limit
         unused = min(most, quota.nominal - reserved.total)
         # Others may have borrowed it already: then the cohort has no more to give.
         lendable = max(0, min(unused, node.parent.available(key))) if node.lends and node.parent else 0
-    return QueueQuota(
-        None if quota is None else quota.nominal,
-        None if quota is None else quota.borrowing_limit,
-        None if quota is None else quota.lending_limit,
-        reserved.total,
-        use.used.get(key, _NOTHING).total,
-        reserved.borrowed if queue.cohort else 0,
-        lendable,
+    borrowed = reserved.borrowed if queue.cohort else 0
+    return QueueQuota(*limits, reserved.total, use.used.get(key, _NOTHING).total, borrowed, lendable)
+
+
+def _limits(quota: Quota | None) -> tuple[int | None, int | None, int | None]:
+    return (
+        (None, None, None) if quota is None else (quota.nominal, quota.borrowing_limit, quota.lending_limit)
     )
 
 
@@ -260,49 +202,59 @@ def _cohorts(
             cohort,
             node.in_cycle,
             _cohort_quotas(node, below),
-            _merged(each.pending for each in below),
+            merged(each.pending for each in below),
         )
     return views
 
 
 def _cohort_quotas(
-    node: QuotaNode, below: Iterable[ClusterQueueView | CohortView]
+    node: QuotaNode, below: Sequence[ClusterQueueView | CohortView]
 ) -> dict[FlavorResource, CohortQuota]:
-    reserved: Counter[FlavorResource] = Counter()
-    used: Counter[FlavorResource] = Counter()
-    for view in below:
-        for key, quota in view.quotas.items():
-            reserved[key] += quota.reserved
-            used[key] += quota.used
+    parts = grouped(
+        ((key, quota) for view in below for key, quota in view.quotas.items()), lambda part: part[0]
+    )
     return {
-        key: _cohort_quota(node, key, reserved[key], used[key])
-        for key in dict.fromkeys([*node.quotas, *node.subtree, *reserved])
+        key: _cohort_quota(node, key, [quota for _, quota in parts.get(key, ())])
+        for key in dict.fromkeys([*node.quotas, *node.subtree, *parts])
     }
 
 
-def _cohort_quota(node: QuotaNode, key: FlavorResource, reserved: int, used: int) -> CohortQuota:
+def _cohort_quota(
+    node: QuotaNode, key: FlavorResource, below: Sequence[QueueQuota | CohortQuota]
+) -> CohortQuota:
     quota = node.quotas.get(key)
+    limits = _limits(quota)
+    reserved, used = _sum(each.reserved for each in below), _sum(each.used for each in below)
+    is_used = reserved is not None
     return CohortQuota(
-        None if quota is None else quota.nominal,
-        None if quota is None else quota.borrowing_limit,
-        None if quota is None else quota.lending_limit,
+        *limits,
         node.subtree.get(key, 0),
         reserved,
         used,
-        node.borrowed(key),
-        max(0, node.available(key)),
+        node.borrowed(key) if is_used else None,
+        max(0, node.available(key)) if is_used else None,
     )
 
 
+def _sum(amounts: Iterable[int | None]) -> int | None:
+    """None where one of them is."""
+    total = 0
+    for amount in amounts:
+        if amount is None:
+            return None
+        total += amount
+    return total
+
+
 def _local_queues(
-    state: ClusterState, holding: list[Workload], pending: Mapping[QueueName, Pending]
+    state: ClusterState, holding: list[Workload], pending: Mapping[QueueName, Pending | None]
 ) -> dict[QueueName, LocalQueueView]:
     members = grouped(holding, lambda workload: (workload.meta.namespace, workload.queue))
     views = {}
     for name, queue in state.local_queue_by_name.items():
         leads_to = state.cluster_queue_by_name.get(queue.cluster_queue)
         quotas = {} if leads_to is None else leads_to.quotas
-        use = _use(queue.reserved, queue.used, quotas, members.get(name, []))
+        use = quota_use(queue.reserved, queue.used, quotas, members.get(name, []))
         views[name] = LocalQueueView(
             queue,
             *_activity(queue.conditions),
@@ -319,74 +271,5 @@ def _activity(conditions: Conditions) -> tuple[bool | None, str]:
     return (None, "") if active is None else (active.status is True, active.reason)
 
 
-class _Use(NamedTuple):
-    reserved: Mapping[FlavorResource, Use]
-    used: Mapping[FlavorResource, Use]
-    from_status: bool
-
-
-def _use(
-    reserved: Mapping[FlavorResource, Use],
-    used: Mapping[FlavorResource, Use],
-    quotas: Mapping[FlavorResource, Quota],
-    workloads: list[Workload],
-) -> _Use:
-    """As the status says; what it does not say is counted from the workloads that have quota.
-
-    A status that lacks a flavor and resource of the spec was written before the spec, or never.
-    """
-    knows_reserved, knows_used = (bool(of) and quotas.keys() <= of.keys() for of in (reserved, used))
-    if knows_reserved and knows_used:
-        return _Use(reserved, used, True)
-    held = [(workload_usage(each), is_true(each.conditions, "Admitted")) for each in workloads]
-    if not knows_reserved:
-        reserved = _counted((usage for usage, _ in held), quotas)
-    if not knows_used:
-        used = _counted((usage for usage, is_admitted in held if is_admitted), quotas)
-    return _Use(reserved, used, False)
-
-
-def _counted(usages: Iterable[QuotaUse], quotas: Mapping[FlavorResource, Quota]) -> dict[FlavorResource, Use]:
-    total = dict.fromkeys(quotas, 0)
-    for usage in usages:
-        for key, amount in usage.items():
-            total[key] = total.get(key, 0) + amount
-    return {
-        key: Use(amount, max(0, amount - (quotas[key].nominal if key in quotas else 0)))
-        for key, amount in total.items()
-    }
-
-
 def _totals(use: Mapping[FlavorResource, Use]) -> dict[FlavorResource, int]:
     return {key: each.total for key, each in use.items()}
-
-
-def _scaled(assignment: Assignment, count: int) -> Resources:
-    if count >= assignment.count:
-        return assignment.usage
-    return {resource: amount // assignment.count * count for resource, amount in assignment.usage.items()}
-
-
-def _pending(workloads: Iterable[Workload], catalog: ResourceCatalog) -> Pending:
-    counts: Counter[str] = Counter()
-    units: Counter[tuple[str, str]] = Counter()
-    since = []
-    for workload in workloads:
-        reason = pending_reason(workload)
-        counts[reason] += 1
-        since.append(workload.waiting_since_ms)
-        for resource, amount in workload_units(workload, catalog).items():
-            units[resource, reason] += amount
-    return Pending(dict(counts), dict(units), min(since, default=None))
-
-
-def _merged(parts: Iterable[Pending]) -> Pending:
-    counts: Counter[str] = Counter()
-    units: Counter[tuple[str, str]] = Counter()
-    since = []
-    for part in parts:
-        counts.update(part.workloads)
-        units.update(part.units)
-        if part.oldest_ms is not None:
-            since.append(part.oldest_ms)
-    return Pending(dict(counts), dict(units), min(since, default=None))

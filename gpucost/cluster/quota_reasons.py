@@ -54,7 +54,7 @@ _OF_FLAVOR = (
     ),
     (re.compile(r"borrowing limit for \S+ in flavor ([^\s,;]+) exceeded"), _WAITING_FOR_QUOTA),
     (re.compile(r"insufficient quota for \S+ in flavor ([^\s,;]+)"), _EXCEEDS_MAX),
-    (re.compile(r"untolerated taint [^,;]* in flavor ([^\s,;]+)"), _NO_FLAVOR),
+    (re.compile(r"untolerated taint [^,;]{0,512} in flavor ([^\s,;]+)"), _NO_FLAVOR),
     (re.compile(r"flavor (\S+) (?:doesn't match node affinity|not found)"), _NO_FLAVOR),
     (re.compile(r'Flavor "([^"\s]+)" (?:supports only|does not support)'), _NO_FLAVOR),
 )

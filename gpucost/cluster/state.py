@@ -27,12 +27,14 @@ K = TypeVar("K")
 
 _COLLECTIONS: Mapping[str, str] = {
     "nodes": "nodes",
+    "claims": "resourceclaims.resource.k8s.io",
     "cluster_queues": "clusterqueues.kueue.x-k8s.io",
     "local_queues": "localqueues.kueue.x-k8s.io",
     "flavors": "resourceflavors.kueue.x-k8s.io",
     "checks": "admissionchecks.kueue.x-k8s.io",
     "topologies": "topologies.kueue.x-k8s.io",
     "volcano_queues": "queues.scheduling.volcano.sh",
+    "workloads": "workloads.kueue.x-k8s.io",
 }
 """Names of collections, as in ``ClusterState.collections``, by the field that has their objects."""
 
@@ -90,6 +92,14 @@ class ClusterState:
         status = self.collections.get(_COLLECTIONS[field])
         return status is not None and status.synced and not status.absent
 
+    def is_unread(self, field: str) -> bool:
+        """Whether there may be objects of a field that nobody could read: a count of them would be a guess.
+
+        Nothing is unread in a state that says nothing of its collections.
+        """
+        status = self.collections.get(_COLLECTIONS[field])
+        return bool(self.collections) and (status is None or not status.synced)
+
     @cached_property
     def node_by_name(self) -> Mapping[str, Node]:
         return {node.meta.name: node for node in self.nodes.values()}
@@ -98,12 +108,6 @@ class ClusterState:
     def pods_by_node(self) -> Mapping[str, list[Pod]]:
         """Those that hold something there."""
         return grouped((pod for pod in self.pods.values() if pod.is_bound), lambda pod: pod.node)
-
-    @cached_property
-    def pods_by_owner(self) -> Mapping[str, list[Pod]]:
-        """By the uid of their direct owner."""
-        owned = (pod for pod in self.pods.values() if pod.meta.owner is not None)
-        return grouped(owned, lambda pod: pod.meta.owner.uid if pod.meta.owner else "")
 
     @cached_property
     def cluster_queue_by_name(self) -> Mapping[str, ClusterQueue]:

@@ -97,6 +97,12 @@ def pod_reason(pod: Pod) -> str:
     return (pod.waiting.reason if pod.waiting is not None else "") or NOT_LOOKED_AT
 
 
+def pod_since_ms(pod: Pod) -> int:
+    """Since when a scheduler has found no node for it; while none has looked, since its creation."""
+    said = pod.waiting.since_ms if pod.waiting is not None else None
+    return pod.meta.created_ms if said is None else said
+
+
 class _Judge:
     """Finds the layer, with what is free on nodes worked out once."""
 
@@ -104,7 +110,7 @@ class _Judge:
         self._state = state
         self._units = units
         self._ownership = ownership
-        self._nodes = FreeNodes(state)
+        self._nodes = FreeNodes(state, units.catalog)
 
     def workload(self, workload: Workload, pods: _Pods | None) -> Hold | None:
         match workload.state:
@@ -187,9 +193,7 @@ def _by_job(state: ClusterState, units: Units, ownership: Ownership) -> dict[Job
 
 
 def _since(pod: Pod) -> tuple[int, str]:
-    """Since when it has no node, as far as it says."""
-    said = pod.waiting.since_ms if pod.waiting is not None else None
-    return (pod.meta.created_ms if said is None else said), pod.meta.uid
+    return pod_since_ms(pod), pod.meta.uid
 
 
 def _is_not_ready(group: PodGroup) -> bool:

@@ -235,17 +235,22 @@ DRIVER_RESTARTS = _counter(
     ("node",),
     "How often the process that talks to the driver was started again.",
 )
-SOURCE_UP = _gauge(
+SOURCE_UP = MetricSpec(
     "gpucost_exporter_source_up",
+    MetricType.GAUGE,
     "",
     ("source",),
-    "1 when the last rendering had everything of this part of the exporter, 0 when the part failed.",
+    "1 when the last rendering had everything of this part of the exporter, 0 when the part failed: the GPU "
+    "exporter leaves it out then, the queue collector shows it as it was.",
+    Exporter.BOTH,
 )
-SOURCE_ERRORS = _counter(
+SOURCE_ERRORS = MetricSpec(
     "gpucost_exporter_source_errors_total",
+    MetricType.COUNTER,
     "",
     ("source",),
-    "Renderings without this part of the exporter because it failed.",
+    "Renderings for which this part of the exporter failed.",
+    Exporter.BOTH,
 )
 DUPLICATES = _counter(
     "gpucost_exporter_duplicate_samples_total",

@@ -32,7 +32,8 @@ RULES = """\
   counts a pod as absent only in scrapes whose heartbeat is 1.
 - A finished pod or deleted node keeps all its series for ten minutes, from then on together with its end
   timestamp; then they all go. A pod that lives and dies between two scrapes is so still seen.
-- Timestamps are the objects' own, in seconds with a fraction; sources round them to milliseconds.
+- Timestamps are the objects' own, in seconds. Kubernetes writes nearly all of its times in whole seconds;
+  what only the collector can tell (when a deletion arrived) has a fraction. Sources read milliseconds.
 - The name of the cluster is not a label of these series: it comes as a target or external label.
 - A label without a value is exported empty, which Prometheus stores as absent. Names that scrape
   configurations are wont to set (`job`, `team`, `region`) are avoided: such a label would fill the

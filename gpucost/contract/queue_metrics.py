@@ -22,6 +22,9 @@ QUEUE_RULES = """\
   `quota`: its queue gives it none, or admission checks are outstanding. `placement`: it may run, but its
   pods find no nodes, alone or as a gang. `device`: they would, if nodes advertised all the GPUs they have,
   or they are on nodes that cannot give them their devices.
+- The label `reason` of `…_pending_workloads` and `…_pending_units` is Kueue's own word, as its object has it
+  (mostly `Pending` or `Inadmissible`); that of `gpucost_workload_waiting` and `gpucost_job_waiting` is the
+  granular one (`WaitingForQuota`, `NotAdvertised`). All values of labels stand in queue-collector.md.
 - Positions count from 1, in the order in which Kueue looks at a queue: priority, then waiting time. Kueue's
   admission fair sharing may order otherwise.
 - Finished workloads keep their series for ten minutes, unless they are deleted before.
@@ -75,7 +78,7 @@ POD_GPU_WAITING = _gauge(
 POD_GPU_WAITING_SINCE = _gauge(
     "pod_gpu_waiting_since_timestamp_seconds",
     POD_LABELS[:3],
-    "Since when the pod has wanted GPUs without getting a node.",
+    "Since when no node is found for the pod (its PodScheduled condition, else its creation).",
 )
 
 # ClusterQueues
@@ -234,7 +237,10 @@ LOCAL_QUEUE_OLDEST = _gauge(
 
 WORKLOAD_INFO = _gauge(
     "workload_info",
-    (*WORKLOAD_LABELS, "queue", "cluster_queue", "job_kind", "job_name", "job_uid", "priority_class"),
+    (
+        *WORKLOAD_LABELS,
+        *("queue", "cluster_queue", "job_kind", "job_name", "job_uid", "priority_class", "owner_team"),
+    ),
     "What a Kueue workload belongs to; cluster_queue is where it was admitted or waits; always 1.",
 )
 WORKLOAD_STATE = _gauge(
@@ -344,7 +350,8 @@ GANG_HELD_UNITS = _gauge("gang_held_units", (*GANG_LABELS, "resource"), "GPU uni
 GANG_PARTIAL_SINCE = _gauge(
     "gang_partial_since_timestamp_seconds",
     GANG_LABELS,
-    "Since when some of it holds GPUs while it lacks members; absent while it is whole or holds nothing.",
+    "Since when some of it holds GPUs while it lacks members, or since this was first seen where nothing "
+    "says; absent while it is whole or holds nothing.",
 )
 
 # The collector itself

@@ -35,6 +35,7 @@ class Stability(StrEnum):
 class Exporter(StrEnum):
     QUEUE_COLLECTOR = "gpucost-queue-collector"
     GPU_EXPORTER = "gpucost-gpu-exporter"
+    BOTH = "gpucost-queue-collector and gpucost-gpu-exporter"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from typing import Any
 
 from gpucost.domain.errors import shorten
 from gpucost.kube.backoff import retry_after_s
-from gpucost.kube.events import Object, Page, Unreadable, parse_page
-from gpucost.kube.transport import Response, Transport, TransportError
+from gpucost.kube.events import Object, Page, Unreadable
+from gpucost.kube.salvage import head_of, page_of
+from gpucost.kube.transport import Check, Response, TooLarge, Transport, TransportError, no_check
 
 OK, BAD_REQUEST, NOT_FOUND, GONE = 200, 400, 404, 410
 
@@ -42,17 +43,37 @@ class Calls:
         self._response: Response | None = None
         self._is_closed = False
 
-    def page(self, path: str, token: str, size: int, timeout_s: float) -> Page:
-        """One page of a list; ``token`` is empty for the first."""
+    def pages(self, path: str, size: int, timeout_s: float, deadline: Callable[[], Check]) -> Iterator[Page]:
+        """A list, page by page, ``size`` objects to a page at most; ``deadline`` makes the check of each.
+
+        A page that is too large is asked for again with half as many objects. One object that is too large
+        alone is left out, and said to be. After a page that could be read the next has twice as many again.
+        """
+        token, now = "", size
+        while True:
+            try:
+                page = self._page(path, token, now, timeout_s, deadline())
+            except TooLarge as error:
+                if now > 1:
+                    now //= 2
+                    continue
+                page = _without_object(error, token)
+            if page.token and page.token == token:
+                raise Unreadable("bad_list")
+            yield page
+            token, now = page.token, min(2 * now, size)
+            if not token:
+                return
+
+    def _page(self, path: str, token: str, size: int, timeout_s: float, check: Check) -> Page:
         params = {"limit": str(size), **({"continue": token} if token else {})}
         with self.get(path, params, timeout_s) as response:
-            page = parse_page(response.read_json())
-        if page.token and page.token == token:
-            raise Unreadable("bad_list")
-        return page
+            return page_of(response.read_body(check))
 
     @contextmanager
-    def watch(self, path: str, position: str, ends_s: int, silence_s: float) -> Iterator[Iterator[bytes]]:
+    def watch(
+        self, path: str, position: str, ends_s: int, silence_s: float, check: Check = no_check
+    ) -> Iterator[Iterator[bytes]]:
         """The lines of a watch from ``position``; the server ends it after ``ends_s`` seconds."""
         params = {
             "watch": "true",
@@ -61,7 +82,7 @@ class Calls:
             "timeoutSeconds": str(max(ends_s, 1)),
         }
         with self.get(path, params, silence_s) as response:
-            yield response.lines()
+            yield response.lines(check)
 
     def close(self) -> None:
         """No answer is read from now on."""
@@ -100,6 +121,34 @@ class Calls:
         return Refused(
             f"http_{status}", status, _message(answer), wait_s, status in {BAD_REQUEST, NOT_FOUND, GONE}
         )
+
+
+def _without_object(error: TooLarge, token: str) -> Page:
+    """Raises ``error`` where it may not be one object, but a whole list from a server that knows no pages:
+    that must never pass for a list that ends here."""
+    try:
+        page = head_of(error.head)
+    except Unreadable:
+        raise error from None
+    if not page.token and not token:
+        raise error
+    return page
+
+
+def deadlines(monotonic: Callable[[], float], page_s: float, list_s: float) -> Callable[[], Check]:
+    """Of the pages of a list that begins now: a page may take ``page_s`` seconds, all of them ``list_s``."""
+    last = monotonic() + list_s
+
+    def deadline() -> Check:
+        ends = min(last, monotonic() + page_s)
+
+        def check() -> None:
+            if monotonic() > ends:
+                raise TransportError("overdue", "a list takes too long")
+
+        return check
+
+    return deadline
 
 
 def refusal_of_event(status: Object) -> Refused:

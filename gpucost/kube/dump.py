@@ -7,23 +7,23 @@ one file or in a folder of files. Dumps of our own are without what no figure ne
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
 from gpucost.cluster.state import ClusterState, CollectionStatus
 from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.time import iso, parse_instant
+from gpucost.kube import dump_yaml
 from gpucost.kube.collections import Collection
+from gpucost.kube.dump_files import MOST_BYTES, content_of, files, read
 from gpucost.kube.events import Object, Unreadable
 from gpucost.kube.scrub import scrubbed
 
@@ -33,21 +33,10 @@ OURS = "gpucost.io/state"
 FORBIDDEN = "forbidden"
 """``CollectionStatus.problem`` of a collection that nobody allowed us to list."""
 
-_SUFFIXES = (".json", ".yaml", ".yml")
-_GZIP = b"\x1f\x8b"
-_LARGEST = 8 << 30
+_STDIN = "standard input"
+_DEEPEST_LIST = 1
 _ALLOWED = "objects of Kubernetes as kubectl writes them: kubectl get … -A -o json"
 _SPACE = re.compile(r"\s*")
-
-
-class _Loader(yaml.CSafeLoader):
-    """Leaves times as text, as JSON has them."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in known if not tag.endswith(":timestamp")]
-    for first, known in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +52,8 @@ class Origin:
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A state out of objects. ``is_dated`` says that its time is known, not guessed. ``left_out`` counts
-    objects by what kept them out: a kind or version that gpucost does not read, or ``unreadable``."""
+    what
+    is not in it: objects of a kind or version that gpucost does not read, ``unreadable`` ones, and links."""
 
     state: ClusterState
     is_dated: bool
@@ -90,15 +80,19 @@ class Gathering:
         group, _, version = api_version.rpartition("/")
         collection = self._by_kind.get((group, kind))
         if collection is None or version not in collection.versions:
-            self._left_out[f"{kind or 'no kind'} ({api_version or 'no apiVersion'})"] += 1
+            self.skip(f"{kind or 'no kind'} ({api_version or 'no apiVersion'})")
             return
         try:
             found = collection.parse(item)
         except Unreadable:
-            self._left_out["unreadable"] += 1
+            self.skip("unreadable")
             return
         self._versions[collection.name] = self._versions.get(collection.name) or version
         self._fields.setdefault(collection.field, {})[found.meta.uid] = found
+
+    def skip(self, what: str) -> None:
+        """Count something that is not read."""
+        self._left_out[what] += 1
 
     def note(self, origin: Origin) -> None:
         """Where objects come from; of several origins the newest says when."""
@@ -155,38 +149,18 @@ def closing(origin: Origin) -> str:
 # Reading
 
 
-def read_dump(source: Path | bytes, gathering: Gathering) -> None:
+def read_dump(source: Path | IO[bytes] | bytes, gathering: Gathering, most_bytes: int = MOST_BYTES) -> None:
     """From a file, a folder of files (those that end in .json, .yaml, .yml, with or without .gz, and are not
-    hidden), or bytes.
+    hidden), or standard input, as a stream or bytes; each of at most ``most_bytes``, inflated.
 
     Raises InputError naming the file, for what cannot be read or holds no objects.
     """
-    if isinstance(source, bytes):
-        _add(gathering, "standard input", source)
+    if isinstance(source, Path):
+        for file in files(source, gathering.skip):
+            _add(gathering, str(file), content_of(file, most_bytes))
         return
-    for file in _files(source):
-        try:
-            content = file.read_bytes()
-        except OSError as error:
-            remark = Remark(error.strerror or "cannot be read")
-            raise InputError(str(file), remark, "a file that can be read, or a folder") from None
-        _add(gathering, str(file), content)
-
-
-def _files(source: Path) -> list[Path]:
-    if not source.is_dir():
-        return [source]
-    found = sorted(each for each in source.rglob("*") if _is_dump(each, source))
-    if not found:
-        allowed = "a folder with files *.json or *.yaml, or these with .gz"
-        raise InputError(str(source), Remark("no dump in it"), allowed)
-    return found
-
-
-def _is_dump(file: Path, folder: Path) -> bool:
-    """By its name; hidden files are other people's, such as the cache of kubectl."""
-    is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    return not is_hidden and file.name.removesuffix(".gz").endswith(_SUFFIXES) and file.is_file()
+    stream = BytesIO(source) if isinstance(source, bytes) else source
+    _add(gathering, _STDIN, read(_STDIN, stream, most_bytes))
 
 
 def _add(gathering: Gathering, name: str, content: bytes) -> None:
@@ -215,26 +189,26 @@ def _origin(name: str, document: Any) -> Origin | None:
     return Origin(at_ms, {str(key): str(value) for key, value in versions.items()}, [*map(str, forbidden)])
 
 
-def _items(name: str, found: Any) -> Iterator[Object]:
-    """The objects in a document: itself, or those of a list, whose items need not say their kind."""
-    if isinstance(found, list):
-        for each in found:
-            yield from _items(name, each)
-        return
-    if not isinstance(found, dict):
-        raise InputError(name, found, _ALLOWED)
-    kind = str(found.get("kind", ""))
-    if not kind.endswith("List") or "items" not in found:
+def _items(name: str, found: Any, level: int = 0) -> Iterator[Object]:
+    """The objects in a document: itself, or those of a list, whose items need not say their kind. A list may
+    have lists in it, but those no further ones."""
+    kind = str(found.get("kind", "")) if isinstance(found, dict) else ""
+    about, below = {}, found
+    if kind.endswith("List") and "items" in found:
+        below = found["items"] or []
+        if not isinstance(below, list):
+            raise InputError(f"{name}: items", below, "a list")
+        if kind != "List":
+            about = {"apiVersion": found.get("apiVersion"), "kind": kind.removesuffix("List")}
+    elif isinstance(found, dict):
         yield found
         return
-    items = found["items"] or []
-    if not isinstance(items, list):
-        raise InputError(f"{name}: items", items, "a list")
-    about = (
-        {"apiVersion": found.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
-    )
-    for each in items:
-        yield from _items(name, {**about, **each} if isinstance(each, dict) else each)
+    if not isinstance(below, list):
+        raise InputError(name, found, _ALLOWED)
+    if level > _DEEPEST_LIST:
+        raise InputError(name, Remark("lists in lists of lists"), _ALLOWED)
+    for each in below:
+        yield from _items(name, {**about, **each} if isinstance(each, dict) else each, level + 1)
 
 
 def _documents(name: str, text: str) -> Iterable[Any]:
@@ -263,7 +237,7 @@ def _json(name: str, text: str) -> Iterator[Any]:
 
 def _yaml(name: str, text: str) -> list[Any]:
     try:
-        found = [each for each in yaml.load_all(text, _Loader) if each is not None]
+        found = [each for each in dump_yaml.documents(name, text) if each is not None]
     except (yaml.YAMLError, ValueError):
         raise InputError(name, Remark("neither JSON nor YAML"), _ALLOWED) from None
     if not found:
@@ -272,20 +246,7 @@ def _yaml(name: str, text: str) -> list[Any]:
 
 
 def _text(name: str, content: bytes) -> str:
-    data = _decompressed(name, content)
-    if len(data) > _LARGEST:
-        raise InputError(name, Remark(f"more than {_LARGEST >> 30} GiB"), "parts of it, in several files")
     try:
-        return data.decode(json.detect_encoding(data)) if data else ""
+        return content.decode(json.detect_encoding(content)) if content else ""
     except UnicodeDecodeError:
         raise InputError(name, Remark("not text"), _ALLOWED) from None
-
-
-def _decompressed(name: str, content: bytes) -> bytes:
-    if not content.startswith(_GZIP):
-        return content
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            return file.read(_LARGEST + 1)
-    except (OSError, EOFError, zlib.error):
-        raise InputError(name, Remark("a gzip file that is cut short or broken"), _ALLOWED) from None

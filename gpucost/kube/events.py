@@ -22,7 +22,8 @@ class Unreadable(GpuCostError):
     """Something the server sent makes no sense; it is skipped. ``reason`` is one word for a metric's label:
 
     ``bad_line`` (not JSON, or cut), ``bad_event`` (no type, or an unknown one), ``bad_object`` (no uid,
-    or not even an object), ``bad_list`` (not a list answer), ``too_many`` (a list without an end).
+    not even an object, or nothing a parser takes), ``too_large`` (larger than an answer may be), ``bad_list``
+    (not a list answer), ``too_many`` (a list without an end).
     ``uid`` is empty where it is not known.
     """
 
@@ -50,11 +51,13 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer to a list. ``token`` is empty on the last page."""
+    """One answer to a list. ``token`` is empty on the last page. ``unread`` are objects that are there and
+    cannot be read: why, and which, as far as that is known."""
 
     items: Sequence[Any]
     resource_version: str
     token: str
+    unread: Sequence[Unreadable] = ()
 
 
 class Identity(NamedTuple):

@@ -7,7 +7,6 @@ those carry their request.
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ from typing import Any, Protocol
 import httpx2
 
 from gpucost.kube.secure import Limits, as_transport_error, checked_url
-from gpucost.kube.transport import TransportError, split_lines
+from gpucost.kube.transport import Check, TransportError, no_check, parsed_body, split_lines, whole_body
 
 KEPT_CONNECTIONS = 16
 """Idle connections that are kept for the next page of a list. Those in use are as many as are asked for."""
@@ -148,25 +147,22 @@ class HttpxResponse:
         self.status = answer.status_code
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in answer.headers.items()}
 
+    def read_body(self, check: Check = no_check) -> bytes:
+        """The body; at most ``Limits.body_bytes`` of it, counted when unzipped."""
+        return whole_body(self._chunks(check), self._limits.body_bytes)
+
     def read_json(self) -> Any:
-        """The body, parsed; at most ``Limits.body_bytes`` of it, counted when unzipped."""
-        body = b"".join(self._chunks(self._limits.body_bytes))
-        try:
-            return json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise TransportError("not_json", "the answer is not JSON") from error
+        """The body, parsed."""
+        return parsed_body(self.read_body())
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self, check: Check = no_check) -> Iterator[bytes]:
         """Lines as they arrive; see ``split_lines`` for those over ``Limits.line_bytes``."""
-        return split_lines(self._chunks(None), self._limits.line_bytes)
+        return split_lines(self._chunks(check), self._limits.line_bytes)
 
-    def _chunks(self, limit: int | None) -> Iterator[bytes]:
-        total = 0
+    def _chunks(self, check: Check) -> Iterator[bytes]:
         chunks = self._answer.iter_bytes()
         while chunk := self._next(chunks):
-            total += len(chunk)
-            if limit is not None and total > limit:
-                raise TransportError("too_large", f"the answer is larger than {limit} bytes")
+            check()
             yield chunk
 
     def _next(self, chunks: Iterator[bytes]) -> bytes:

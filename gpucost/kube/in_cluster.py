@@ -12,7 +12,6 @@ others can read.
 from __future__ import annotations
 
 import http.client
-import json
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -21,6 +20,7 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 from gpucost.kube.secure import (
+    LEAN,
     SERVICE_ACCOUNT,
     Limits,
     as_transport_error,
@@ -29,7 +29,7 @@ from gpucost.kube.secure import (
     tls_context,
     variable,
 )
-from gpucost.kube.transport import TransportError, split_lines
+from gpucost.kube.transport import Check, TransportError, no_check, parsed_body, split_lines, whole_body
 
 _CHUNK = 65536
 
@@ -39,7 +39,7 @@ class HttpTransport:
 
     ``base_url`` is like ``https://10.96.0.1:443`` or ``https://host/prefix``. Certificates are always
     verified: against ``ca_file``, or the system's authorities where there is none. Without ``token_file``
-    requests carry no credentials (``kubectl proxy``).
+    requests carry no credentials (``kubectl proxy``). ``limits`` are lean ones where none are given.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class HttpTransport:
     ) -> None:
         self._base = checked_url(base_url, token_file is not None)
         self._token_file, self._ca_file = token_file, ca_file
-        self._limits = limits or Limits()
+        self._limits = limits or LEAN
 
     @classmethod
     def in_cluster(cls, environ: Mapping[str, str], mounted: Path = SERVICE_ACCOUNT) -> Self:
@@ -112,24 +112,21 @@ class HttpResponse:
         self.status = answer.status
         self.headers: Mapping[str, str] = {name.lower(): value for name, value in answer.getheaders()}
 
+    def read_body(self, check: Check = no_check) -> bytes:
+        """The body; at most ``Limits.body_bytes`` of it."""
+        return whole_body(self._chunks(check), self._limits.body_bytes)
+
     def read_json(self) -> Any:
-        """The body, parsed; at most ``Limits.body_bytes`` of it."""
-        body = b"".join(self._chunks(self._limits.body_bytes))
-        try:
-            return json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise TransportError("not_json", "the answer is not JSON") from error
+        """The body, parsed."""
+        return parsed_body(self.read_body())
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self, check: Check = no_check) -> Iterator[bytes]:
         """Lines as they arrive; see ``split_lines`` for those over ``Limits.line_bytes``."""
-        return split_lines(self._chunks(None), self._limits.line_bytes)
+        return split_lines(self._chunks(check), self._limits.line_bytes)
 
-    def _chunks(self, limit: int | None) -> Iterator[bytes]:
-        total = 0
+    def _chunks(self, check: Check) -> Iterator[bytes]:
         while chunk := self._read():
-            total += len(chunk)
-            if limit is not None and total > limit:
-                raise TransportError("too_large", f"the answer is larger than {limit} bytes")
+            check()
             yield chunk
 
     def _read(self) -> bytes:

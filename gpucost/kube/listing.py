@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from gpucost.kube.calls import GONE, NOT_FOUND, Calls, Refused
+from gpucost.kube.calls import GONE, NOT_FOUND, Calls, Refused, deadlines
 from gpucost.kube.collections import Collection
 from gpucost.kube.discovery import Discovery
 from gpucost.kube.events import Object, Unreadable
@@ -19,7 +19,7 @@ T = TypeVar("T")
 FORBIDDEN = 403
 _PAGE = 500
 _PAGES = 10_000
-_TIMEOUT_S = 60.0
+_TIMEOUT_S, _PAGE_S, _LIST_S = 60.0, 300.0, 1800.0
 _ATTEMPTS = 3
 _BUSY = frozenset({429, 500, 502, 503, 504})
 _WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
@@ -27,10 +27,12 @@ _WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[T]):
-    """What a collection holds; ``version`` is the one it was read in, empty where it is not served."""
+    """What a collection holds; ``version`` is the one it was read in, empty where it is not served.
+    ``unread`` objects are there and could not be read."""
 
     version: str
     items: tuple[T, ...]
+    unread: int = 0
 
 
 class Lister:
@@ -52,7 +54,7 @@ class Lister:
         for each, path in zip(collection.versions, collection.paths, strict=True):
             if each in served:
                 try:
-                    return Listed(each, self._whole(path, partial(take, each)))
+                    return Listed(each, *self._whole(path, partial(take, each)))
                 except Refused as refused:
                     if refused.status != NOT_FOUND:
                         raise
@@ -65,10 +67,10 @@ class Lister:
         except (Refused, Unreadable):
             return collection.versions
 
-    def _whole(self, path: str, take: Callable[[Object], T]) -> tuple[T, ...]:
+    def _whole(self, path: str, take: Callable[[Object], T]) -> tuple[tuple[T, ...], int]:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return tuple(self._pages(path, take))
+                return self._pages(path, take)
             except Refused as refused:
                 if attempt == _ATTEMPTS or refused.status not in (GONE, *_BUSY):
                     raise
@@ -77,12 +79,18 @@ class Lister:
                     self._wait(min(asked_s, _LONGEST_WAIT_S))
         raise AssertionError("the last attempt returns or raises")
 
-    def _pages(self, path: str, take: Callable[[Object], T]) -> Iterator[T]:
-        token = ""
-        for _ in range(_PAGES):
-            page = self._calls.page(path, token, _PAGE, _TIMEOUT_S)
-            yield from (take(item) for item in page.items if isinstance(item, dict))
-            token = page.token
-            if not token:
-                return
-        raise Unreadable("too_many")
+    def _pages(self, path: str, take: Callable[[Object], T]) -> tuple[tuple[T, ...], int]:
+        """What was taken, and how many objects could not be read."""
+        taken: list[T] = []
+        unread = 0
+        pages = self._calls.pages(path, _PAGE, _TIMEOUT_S, deadlines(time.monotonic, _PAGE_S, _LIST_S))
+        for number, page in enumerate(pages):
+            if number == _PAGES:
+                raise Unreadable("too_many")
+            unread += len(page.unread)
+            for item in page.items:
+                try:
+                    taken += [take(item)] if isinstance(item, dict) else []
+                except RecursionError:
+                    unread += 1
+        return tuple(taken), unread

@@ -4,7 +4,7 @@ The protocol is client-go's (kubernetes/client-go, tools/cache/reflector.go): a 
 from the list's resource version, with bookmarks. It differs where money depends on it: objects are keyed by
 uid; a list replaces what is known only when it is complete, and what is missing in it is reported as
 vanished, with the time when it was last known to be there; an event that cannot be read is skipped, and
-made good by a list when its watch ends.
+made good by a list; and a server that says nothing new for long is not believed, but asked for a list.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Generic
 
 from gpucost.kube.backoff import FullJitter
-from gpucost.kube.calls import GONE, NOT_FOUND, Calls, Refused, refusal_of_event
+from gpucost.kube.calls import GONE, NOT_FOUND, Calls, Refused, deadlines, refusal_of_event
 from gpucost.kube.events import (
     Event,
     EventType,
@@ -31,9 +32,10 @@ from gpucost.kube.events import (
     resource_version,
 )
 from gpucost.kube.store import Change, Kept, Store, T
-from gpucost.kube.transport import Transport, TransportError
+from gpucost.kube.transport import Check, Transport, TransportError
 
 _LOG = logging.getLogger(__name__)
+_QUIET = frozenset({"silent", "overdue"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +43,37 @@ class ReflectorSettings:
     """Durations in seconds."""
 
     page_size: int = 500
-    """Objects per page of a list."""
+    """Objects per page of a list; fewer where they are large."""
     max_pages: int = 10_000
     """Pages of a list; one with more is not read to its end, and replaces nothing."""
     max_objects: int = 1_000_000
     """Objects of a list, in the same way."""
     list_timeout_s: float = 30.0
     """Longest silence while a list is read."""
+    page_s: float = 120.0
+    """Longest that one page of a list may take."""
+    list_s: float = 900.0
+    """Longest that a list may take; a server forgets where one stands after five to ten minutes."""
     watch_timeout_s: float = 300.0
     """The server ends a watch after between one and two times this, at random, so that clients spread."""
+    overrun_s: float = 60.0
+    """A watch is left when the server has not ended it so long after it should have."""
     inactivity_s: float = 150.0
-    """Longest silence of a watch. Bookmarks come about once a minute, so silence means a dead connection."""
+    """Longest silence of a watch. Bookmarks come about once a minute, so silence means a dead connection.
+    Only an event or bookmark that can be read breaks it: a proxy can keep any connection busy."""
+    doubted_s: float = 240.0
+    """When watches together brought nothing for so long, a list comes next. After two silent ones, that is:
+    one dead connection does not make every client of a server list again."""
+    stalled_s: float = 600.0
+    """Without list, event and bookmark for so long, what is known is not current any more. Long enough for
+    ``doubted_s`` and the list after it, so that a quiet server without bookmarks is never taken for it."""
+    mended_s: float = 300.0
+    """Between lists that come only because an event could not be read."""
     short_watch_s: float = 1.0
     """A watch that ends sooner and brought nothing counts as a failure."""
-    longest_retry_after_s: float = 3600.0
+    settled_s: float = 60.0
+    """Failures are forgotten after a watch that lasted so long, even if a list must follow it."""
+    longest_retry_after_s: float = 120.0
     """No ``Retry-After`` is believed beyond this."""
     absent_s: float = 300.0
     """Between looks for an optional collection that is not served."""
@@ -104,6 +123,10 @@ class Reflector(Generic[T]):
         self._position: str | None = None
         self._failures = 0
         self._fruitful = False
+        self._begun_s = self._heard_s = monotonic()
+        self._unheard_s = 0.0
+        self._missed = False
+        self._mended_s: float | None = None
         self._errors: Counter[str] = Counter()
         self.up = False
         """Whether the server answered last time."""
@@ -125,6 +148,11 @@ class Reflector(Generic[T]):
     def version(self) -> int:
         """Rises with every change of the snapshot."""
         return self._store.version
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether the server said nothing new for ``stalled_s``, though it may answer."""
+        return self._monotonic() - self._heard_s > self._settings.stalled_s
 
     @property
     def path(self) -> str:
@@ -152,6 +180,8 @@ class Reflector(Generic[T]):
 
     def step(self) -> float:
         """One list, or one watch until it ends. Gives the seconds to wait before the next step."""
+        if self._missed and self._may_mend():
+            self._position, self._mended_s = None, self._monotonic()
         try:
             return self._list() if self._position is None else self._watch()
         except Refused as refused:
@@ -186,8 +216,9 @@ class Reflector(Generic[T]):
                 self._replace(listed)
                 return 0.0
         why = self._why_absent()
+        self.absent = True
         self._replace({})
-        self.absent, self._failures = True, 0
+        self._failures = 0
         if why:
             self._failed(why, "served in no version that can be read")
         return self._settings.absent_s
@@ -198,30 +229,36 @@ class Reflector(Generic[T]):
 
     def _read_list(self, path: str) -> tuple[dict[str, Kept[T]], str]:
         listed: dict[str, Kept[T]] = {}
-        token = position = ""
-        for _ in range(self._settings.max_pages):
-            page = self._page(path, token)
-            token, position = page.token, position or page.resource_version
+        position = ""
+        for page in islice(self._pages(path), self._settings.max_pages):
+            position = position or page.resource_version
             for item in page.items:
                 self._list_item(item, listed)
-            if not token:
+            for error in page.unread:
+                self._keep_unread(error, listed)
+            if not page.token:
                 return listed, position
             if len(listed) > self._settings.max_objects:
                 break
         raise Unreadable("too_many")
 
-    def _page(self, path: str, token: str) -> Page:
-        return self._calls.page(path, token, self._settings.page_size, self._settings.list_timeout_s)
+    def _pages(self, path: str) -> Iterator[Page]:
+        settings = self._settings
+        deadline = deadlines(self._monotonic, settings.page_s, settings.list_s)
+        return self._calls.pages(path, settings.page_size, settings.list_timeout_s, deadline)
 
     def _list_item(self, item: Any, listed: dict[str, Kept[T]]) -> None:
-        """One that is there and cannot be read keeps its last known state: it has not vanished."""
         try:
             uid, kept = self._store.read(item)
             listed[uid] = kept
         except Unreadable as error:
-            self._count(error.reason)
-            if (known := self._store.kept(error.uid)) is not None:
-                listed[error.uid] = known
+            self._keep_unread(error, listed)
+
+    def _keep_unread(self, error: Unreadable, listed: dict[str, Kept[T]]) -> None:
+        """One that is there and cannot be read keeps its last known state: it has not vanished."""
+        self._count(error.reason)
+        if (known := self._store.kept(error.uid)) is not None:
+            listed[error.uid] = known
 
     def _replace(self, listed: Mapping[str, Kept[T]]) -> None:
         now_ns = self._clock()
@@ -229,7 +266,7 @@ class Reflector(Generic[T]):
             seen_ns = now_ns if self.last_success_ns is None else self.last_success_ns
             changes = self._store.replace(listed, seen_ns, now_ns)
         self._heard()
-        self.synced = True
+        self.synced, self._missed = True, False
         for change in changes:
             self._tell(change)
 
@@ -238,40 +275,77 @@ class Reflector(Generic[T]):
     def _watch(self) -> float:
         ends_s = int(self._settings.watch_timeout_s * (1 + self._jitter()))
         silence_s = self._settings.inactivity_s
-        with self._calls.watch(self._path, self._position or "", ends_s, silence_s) as lines:
+        self._begun_s = self._monotonic()
+        check = self._watch_check(self._begun_s + ends_s + self._settings.overrun_s)
+        with self._calls.watch(self._path, self._position or "", ends_s, silence_s, check) as lines:
             # No sign of life of what is known: that its position has expired is said in the stream.
             self._answered()
             return self._timed(lines)
+
+    def _watch_check(self, ends_s: float) -> Check:
+        def check() -> None:
+            now_s = self._monotonic()
+            if now_s > ends_s:
+                raise TransportError("overdue", "the server does not end the watch")
+            if now_s - max(self._begun_s, self._heard_s) > self._settings.inactivity_s:
+                raise TransportError("silent", "bytes, and nothing that can be read")
+
+        return check
 
     def _timed(self, lines: Iterator[bytes]) -> float:
         started, self._fruitful = self._monotonic(), False
         try:
             self._follow(lines)
+        except Refused:
+            # Else a list and an event, again and again, would pass for a server that is well.
+            self._forgive(self._monotonic() - started >= self._settings.settled_s)
+            raise
+        except TransportError as error:
+            self._forgive(self._lasted(started) or self._fruitful)
+            if error.reason not in _QUIET:
+                raise
+            # Whether the server is there, the next request says.
+            return self._failed(error.reason, str(error), is_down=False)
         finally:
-            lasted = self._monotonic() - started >= self._settings.short_watch_s
-            if lasted or self._fruitful:
-                self._failures = 0
-        if lasted:
+            self._doubt(self._monotonic() - max(started, self._heard_s))
+        self._forgive(self._lasted(started) or self._fruitful)
+        if self._lasted(started):
             return 0.0
         if self._fruitful:
             return self._settings.backoff.pause_s(1, self._jitter())
         return self._failed("short_watch", "the watch ended at once")
 
+    def _doubt(self, unheard_s: float) -> None:
+        self._unheard_s += unheard_s
+        if self._unheard_s >= self._settings.doubted_s:
+            self._position = None
+
+    def _lasted(self, started_s: float) -> bool:
+        return self._monotonic() - started_s >= self._settings.short_watch_s
+
+    def _forgive(self, is_well: bool) -> None:
+        if is_well:
+            self._failures = 0
+
     def _follow(self, lines: Iterator[bytes]) -> None:
         """Takes events until the watch ends.
 
-        One that is lost, and passed by later ones, is lost to any later watch too: then a list comes next.
-        The last line of a cut connection is not lost, only not yet read.
+        One that is lost, and passed by later ones, is lost to any later watch too: then a list comes, unless
+        one came for such a reason of late. The last line of a cut connection is not lost, only not yet read.
         """
-        lost = passed = False
-        try:
-            for line in lines:
-                if line.strip():
-                    taken = self._take(line)
-                    lost, passed = lost or not taken, passed or (lost and taken)
-        finally:
-            if passed:
-                self._position = None
+        lost = False
+        for line in lines:
+            if not line.strip():
+                continue
+            taken = self._take(line)
+            lost = lost or not taken
+            self._missed = self._missed or (lost and taken)
+            if self._missed and self._may_mend():
+                return
+
+    def _may_mend(self) -> bool:
+        last_s = self._mended_s
+        return last_s is None or self._monotonic() - last_s >= self._settings.mended_s
 
     def _take(self, line: bytes) -> bool:
         with self._skipping():
@@ -318,12 +392,13 @@ class Reflector(Generic[T]):
 
     def _answered(self) -> None:
         if not self.up:
-            _LOG.info("%s is read", self._path)
+            _LOG.info("%s is %s", self._path, "not installed" if self.absent else "read")
         self.up, self.problem = True, ""
 
     def _heard(self) -> None:
         self._answered()
         self.last_success_ns = self._clock()
+        self._heard_s, self._unheard_s = self._monotonic(), 0.0
 
     def _failed(
         self, reason: str, message: str, retry_after_s: float | None = None, is_down: bool = True
@@ -332,7 +407,8 @@ class Reflector(Generic[T]):
             return 0.0
         self._count(reason)
         if is_down and (self.up or not self._failures):
-            _LOG.warning("%s cannot be read: %s, %s", self._path, reason, message)
+            said = {"reason": reason}
+            _LOG.warning("%s cannot be read: %s, %s", self._path, reason, message, extra=said)
         if is_down:
             self.up, self.problem = False, reason
         self._failures += 1

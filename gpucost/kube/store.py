@@ -79,7 +79,7 @@ class Store(Generic[T]):
         uid, version = identity(found)
         try:
             return uid, Kept(version, self._trim(found))
-        except (TypeError, ValueError, LookupError, AttributeError, InputError) as error:
+        except (TypeError, ValueError, LookupError, AttributeError, RecursionError, InputError) as error:
             raise Unreadable("bad_object", uid) from error
 
     def kept(self, uid: str) -> Kept[T] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeAlias
 
 from gpucost.domain.errors import GpuCostError
 
@@ -12,13 +13,30 @@ class TransportError(GpuCostError):
     """A request that got no usable answer. ``reason`` is one word, fit for a metric's label:
 
     ``unreachable`` (refused, no route, DNS), ``tls``, ``silent`` (no byte in time), ``cut`` (the connection
-    ended inside the answer, or was not HTTP), ``too_large``, ``not_json``, ``token`` (its file cannot be
-    used). Neither the message nor the chain of causes ever holds the token.
+    ended inside the answer, or was not HTTP), ``overdue`` (bytes came, and the answer did not end in time),
+    ``too_large``, ``not_json``, ``token`` (its file cannot be used). Neither the message nor the chain
+    of causes ever holds the token.
     """
 
     def __init__(self, reason: str, message: str) -> None:
         self.reason = reason
         super().__init__(message)
+
+
+class TooLarge(TransportError):
+    """An answer longer than it may be; ``head`` is what was read of it."""
+
+    def __init__(self, limit: int, head: bytes) -> None:
+        self.head = head
+        super().__init__("too_large", f"the answer is larger than {limit} bytes")
+
+
+Check: TypeAlias = Callable[[], None]
+"""Called whenever bytes of an answer have come; it raises where they come too late."""
+
+
+def no_check() -> None:
+    """An answer may take as long as bytes of it come."""
 
 
 class Response(Protocol):
@@ -32,10 +50,13 @@ class Response(Protocol):
     def headers(self) -> Mapping[str, str]:
         """By name in lower case."""
 
+    def read_body(self, check: Check = no_check) -> bytes:
+        """The whole body. Raises ``TransportError``, and ``TooLarge`` for one that is not read to its end."""
+
     def read_json(self) -> Any:
         """The whole body, parsed. Raises ``TransportError``."""
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self, check: Check = no_check) -> Iterator[bytes]:
         """The body line by line as it arrives, without the line ends. Raises ``TransportError``."""
 
     def abort(self) -> None:
@@ -54,6 +75,24 @@ class Transport(Protocol):
         ``timeout_s`` bounds every wait for bytes, of the head and of the body, not the whole. Raises
         ``TransportError``; an HTTP status, whatever it is, is an answer.
         """
+
+
+def whole_body(chunks: Iterable[bytes], limit: int) -> bytes:
+    """Chunks put together. Raises ``TooLarge`` where they are longer than ``limit`` bytes."""
+    body = bytearray()
+    for chunk in chunks:
+        body += chunk
+        if len(body) > limit:
+            raise TooLarge(limit, bytes(body))
+    return bytes(body)
+
+
+def parsed_body(body: bytes) -> Any:
+    """JSON. Raises ``TransportError``."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise TransportError("not_json", "the answer is not JSON") from error
 
 
 def split_lines(chunks: Iterable[bytes], limit: int) -> Iterator[bytes]:

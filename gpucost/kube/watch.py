@@ -118,15 +118,30 @@ class ClusterWatch:
         """How many objects of each collection are known, by its name."""
         return {each.collection.name: len(each.reflector.snapshot()) for each in self._watched}
 
-    def is_current(self, longest_silence_s: float) -> bool:
-        """Whether what must be known is: every required collection read, and none of them silent since
-        longer than that."""
+    def current(self, longest_silence_s: float) -> frozenset[str]:
+        """Names of the collections that are there, were read, and are not silent since longer than that.
+
+        One whose server answers, and says nothing new for much longer, is not among them either.
+        """
         now_ms = self._clocks.now_ms()
-        required = (_status(each) for each in self._watched if each.collection.required)
-        return all(
-            each.synced and (not each.problem or now_ms - (each.seen_ms or 0) <= longest_silence_s * 1000)
-            for each in required
+        stalled = {each.collection.name for each in self._watched if each.reflector.is_stalled}
+        return frozenset(
+            name
+            for name, each in self.statuses().items()
+            if name not in stalled
+            and each.synced
+            and not each.absent
+            and (not each.problem or now_ms - (each.seen_ms or 0) <= longest_silence_s * 1000)
         )
+
+    def is_current(self, longest_silence_s: float) -> bool:
+        """Whether what must be known is: every required collection is current."""
+        return self.required <= self.current(longest_silence_s)
+
+    @property
+    def required(self) -> frozenset[str]:
+        """Names of the collections that nothing can be said without."""
+        return frozenset(each.collection.name for each in self._watched if each.collection.required)
 
     def errors(self) -> dict[tuple[str, str], int]:
         """What went wrong, by collection and reason."""

@@ -16,8 +16,18 @@ from gpucost.settings.types import Group
 G = TypeVar("G", bound=Group)
 
 ENVIRONMENT = "environment"
-# Kubernetes gives every pod the address of each service: GPUCOST_SERVICE_HOST, GPUCOST_PORT_80_TCP_ADDR.
-_OF_KUBERNETES = re.compile(r"[^_]_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)\Z")
+# Kubernetes gives every pod the address of each service of its namespace, as Docker's links did.
+_SERVICE_ADDRESS = re.compile(r"[0-9a-fA-F.:]+")
+_SERVICE_PORT = re.compile(r"\d+")
+_SERVICE_URL = re.compile(r"(tcp|udp|sctp)://\S+")
+_OF_A_SERVICE = (
+    (re.compile(r"[^_]_SERVICE_HOST\Z"), _SERVICE_ADDRESS),
+    (re.compile(r"[^_]_SERVICE_PORT(_\w+)?\Z"), _SERVICE_PORT),
+    (re.compile(r"[^_]_PORT(_\d+_(TCP|UDP|SCTP))?\Z"), _SERVICE_URL),
+    (re.compile(r"[^_]_PORT_\d+_(TCP|UDP|SCTP)_PROTO\Z"), re.compile(r"tcp|udp|sctp")),
+    (re.compile(r"[^_]_PORT_\d+_(TCP|UDP|SCTP)_PORT\Z"), _SERVICE_PORT),
+    (re.compile(r"[^_]_PORT_\d+_(TCP|UDP|SCTP)_ADDR\Z"), _SERVICE_ADDRESS),
+)
 
 
 def from_environment(model: type[G], prefix: str, environ: Mapping[str, str], page: str) -> G:
@@ -55,11 +65,21 @@ def without_empty(environ: Mapping[str, str], names: Collection[str]) -> dict[st
 def refuse_unknown(environ: Mapping[str, str], prefix: str, known: Collection[str], page: str) -> None:
     """Raise ConfigError for a variable that begins with ``prefix`` and is not ``known``."""
     for name in sorted(environ):
-        ours = name.upper().startswith(prefix) and not _OF_KUBERNETES.search(name)
+        ours = name.upper().startswith(prefix) and not _is_of_a_service(name, environ)
         if ours and name.upper() not in known:
             near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
             allowed = f"{near[0]} (did you mean this?)" if near else f"a name from {page}"
             raise ConfigError(ENVIRONMENT, name, Remark("unknown setting"), allowed)
+
+
+def _is_of_a_service(name: str, environ: Mapping[str, str]) -> bool:
+    """Whether Kubernetes set it, for a service whose name begins like ours: by its name and its value. A port
+    alone may be a person's: Kubernetes sets the service's address beside it."""
+    value = environ[name]
+    if not any(known.search(name) and shape.fullmatch(value) for known, shape in _OF_A_SERVICE):
+        return False
+    service, is_port, _ = name.partition("_SERVICE_PORT")
+    return not is_port or f"{service}_SERVICE_HOST" in environ
 
 
 def brief(description: str) -> str:

@@ -39,6 +39,17 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
+def test_a_pipe_of_this_process_is_written_to() -> None:
+    """As ``/dev/stdout`` is, where a pipe follows: a link to a name that nothing has."""
+    reading, writing = os.pipe()
+    try:
+        write_file(Path(f"/dev/fd/{writing}"), b"data")
+        assert os.read(reading, 9) == b"data"
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
 def test_a_device_is_not_replaced() -> None:
     write_file(Path("/dev/null"), b"data")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)

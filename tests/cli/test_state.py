@@ -24,15 +24,16 @@ from gpucost.cli import app
 from gpucost.cli.columns import Column, Row, folded, in_columns, name, number
 from gpucost.cli.exits import Exit
 from gpucost.cli.state_facts import Facts, as_data, facts
-from gpucost.cli.state_screen import MOST_ROWS, _age, print_screen
+from gpucost.cli.state_screen import MOST_ROWS, Look, _age, print_screen
 from gpucost.cluster.kueue import Cohort, Quota
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.state import CollectionStatus
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.kube.collections import collections
-from gpucost.kube.dump import Gathering
+from gpucost.kube.dump import Gathering, Origin
 from tests.cli.state_worlds import NOW, SECRET, cluster
 from tests.cluster import builders as b
+from tests.support.cluster import shapes
 from tests.support.cluster.installed import everything
 from tests.support.cluster.server import ClusterServer
 
@@ -74,12 +75,13 @@ def of_world(**more: Any) -> Facts:
     gathering = Gathering(collections())
     for found in cluster():
         gathering.add(found)
+    gathering.note(Origin(NOW, {each.name: "" for each in collections()}))
     return facts(Overview(gathering.loaded(NOW, NOW).state), **more)
 
 
 def screen(found: Facts, width: int = 80, *, whole: bool = False) -> str:
     file = io.StringIO()
-    print_screen(found, Console(file=file, width=width, highlight=False), everything=whole)
+    print_screen(found, Console(file=file, width=width, highlight=False), Look(everything=whole))
     return file.getvalue()
 
 
@@ -186,15 +188,39 @@ def test_a_folder_that_kubectl_wrote(server: ClusterServer, tmp_path: Path) -> N
 
 def test_what_is_not_read_is_said_on_stderr() -> None:
     secrets = [{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "\x1b[2J"}}] * 2
-    text = json.dumps({"kind": "List", "apiVersion": "v1", "items": secrets})
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "uid": "a", "namespace": "b"}}
+    text = json.dumps({"kind": "List", "apiVersion": "v1", "items": [pod, *secrets]})
     result = state("show", "--from", "-", given=text.encode())
-    assert result.stderr == b"gpucost: objects that are not read: 2 Secret (v1)\n"
+    assert result.stderr == b"gpucost: not read: 2 Secret (v1)\n"
     assert b"when the dump was read" in result.stdout
 
 
 def test_teams_may_be_named_by_other_labels(server: ClusterServer) -> None:
     words = ("show", "--kubernetes-url", server.url, "-f", "json", "--team-labels", "nvidia.com/team, x")
     assert {row["team"] for row in json.loads(state(*words).stdout)["waiting"]} == {""}
+
+
+def test_further_resources_may_be_gpus(tmp_path: Path) -> None:
+    resource = "example.com/npu"
+    found = shapes.node("a", NOW, {resource: 8}, {})
+    file = tmp_path / "node.json"
+    file.write_text(json.dumps(found), encoding="utf-8")
+    words = ("show", "--from", str(file), "-f", "json")
+    assert json.loads(state(*words).stdout)["gpus"] == []
+    named = json.loads(state(*words, "--extra-resources", f"x, {resource}").stdout)
+    assert [(each["resource"], each["advertised"]) for each in named["gpus"]] == [(resource, 8)]
+
+
+def test_what_is_skipped_and_what_is_too_large_is_said(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "dumps", tmp_path / "outside.json"
+    folder.mkdir()
+    outside.write_text("{}", encoding="utf-8")
+    (folder / "pod.json").write_text(json.dumps(next(cluster())), encoding="utf-8")
+    (folder / "out.json").symlink_to(outside)
+    skipped = state("show", "--from", str(folder))
+    assert skipped.stderr == b"gpucost: not read: 1 link out of the folder (out.json)\n"
+    deep = state("show", "--from", "-", given=b"a: " + b"[" * 400_000, code=Exit.USAGE)
+    assert deep.stderr.startswith(b"gpucost: standard input: nested more than 100 deep; ")
 
 
 # The screen
@@ -209,7 +235,7 @@ Queues and cohorts of Kueue, in GPUs
  queue       flavor nominal reserved borrowed lendable pending GPUs oldest
  company/    h100         –       64                16       3   96  3d00h
              a100         –        0                24
-   speech    h100        32        8                24       1   32    12m
+   speech    h100        32        8                16       1   32    12m
              a100         8        0                 8
    research/ h100         8       56        8       16       2   64  3d00h
              a100         –        0                24
@@ -222,7 +248,7 @@ Queues and cohorts of Kueue, in GPUs
  1 ClusterQueue without GPU quota left out
 
 Borrowing
- vision borrows 16 of h100 from speech (lends up to 24) or cohort research
+ vision borrows 16 of h100 from speech (lends up to 16) or cohort research
    (lends up to 8)
 
 Queues of Volcano, in GPUs
@@ -257,7 +283,7 @@ def test_lines_fit_and_foreign_text_is_only_shown(width: int, whole: bool) -> No
     )
     text = screen(replace(found, waiting=[evil, *found.waiting]), width, whole=whole)
     lines = text.splitlines()
-    assert max(cell_len(line) for line in lines) <= width
+    assert whole or max(cell_len(line) for line in lines) <= width
     assert not {"\x1b", "\r", "\x07", "\u202e"} & set(text)
     assert "[red]x" in text
     assert "[link=http://x]" in text
@@ -300,17 +326,21 @@ def test_of_many_queues_the_idle_ones_are_left_out() -> None:
 
 def test_a_cluster_without_anything_is_quiet() -> None:
     absent = CollectionStatus("", synced=True, absent=True)
-    names = ("clusterqueues.kueue.x-k8s.io", "cohorts.kueue.x-k8s.io", "rayjobs.ray.io", "podgroups")
-    state = replace(b.state(b.node("a", 8)), collections=dict.fromkeys(names, absent))
+    names = {each.name for each in collections()}
+    gone = {each for each in names if each.endswith(("kueue.x-k8s.io", "rayjobs.ray.io"))}
+    unusual = {"workloads.scheduling.k8s.io", "podgroups.scheduling.k8s.io"}
+    statuses = dict.fromkeys(names, CollectionStatus("v1", synced=True)) | dict.fromkeys(gone | unusual, absent)
+    state = replace(b.state(b.node("a", 8)), collections=statuses)
     assert screen(facts(Overview(state))) == (
         "Cluster state 2026-10-24T01:00:00Z\n"
         " 1 node, 1 with GPUs; 0 pods, 0 of which hold GPUs\n"
         " resource        held  advertised  expected  missing\n"
         " nvidia.com/gpu     0           8         8\n"
-        " Not installed: kueue.x-k8s.io (2), podgroups, ray.io\n"
         "\nKueue is not installed.\n"
         "\nNobody waits for GPUs.\n"
         "\nNo problems found.\n"
+        "\n Not installed: kueue.x-k8s.io (8 kinds), rayjobs.ray.io\n"
+        " What columns and words mean: --explain\n"
     )
 
 
@@ -340,6 +370,24 @@ def test_the_data_says_all_that_the_screen_says() -> None:
     (gang,) = data["partial_gangs"]
     assert (gang["running"], gang["min_members"], gang["held"]) == (2, 3, {b.GPU: 16})
     assert gang["since"] == "2026-10-23T00:00:00Z"
+
+
+def test_a_stall_of_which_nothing_says_since_when_is_unknown_and_comes_last() -> None:
+    def gang(group: str, *bound_ms: int | None) -> list[Any]:
+        """Of four, with the others gone and no trace of them."""
+        mine = {"scheduling.k8s.io/group-name": group}
+        pods = [b.pod(f"{group}-{i}", 8, bound_ms=each, annotations=mine) for i, each in enumerate(bound_ms)]
+        return [b.pod_group(group, 4), *pods]
+
+    now = b.T0 + HOUR_MS
+    state_now = b.state(*gang("broken", b.T0, b.T0, b.T0), *gang("waits", b.T0, None), at_ms=now)
+    found = facts(Overview(state_now))
+    assert [(row["name"], row["since"]) for row in as_data(found)["partial_gangs"]] == [
+        ("waits", "2026-10-24T00:00:00Z"),
+        ("broken", None),
+    ]
+    (line,) = (line for line in screen(found).splitlines() if "broken" in line)
+    assert line.split()[:3] == ["unknown", "24", "3"]
 
 
 def test_what_is_borrowed_stays_in_a_cohort_that_does_not_borrow() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,6 +142,17 @@ def test_a_deep_tree_is_no_deep_recursion() -> None:
     assert tree.queues["a"].available(KEY) == 5
 
 
+def test_what_is_available_in_a_chain_of_cohorts_costs_one_step_each() -> None:
+    deep = [cohort(str(level), str(level + 1), Quota(1)) for level in range(3000)]
+    tree = quota_tree([queue("a", Quota(8), 3, "0")], deep)
+    start = time.process_time()
+    for _ in range(2):
+        assert {node.available(KEY) for node in tree.bottom_up} == {3000 + 8 - 3}
+    assert time.process_time() - start < 1
+    tree.queues["a"].add_usage(KEY, 7)
+    assert {node.available(KEY) for node in tree.bottom_up} == {3000 + 8 - 10}
+
+
 # The rules of reference/kueue-volcano.md, 2.1, word by word: slow, recursive, without memory
 
 
@@ -246,6 +258,7 @@ def test_usage_added_later_is_usage_known_before(
     tree = quota_tree(queues, cohorts)
     for number, change in changes:
         node = tree.queues[f"q{number % len(queues)}"]
+        node.available(KEY)
         node.add_usage(KEY, max(change, -node.usage[KEY]))
     usage = {name: dict(node.usage) for name, node in tree.queues.items()}
     again = quota_tree(queues, cohorts, usage)

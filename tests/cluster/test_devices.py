@@ -1,20 +1,13 @@
-"""GPU units of dynamic resource allocation: published once per board, claimed once per device."""
+"""GPU units of dynamic resource allocation: published once per board."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import permutations
-from typing import Any
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gpucost.cluster.devices import COUNTER_SET, claimed_units, published_units
-from gpucost.cluster.dra import Device, DeviceId, ResourceClaim, ResourceSlice
-from gpucost.cluster.pods import Pod
+from gpucost.cluster.devices import COUNTER_SET, published_units
+from gpucost.cluster.dra import Device, ResourceSlice
 from gpucost.cluster.state import ClusterState
-from tests.cluster.builders import MINUTE, T0, meta, pod
+from tests.cluster.builders import T0, meta
 
 DRIVER = "gpu.nvidia.com"
 MIG = f"{DRIVER}/mig-1g.10gb"
@@ -40,16 +33,8 @@ def a_slice(
     return ResourceSlice(meta(name, ""), driver, pool, generation, node, devices)
 
 
-def claim(name: str, *users: str, devices: Iterable[str], driver: str = DRIVER) -> ResourceClaim:
-    given = tuple(DeviceId(driver, "node-1", device) for device in devices)
-    return ResourceClaim(meta(name), given, users)
-
-
-def state(*objects: ResourceSlice | ResourceClaim | Pod) -> ClusterState:
-    def of(kind: type) -> dict[str, Any]:
-        return {each.meta.uid: each for each in objects if isinstance(each, kind)}
-
-    return ClusterState(T0, pods=of(Pod), claims=of(ResourceClaim), slices=of(ResourceSlice))
+def state(*slices: ResourceSlice) -> ClusterState:
+    return ClusterState(T0, slices={each.meta.uid: each for each in slices})
 
 
 DYNAMIC = {COUNTER_SET: "gpu-0-counter-set"}
@@ -96,62 +81,3 @@ def test_only_the_newest_generation_of_each_pool_of_each_driver() -> None:
     expected = {"node-1": {DRIVER: 2, "gpu.amd.com": 1}, "node-2": {DRIVER: 1}}
     assert published_units(state(*slices)) == published_units(state(*slices[::-1])) == expected
     assert published_units(state(*slices), drivers=["dra.net"]) == {"node-1": {"dra.net": 1}}
-
-
-def test_pods_hold_what_their_claims_were_given() -> None:
-    found = state(
-        a_slice(gpu(0), gpu(1), mig(1, 2), mig(2, 2)),
-        pod("a", node="node-1"),
-        pod("b", node="node-1"),
-        claim("gpus", "a-uid", devices=["gpu-0", "gpu-1"]),
-        claim("part", "a-uid", devices=["gpu-2-mig-1"]),
-        claim("other", "b-uid", devices=["gpu-2-mig-2"]),
-        claim("nic", "b-uid", devices=["eth0"], driver="dra.net"),
-        claim("free", devices=["gpu-3"]),
-        claim("gone", "nobody", devices=["gpu-4"]),
-    )
-    assert claimed_units(found) == {"a-uid": {DRIVER: 2, MIG: 1}, "b-uid": {MIG: 1}}
-
-
-def test_a_device_that_no_slice_names_is_a_whole_gpu() -> None:
-    found = state(pod("a", node="node-1"), claim("c", "a-uid", devices=["gpu-9"]))
-    assert claimed_units(found) == {"a-uid": {DRIVER: 1}}
-
-
-WAITING = pod("waiting")
-EARLY = pod("z-early", node="node-1", bound_ms=T0)
-LATE = pod("a-late", node="node-1", bound_ms=T0 + MINUTE)
-ENDED = pod("ended", node="node-1", bound_ms=T0 - MINUTE, ended_ms=T0)
-TWIN = pod("b-late", node="node-1", bound_ms=T0 + MINUTE)
-
-
-@pytest.mark.parametrize(
-    ("users", "holder"),
-    [
-        ([LATE, EARLY], EARLY),
-        ([WAITING, LATE], LATE),
-        ([ENDED, LATE], LATE),
-        ([TWIN, LATE], LATE),
-        ([ENDED], ENDED),
-    ],
-)
-def test_a_shared_device_is_counted_for_one_pod(users: list[Pod], holder: Pod) -> None:
-    uids = [each.meta.uid for each in users]
-    expected = {holder.meta.uid: {DRIVER: 1}}
-    for order in permutations(uids):
-        through_one = claim("one", *order, devices=["gpu-0"])
-        through_several = [claim(f"of-{uid}", uid, devices=["gpu-0"]) for uid in order]
-        assert claimed_units(state(a_slice(gpu(0)), *users, through_one)) == expected
-        assert claimed_units(state(a_slice(gpu(0)), *users, *through_several)) == expected
-
-
-@given(st.lists(st.tuples(st.sets(st.integers(0, 3), max_size=3), st.sets(st.integers(0, 5))), max_size=5))
-def test_claimed_units_add_up_to_the_devices_in_use(claims: list[tuple[set[int], set[int]]]) -> None:
-    pods = [pod(f"p{index}", node="node-1", bound_ms=T0 + index) for index in range(4)]
-    given_out = [
-        claim(f"c{index}", *(f"p{user}-uid" for user in users), devices=[f"gpu-{each}" for each in devices])
-        for index, (users, devices) in enumerate(claims)
-    ]
-    units = claimed_units(state(a_slice(*map(gpu, range(6))), *pods, *given_out))
-    in_use = {device for users, devices in claims if users for device in devices}
-    assert sum(each[DRIVER] for each in units.values()) == len(in_use)

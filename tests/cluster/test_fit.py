@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from gpucost.cluster.fit import FreeNodes, matches, room
+from gpucost.cluster.dra import Device, ResourceSlice
+from gpucost.cluster.fit import MOST_RULES, FreeNodes, lacking, matches, room
 from gpucost.cluster.nodes import Taint
 from gpucost.cluster.pods import Requirement, Toleration
-from tests.cluster.builders import GPU, T0, node, pod, state, template
+from gpucost.domain.gpu import ResourceCatalog
+from tests.cluster.builders import GPU, T0, meta, node, pod, state, template
 
 GPU_TAINT = Taint("nvidia.com/gpu", "present", "NoSchedule")
 LABELS = {"pool": "h100", "gpus": "8"}
@@ -131,3 +134,42 @@ def test_would_fit_only_where_it_may_run() -> None:
     tainted = node("tainted", allocatable={GPU: 6}, expected={GPU: 8}, taints=(GPU_TAINT,))
     whole = node("whole", 8)
     assert FreeNodes(state(down, tainted, whole)).would_fit(template(8)) is None
+
+
+def _named(*values: str) -> tuple[Requirement, ...]:
+    return (Requirement("pool", "In", values),)
+
+
+@pytest.mark.parametrize(
+    ("rules", "requests"),
+    [
+        ({"affinity": (_named("h100", *map(str, range(200))),)}, {}),
+        ({"affinity": tuple(_named("h100") for _ in range(60))}, {}),
+        ({"affinity": (_named("h100") * 101,)}, {}),
+        ({"tolerations": (Toleration(exists=True),) * 101}, {}),
+        ({}, {f"example.com/{i}": 0 for i in range(101)}),
+    ],
+)
+def test_what_has_too_many_rules_is_not_evaluated(rules: dict[str, Any], requests: dict[str, int]) -> None:
+    short = node("n", 7, expected={GPU: 8}, labels=LABELS)
+    nodes = FreeNodes(state(short))
+    small = template(requests={GPU: 8}, affinity=(_named("h100", *map(str, range(MOST_RULES - 4))),))
+    assert (nodes.would_fit(small), nodes.fits(small)) == (short, False)
+    large = template(requests={GPU: 8, **requests}, **rules)
+    assert (nodes.would_fit(large), nodes.fits(large)) == (None, True)
+
+
+def test_a_node_whose_gpus_slices_publish_lacks_only_what_these_do_not() -> None:
+    """Labels of the node speak of the device plugin's resources."""
+    dra = node("node-1", allocatable={"cpu": 64_000}, expected={GPU: 2, "nvidia.com/mig-1g.10gb": 1})
+    catalog = ResourceCatalog()
+    assert lacking(dra, {}, catalog) == {GPU: 2, "nvidia.com/mig-1g.10gb": 1}
+    published = {"gpu.nvidia.com": 1, "gpu.nvidia.com/mig-1g.10gb": 1}
+    assert lacking(dra, published, catalog) == {"gpu.nvidia.com": 1}
+    # With a device plugin, these are the same boards.
+    plugin = node("node-1", allocatable={GPU: 1}, expected={GPU: 2})
+    assert lacking(plugin, published, catalog) == {GPU: 1}
+    slices = {"s": ResourceSlice(meta("s"), "gpu.nvidia.com", "node-1", 1, "node-1", (Device("gpu-0"),))}
+    now = replace(state(dra), slices=slices)
+    assert FreeNodes(state(dra)).would_fit(template(1)) is dra
+    assert FreeNodes(now).would_fit(template(1)) is None

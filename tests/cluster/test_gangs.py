@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.cluster.gangs import Gang, gangs
+from gpucost.cluster.jobs import JobObject
 from gpucost.cluster.ownership import Ownership
 from gpucost.cluster.pods import Pod, PodPhase
 from gpucost.cluster.units import Units
@@ -87,6 +89,7 @@ def test_a_pod_group_with_what_it_has() -> None:
         pending=1,
         succeeded=0,
         held={GPU: 24},
+        is_partial=True,
         partial_since_ms=at(5),
     )
 
@@ -148,6 +151,53 @@ def test_a_pod_group_with_what_it_has() -> None:
 def test_partial_since(why: str, members: list[Pod], gone: Sequence[Pod], since_s: float | None) -> None:
     (found,) = of(VCJOB, pod_group("pg", 4), *members, ended=gone)
     assert found.partial_since_ms == (None if since_s is None else at(since_s)), why
+
+
+@pytest.mark.parametrize(
+    ("why", "members"),
+    [
+        ("one was deleted or never made, nobody saw it", bound(3)),
+        ("one failed, nobody knows when, and has no successor", [*bound(3), failed("m3", 5, None)]),
+        ("the only one that waits is gated", [*bound(2), member("g", None, 50, gates=("topology",))]),
+    ],
+)
+def test_nothing_says_since_when(why: str, members: list[Pod]) -> None:
+    (found,) = of(VCJOB, pod_group("pg", 4), *members)
+    assert (found.is_partial, found.partial_since_ms, found.was_whole) == (True, None, False), why
+
+
+@pytest.mark.parametrize(
+    ("why", "members", "since_s"),
+    [
+        ("all are made, and it never was whole", [*bound(2), member("t"), member("s")], 5),
+        ("one was lost unseen, the spare one waits since before", [*bound(2), member("t")], None),
+        ("and has a successor", [*bound(2), member("t"), member("r", None, 61)], 61),
+        ("only the successor waits", [*bound(2), member("r", None, 61)], 61),
+    ],
+)
+def test_a_spare_member_that_waits_says_nothing(why: str, members: list[Pod], since_s: int | None) -> None:
+    """Three are needed of four."""
+    owner = replace(VCJOB, pod_sets=(pod_set("worker", 4, 8),))
+    (found,) = of(owner, pod_group("pg", 3), *members)
+    assert (found.is_partial, found.partial_since_ms) == (True, None if since_s is None else at(since_s)), why
+
+
+def test_a_group_that_its_scheduler_never_saw_placed_was_never_whole() -> None:
+    def since(phase: str) -> int | None:
+        (found,) = of(VCJOB, pod_group("pg", 4, rest={"phase": phase}), *bound(3))
+        assert found.is_partial
+        return found.partial_since_ms
+
+    assert [since(phase) for phase in ("Inqueue", "Pending", "Running", "Unknown", "")] == [
+        *(at(5), at(5)), *(None, None, None),
+    ]  # fmt: skip
+
+
+def test_that_it_was_whole_is_said_of_a_gang_whose_loss_was_seen() -> None:
+    (found,) = of(VCJOB, pod_group("pg", 4), *bound(3), ended=[deleted("m3", 5, 60)])
+    assert (found.is_partial, found.partial_since_ms, found.was_whole) == (True, at(60), True)
+    (found,) = of(VCJOB, pod_group("pg", 4), *bound(3), member("r", None, 61))
+    assert (found.is_partial, found.partial_since_ms, found.was_whole) == (True, at(61), False)
 
 
 def test_members_without_gpus_count_but_hold_nothing() -> None:
@@ -240,7 +290,8 @@ def test_a_clock_behind_lets_nothing_look_whole() -> None:
 def test_the_outermost_job_that_says_so_is_the_gang() -> None:
     outer = job("train", "JobSet", "jobset.x-k8s.io/v1alpha2", gang_size=4)
     inner = job("train-0", gang_size=2, owner=outer)
-    (found,) = of(outer, inner, *(pod(f"p{i}", 1, owner=inner, bound_ms=at(5)) for i in range(2)))
+    waiting = [pod(f"w{i}", 1, owner=inner) for i in range(2)]
+    (found,) = of(outer, inner, *waiting, *(pod(f"p{i}", 1, owner=inner, bound_ms=at(5)) for i in range(2)))
     assert (found.uid, found.min_members, found.partial_since_ms) == ("train-uid", 4, at(5))
 
 
@@ -264,6 +315,113 @@ def test_gpu_workers_that_are_not_made_yet_make_a_launcher_a_gang() -> None:
     launcher = replace(in_workload(1)[0], template=sets[0].template)
     (found,) = of(wl, launcher)
     assert (found.min_members, found.running, found.held, found.partial_since_ms) == (5, 1, {}, None)
+
+
+def of_workload(owner: JobObject, *members: Pod, **more: Any) -> list[Gang]:
+    """With one admitted workload for all that the job wants."""
+    return of(owner, workload("wl", *owner.pod_sets, owner=owner, admitted_ms=T0, **more), *members)
+
+
+SWEEP = job("sweep", pod_sets=(pod_set("main", 4, 8),))
+RAY = job(
+    "ray",
+    "RayJob",
+    "ray.io/v1",
+    pod_sets=(pod_set("head", 1, cpu=4000), pod_set("h100", 2, 8), pod_set("submitter", 1, cpu=1000)),
+    gang_size=3,
+)
+SUBMITTER = job("ray-submit", owner=RAY)
+MPI = job(
+    "mpi",
+    "MPIJob",
+    "kubeflow.org/v2beta1",
+    pod_sets=(pod_set("launcher", 1, cpu=1000), pod_set("worker", 4, 8)),
+    gang_size=5,
+)
+LAUNCHER = job("mpi-launcher", owner=MPI)
+
+
+def workers(count: int, owner: JobObject, bound_s: float | None = 5, first: int = 0) -> list[Pod]:
+    return [member(f"w{i}", bound_s, owner=owner, annotations={}) for i in range(first, first + count)]
+
+
+def test_tasks_that_do_not_need_each_other_are_no_gang_under_a_workload_either() -> None:
+    assert of_workload(SWEEP, *workers(2, SWEEP), *workers(2, SWEEP, None, 2)) == []
+    indexed = replace(SWEEP, gang_size=4)
+    (found,) = of_workload(indexed, *workers(2, indexed), *workers(2, indexed, None, 2))
+    assert (found.kind, found.min_members, found.partial_since_ms) == (GangKind.WORKLOAD, 4, at(5))
+
+
+def test_a_submitter_is_no_member() -> None:
+    submits = replace(member("s", 70, owner=SUBMITTER, annotations={}), template=pod("x").template)
+    for more in ((), (SUBMITTER, submits)):
+        now = state(RAY, workload("wl", *RAY.pod_sets, owner=RAY, admitted_ms=T0), *workers(3, RAY), *more)
+        (found,) = gangs(now, Units(now, ResourceCatalog()), Ownership(now))
+        assert (found.kind, found.min_members, found.running, found.is_partial) == (
+            GangKind.WORKLOAD, 3, 3, False,
+        )  # fmt: skip
+        # It does not stand in for a worker that is lost, with a workload or without.
+        for of_kueue in ((), (workload("wl", *RAY.pod_sets, owner=RAY, admitted_ms=T0),)):
+            lost = [deleted("w2", 5, 60)]
+            lost = [
+                replace(each, meta=replace(each.meta, owner=RAY.as_owner, annotations={})) for each in lost
+            ]
+            (found,) = of(RAY, *of_kueue, *workers(2, RAY), *more, ended=lost)
+            assert (found.running, found.partial_since_ms) == (2, at(60))
+
+
+@pytest.mark.parametrize("labels", [{}, {"training.kubeflow.org/job-role": "launcher"}])
+@pytest.mark.parametrize("has_workload", [True, False])
+def test_a_launcher_is_needed_once_it_is_made(labels: dict[str, str], has_workload: bool) -> None:
+    wl = [workload("wl", *MPI.pod_sets, owner=MPI, admitted_ms=T0)] if has_workload else []
+    launcher = member("l", None, 60, owner=MPI if labels else LAUNCHER, annotations={}, labels=labels)
+    launcher = replace(launcher, template=pod("x").template)
+    jobs = (MPI, LAUNCHER)
+    (found,) = of(*jobs, *wl, *workers(4, MPI))
+    assert (found.min_members, found.running, found.is_partial) == (4, 4, False)
+    (found,) = of(*jobs, *wl, *workers(3, MPI), *workers(1, MPI, None, 3))
+    assert (found.min_members, found.partial_since_ms) == (4, at(5))
+    (found,) = of(*jobs, *wl, *workers(4, MPI), launcher)
+    assert (found.min_members, found.partial_since_ms) == (5, at(60))
+    bound_ms = at(65)
+    (found,) = of(*jobs, *wl, *workers(4, MPI), replace(launcher, bound_ms=bound_ms, phase=PodPhase.RUNNING))
+    assert (found.min_members, found.running, found.is_partial) == (5, 5, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "size", "returned", "running", "needs", "is_partial"),
+    [
+        (None, 8, 0, 8, 8, False),
+        (None, 6, 0, 6, 6, False),  # elastic: it would do with 6
+        (None, 6, 0, 5, 6, True),
+        (4, 8, 0, 4, 4, False),  # admitted in part
+        (4, 8, 0, 3, 4, True),
+        (4, 2, 0, 2, 2, False),
+        (None, 8, 3, 5, 5, False),
+        (None, 8, 3, 4, 5, True),
+        (None, 6, 2, 6, 6, False),  # those two it could do without
+        (None, 6, 4, 4, 4, False),
+        (None, 6, 4, 3, 4, True),
+        (4, 2, 1, 2, 2, False),
+        (4, 2, 3, 1, None, False),  # a single pod is left
+    ],
+)
+def test_the_smaller_need_of_workload_and_job_counts(
+    given: int | None, size: int, returned: int, running: int, needs: int | None, is_partial: bool
+) -> None:
+    pods = pod_set("main", 8, 8)
+    owner = job("j", pod_sets=(pods,), gang_size=size)
+    rest = {"assignments": (assignment(pods, "h100", given),), "reclaimable": {"main": returned}}
+    (found,) = of_workload(owner, *workers(running, owner), rest=rest)
+    assert found.is_partial is is_partial
+    assert needs is None or found.min_members == needs
+
+
+def test_a_job_that_does_not_say_what_it_needs_leaves_it_to_the_workload() -> None:
+    unsaid = job("tune", "TrainJob", "trainer.kubeflow.org/v1alpha1")
+    wl = workload("wl", pod_set("node", 4, 8), owner=unsaid, admitted_ms=T0)
+    (found,) = of(unsaid, wl, *workers(4, unsaid))
+    assert (found.kind, found.min_members) == (GangKind.WORKLOAD, 4)
 
 
 def test_every_group_of_a_leader_worker_set_is_a_gang() -> None:
@@ -350,6 +508,9 @@ def test_partial_exactly_while_members_are_missing(members: list[Pod], gone: lis
     gated = sum(each.is_gated for each in members)
     for found in of(VCJOB, pod_group("pg", need), *members, ended=gone):
         is_partial = running > 0 and running + done + gated < need
-        assert (found.partial_since_ms is not None) is is_partial
+        assert found.is_partial is is_partial
+        assert found.partial_since_ms is None or is_partial
+        waits = any(each.bound_ms is None and not each.is_gated for each in members)
+        assert found.partial_since_ms is not None or not is_partial or not (found.was_whole or waits)
         if found.partial_since_ms is not None:
             assert found.partial_since_ms >= min(each.bound_ms or at(99) for each in (*members, *gone))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from gpucost.cluster.ownership import Belonging, OwnerKeys, Ownership, group_key
+from gpucost.cluster.ownership import MOST_OWNERS, Belonging, OwnerKeys, Ownership, group_key
 from gpucost.cluster.volcano import GroupKind
 from gpucost.domain.jobs import Job, JobKind, Owner
 from tests.cluster.builders import (
@@ -39,14 +41,106 @@ def test_a_chain_ends_in_its_job() -> None:
         (None, Job(JobKind.POD, "p", "p-uid")),
         (
             Owner("kubeflow.org/v1", "PyTorchJob", "gone", "gone-uid"),
-            Job(JobKind.PYTORCH_JOB, "gone", "gone-uid"),
+            Job(JobKind.PYTORCH_JOB, "gone", "team-a:gone-uid"),
         ),
-        (Owner("example.com/v1", "Thing", "thing", "t-uid"), Job(JobKind.OTHER, "thing", "t-uid")),
+        (Owner("example.com/v1", "Thing", "thing", "t-uid"), Job(JobKind.OTHER, "thing", "team-a:t-uid")),
     ],
 )
 def test_a_chain_ends_where_an_owner_is_not_known(owner: Owner | None, expected: Job) -> None:
     alone = pod("p", owner=owner)
-    assert Ownership(state(alone)).of(alone).job == expected
+    found = Ownership(state(alone)).of(alone)
+    assert (found.job, found.is_checked) == (expected, owner is None)
+
+
+VICTIM = job("train", labels={"team": "a", "kueue.x-k8s.io/queue-name": "lq"}, gang_size=2)
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        VICTIM.as_owner,
+        Owner("apps/v1", "Deployment", "free-lunch", "train-uid"),
+        Owner("v1", "Pod", "honest", "honest-uid"),
+    ],
+)
+def test_an_owner_in_another_namespace_is_not_believed(owner: Owner) -> None:
+    forged = pod("forged", 8, namespace="evil", owner=owner)
+    honest = pod("honest", 8, owner=VICTIM)
+    admitted = workload("wl", owner=VICTIM, queue="lq", cluster_queue="cq")
+    spaces = (namespace("evil", {"team": "e"}), namespace("team-a", {"team": "space"}))
+    alone = Ownership(state(VICTIM, honest, admitted, *spaces)).of(honest)
+    ownership = Ownership(state(forged, VICTIM, honest, admitted, *spaces))
+    found = ownership.of(forged)
+    assert (found.job.name, found.job.uid) == (owner.name, f"evil:{owner.uid}")
+    assert (found.workload, found.queue, found.cluster_queue, found.team) == ("", "", "", "e")
+    assert not found.is_checked
+    assert ownership.jobs_of(forged) == ()
+    assert ownership.of(honest) == alone
+    assert alone == Belonging(Job(JobKind.JOB, "train", "train-uid"), "wl", "wl-uid", "lq", "cq", team="a")
+
+
+@pytest.mark.parametrize(
+    ("owner", "uid"),
+    [
+        (Owner("batch/v1", "Job", "other", "train-uid"), "team-a:train-uid"),
+        (Owner("batch.volcano.sh/v1alpha1", "Job", "train", "train-uid"), "team-a:train-uid"),
+        # What a CronJob starts is a job of its own: here, the pod.
+        (Owner("batch/v1", "CronJob", "train", "train-uid"), "p-uid"),
+    ],
+)
+def test_an_owner_of_another_kind_or_name_than_the_reference_says_is_not_known(
+    owner: Owner, uid: str
+) -> None:
+    member = pod("p", owner=owner)
+    found = Ownership(state(VICTIM, member))
+    assert found.jobs_of(member) == ()
+    assert found.of(member).job.uid == uid
+
+
+def test_references_are_written_in_any_version() -> None:
+    beta = Owner("batch/v1beta1", "Job", "train", "train-uid")
+    member = pod("p", owner=beta)
+    assert Ownership(state(VICTIM, member)).of(member).job == Job(JobKind.JOB, "train", "train-uid")
+
+
+def test_what_groups_and_workloads_of_another_namespace_say_of_a_job_is_not_believed() -> None:
+    claim = {"kueue.x-k8s.io/job-uid": "train-uid"}
+    made = workload("wl", queue="lq", labels=claim)
+    forged = [
+        workload("by-label", namespace="evil", queue="evil", labels=claim, created_ms=T0 + 1),
+        workload("by-owner", namespace="evil", queue="evil", owner=VICTIM, created_ms=T0 + 2),
+    ]
+    group = pod_group("g", 2, namespace="evil", owner=VICTIM)
+    honest = pod("honest", 8, owner=VICTIM)
+    names = {"kueue.x-k8s.io/workload": "by-owner", "kueue.x-k8s.io/pod-group-name": "by-label"}
+    named = pod("named", 8, annotations={**names, "scheduling.k8s.io/group-name": "g"})
+    ownership = Ownership(state(VICTIM, made, *forged, group, honest, named))
+    assert ownership.of(honest).workload == "wl"
+    assert (ownership.of(named).workload, ownership.pod_group_of(named)) == ("", None)
+    assert [ownership.job_of(each).uid for each in (made, *forged, group)] == [
+        *("train-uid", "by-label-uid", "evil:train-uid", "evil:train-uid")
+    ]
+    assert [ownership.maker_of(each) for each in (made, *forged, group)] == [VICTIM, None, None, None]
+
+
+def test_a_workload_of_an_owner_that_nobody_watches_is_found_by_its_uid() -> None:
+    owner = Owner("workload.codeflare.dev/v1beta2", "AppWrapper", "w", "w-uid")
+    member, made = pod("p", owner=owner), workload("wl", owner=owner, queue="lq")
+    ownership = Ownership(state(member, made))
+    assert ownership.of(member).workload == "wl"
+    assert ownership.of(member).job == ownership.job_of(made) == Job(JobKind.OTHER, "w", "team-a:w-uid")
+
+
+def test_a_chain_of_owners_without_end_is_cut_off() -> None:
+    pods = [pod("p-0")]
+    for i in range(1, 3000):
+        pods.append(pod(f"p-{i}", owner=Owner("v1", "Pod", f"p-{i - 1}", f"p-{i - 1}-uid")))
+    ownership = Ownership(state(*pods))
+    start = time.process_time()
+    found = [ownership.of(each).job.name for each in pods]
+    assert found[1:17] == ["p-0"] * 16
+    assert found[2999] == f"p-{2999 - MOST_OWNERS}"
+    assert time.process_time() - start < 1
 
 
 def test_workers_of_a_leader_worker_set_belong_to_it_through_their_leader() -> None:
@@ -150,10 +244,12 @@ def test_of_several_workloads_the_newest_unfinished_counts() -> None:
         (
             {"kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/cluster-queue-name": "was"},
             {},
-            ("lq", "was"),
+            ("lq", "cq"),
         ),
         ({}, {"scheduling.k8s.io/group-name": "pg"}, ("volcano-q", "")),
         ({}, {"scheduling.volcano.sh/queue-name": "plain"}, ("plain", "")),
+        # Anybody can write this label.
+        ({"kueue.x-k8s.io/cluster-queue-name": "theirs"}, {}, ("", "")),
         # A Volcano queue may be named like a LocalQueue; it leads to no ClusterQueue.
         ({"volcano.sh/queue-name": "lq"}, {}, ("lq", "")),
         ({}, {}, ("", "")),
@@ -169,8 +265,6 @@ def test_queues_without_a_workload(
     ):
         if objects and "scheduling.k8s.io/group-name" in annotations:
             continue  # a group is the pod's own
-        if objects and "kueue.x-k8s.io/cluster-queue-name" in labels:
-            continue
         now = state(member, group, local_queue("lq", "cq"), *objects)
         found = Ownership(now).of(member)
         assert (found.queue, found.cluster_queue) == expected
@@ -211,6 +305,23 @@ def test_teams_come_from_the_nearest_object_that_names_one() -> None:
         "c": ("space", "none", "nobody"),
         "d": ("", "", ""),
     }
+
+
+def test_the_team_of_a_workload_is_that_of_its_job() -> None:
+    outer = job("train", labels={"team": "vision"})
+    owned, labelled = (
+        workload("a", owner=outer),
+        workload("b", labels={"kueue.x-k8s.io/job-uid": outer.meta.uid}),
+    )
+    own = workload("c", owner=outer, labels={"team": "own"})
+    lone = workload("d")
+    ownership = Ownership(state(outer, owned, labelled, own, lone, namespace("team-a", {"team": "space"})))
+    assert [ownership.team_of(each) for each in (owned, labelled, own, lone)] == [
+        "vision",
+        "vision",
+        "own",
+        "space",
+    ]
 
 
 def _names(found: Belonging) -> tuple[str, str, str]:

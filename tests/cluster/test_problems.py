@@ -196,7 +196,7 @@ def test_a_state_by_hand_knows_what_it_has() -> None:
 def test_every_code_says_what_it_means() -> None:
     assert all(code.meaning.endswith(".") for code in ProblemCode)
     assert str(ProblemCode("overcommitted")) == "overcommitted"
-    assert len({code.meaning for code in ProblemCode}) == len(ProblemCode) == 10
+    assert len({code.meaning for code in ProblemCode}) == len(ProblemCode) == 11
 
 
 @given(st.permutations(BROKEN))

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.cluster.kueue import Cohort, FlavorResource, Quota, Use, Workload
-from gpucost.cluster.queues import (
-    CohortQuota,
-    Pending,
-    QueueQuota,
-    QueueViews,
-    queue_views,
-    workload_units,
-    workload_usage,
-)
+from gpucost.cluster.pending import Pending
+from gpucost.cluster.queues import CohortQuota, QueueQuota, QueueViews, queue_views
+from gpucost.cluster.quota_use import workload_units, workload_usage
+from gpucost.cluster.state import CollectionStatus
 from gpucost.domain.gpu import ResourceCatalog
 from tests.cluster.builders import (
     GPU,
@@ -217,6 +213,37 @@ def test_nothing_said_is_not_active_nor_inactive() -> None:
     found = views(cluster_queue("a", conditions={}), local_queue("main", "a"))
     assert found.cluster_queues["a"].is_active is None
     assert found.local_queues["team-a", "main"].is_active is None
+
+
+def test_what_could_not_be_read_is_not_counted_as_none() -> None:
+    forbidden = CollectionStatus("v1beta2", synced=False, problem="http_403")
+    read = CollectionStatus("v1beta2", synced=True)
+    names = ("clusterqueues", "localqueues", "workloads")
+    queues = (
+        cluster_queue("a", {KEY: Quota(8)}, cohort="co", reserved={KEY: Use(3)}, used={KEY: Use(2)}),
+        cluster_queue("b", {KEY: Quota(8)}, cohort="co"),
+        local_queue("main", "a"),
+    )
+
+    def seen(unread: str) -> QueueViews:
+        collections = {f"{name}.kueue.x-k8s.io": forbidden if name == unread else read for name in names}
+        return queue_views(replace(state(*queues), collections=collections), ResourceCatalog())
+
+    nothing = Pending()
+    found = seen("nothing")
+    assert [view.pending for view in found.cluster_queues.values()] == [nothing, nothing]
+    assert found.cohorts["co"].quotas[KEY].reserved == 3
+
+    found = seen("workloads")
+    a, b = found.cluster_queues["a"], found.cluster_queues["b"]
+    assert (a.pending, b.pending, found.local_queues["team-a", "main"].pending) == (None, None, None)
+    assert (a.quotas[KEY].reserved, a.admitted) == (3, None)
+    assert b.quotas[KEY] == QueueQuota(8, None, None, None, None, None, None)
+    assert found.cohorts["co"].quotas[KEY] == CohortQuota(None, None, None, 16, None, None, None, None)
+    assert found.cohorts["co"].pending is None
+
+    assert seen("localqueues").cluster_queues["a"].pending is None
+    assert seen("clusterqueues").cohorts == {}
 
 
 def test_units_a_workload_asks_for_or_was_given() -> None:

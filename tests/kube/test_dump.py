@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -16,45 +17,16 @@ from hypothesis import strategies as st
 
 from gpucost.cluster.state import CollectionStatus
 from gpucost.domain.errors import InputError
-from gpucost.kube.collections import Collection, collections
 from gpucost.kube.dump import Gathering, Loaded, Origin, closing, line_of, named, opening, read_dump
+from gpucost.kube.dump_files import MOST_BYTES
+from gpucost.kube.dump_yaml import documents
 from gpucost.kube.scrub import scrubbed
-from tests.cli.state_worlds import NOW, SECRET, cluster
-from tests.kube.parse import job_objects
-from tests.kube.parse.test_pods import _FULL, _FULL_NODE
+from tests.cli.state_worlds import NOW
+from tests.kube.every_object import ALL, EVERYTHING
 from tests.support.objects.broken import JSON
 
-ALL = collections()
-POD = {"apiVersion": "v1", **_FULL, "kind": "Pod"}
-NODE = {"apiVersion": "v1", **_FULL_NODE, "kind": "Node"}
-JOBS = {
-    "batch/v1 Job": job_objects.JOB,
-    "batch/v1 CronJob": job_objects.CRON_JOB,
-    "jobset.x-k8s.io/v1alpha2 JobSet": job_objects.JOB_SET,
-    "trainer.kubeflow.org/v1alpha1 TrainJob": job_objects.TRAIN_JOB,
-    "kubeflow.org/v1 PyTorchJob": job_objects.PYTORCH_JOB,
-    "kubeflow.org/v2beta1 MPIJob": job_objects.MPI_JOB,
-    "ray.io/v1 RayCluster": job_objects.RAY_CLUSTER,
-    "ray.io/v1 RayService": job_objects.RAY_SERVICE,
-    "ray.io/v1 RayJob": job_objects.RAY_JOB,
-    "leaderworkerset.x-k8s.io/v1 LeaderWorkerSet": job_objects.LEADER_WORKER_SET,
-    "apps/v1 Deployment": job_objects.REPLICAS,
-    "apps/v1 DaemonSet": job_objects.DAEMON_SET,
-    "kubeflow.org/v1 Notebook": job_objects.NOTEBOOK,
-    "batch.volcano.sh/v1alpha1 Job": job_objects.VOLCANO_JOB,
-}
-
-
-def of_jobs() -> list[dict[str, Any]]:
-    return [{**found, "apiVersion": name.split()[0], "kind": name.split()[1]} for name, found in JOBS.items()]
-
-
-EVERYTHING = [*cluster(), *of_jobs(), POD, NODE]
-
-
-def collection_of(found: dict[str, Any]) -> Collection:
-    group = found["apiVersion"].rpartition("/")[0]
-    return next(each for each in ALL if (each.group, each.kind) == (group, found["kind"]))
+POD = next(each for each in EVERYTHING if each["kind"] == "Pod" and each["metadata"]["uid"] == "u")
+NODE = next(each for each in EVERYTHING if each["kind"] == "Node")
 
 
 def gathered(items: Iterable[dict[str, Any]]) -> Loaded:
@@ -64,9 +36,9 @@ def gathered(items: Iterable[dict[str, Any]]) -> Loaded:
     return gathering.loaded(NOW)
 
 
-def loaded(source: Path | bytes) -> Loaded:
+def loaded(source: Path | bytes, most_bytes: int = MOST_BYTES) -> Loaded:
     gathering = Gathering(ALL)
-    read_dump(source, gathering)
+    read_dump(source, gathering, most_bytes)
     return gathering.loaded(NOW + 1)
 
 
@@ -74,74 +46,13 @@ def a_list(items: Iterable[dict[str, Any]], kind: str = "List") -> dict[str, Any
     return {"apiVersion": "v1", "kind": kind, "items": list(items)}
 
 
+def as_yaml(found: Any) -> str:
+    """Without anchors for what is the same object in Python."""
+    return yaml.safe_dump(json.loads(json.dumps(found)))
+
+
 def a_dump(items: Iterable[dict[str, Any]], origin: Origin) -> str:
     return opening() + ",\n".join(line_of(item) for item in items) + closing(origin)
-
-
-# Scrubbing
-
-
-@pytest.mark.parametrize(
-    "found", EVERYTHING, ids=lambda found: f"{found['kind']} {found['metadata']['name']}"
-)
-def test_scrubbed_objects_are_read_as_before(found: dict[str, Any]) -> None:
-    parse = collection_of(found).parse
-    others = frozenset(found["metadata"].get("annotations", ())) - {
-        "kubectl.kubernetes.io/last-applied-configuration"
-    }
-    assert parse(scrubbed(found, others)) == parse(found)
-    again = scrubbed(found)
-    assert scrubbed(again) == again
-
-
-@pytest.mark.parametrize(
-    "hidden",
-    [
-        {"spec": {"containers": [{"name": "a", "env": [{"name": "P", "value": SECRET}]}]}},
-        {"spec": {"containers": [{"name": "a", "args": [SECRET], "command": [SECRET], "image": SECRET}]}},
-        {"spec": {"initContainers": [{"lifecycle": SECRET, "workingDir": SECRET}], "containers": []}},
-        {"spec": {"containers": [], "volumes": [{"csi": {"volumeAttributes": {"p": SECRET}}}]}},
-        {"spec": {"containers": [], "hostAliases": [SECRET], "subdomain": SECRET}},
-        {"spec": {"template": {"spec": {"containers": [{"env": SECRET}], "unknown": SECRET}}}},
-        {"spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": [{"args": [SECRET]}]}}}}}},
-        {"spec": {"podSets": [{"template": {"spec": {"containers": [{"env": [SECRET]}]}}}]}},
-        {"spec": {"trainer": {"env": [{"value": SECRET}], "args": [SECRET], "command": [SECRET]}}},
-        {"spec": {"runtimeEnvYAML": SECRET, "entrypoint": SECRET}},
-        {"spec": {"rayClusterSpec": {"headGroupSpec": {"rayStartParams": {"redis-password": SECRET}}}}},
-        {"spec": {"devices": {"config": [{"opaque": {"parameters": {"key": SECRET}}}]}}},
-        {"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": SECRET}}},
-        {"metadata": {"annotations": {"vault.example.com/token": SECRET, "note": SECRET}}},
-        {"metadata": {"managedFields": [{"manager": SECRET}], "generateName": SECRET}},
-        {"spec": {"template": {"metadata": {"annotations": {"checksum/config": SECRET}}}}},
-        {"status": {"containerStatuses": [{"state": {"terminated": {"message": SECRET}}}]}},
-        {"status": {"containerStatuses": [{"image": SECRET, "imageID": SECRET, "containerID": SECRET}]}},
-        {"data": {"password": SECRET}, "stringData": {"password": SECRET}},
-    ],
-)
-def test_no_secret_is_in_a_dump(hidden: dict[str, Any]) -> None:
-    assert SECRET not in line_of(hidden)
-
-
-def test_names_that_people_choose_are_no_fields() -> None:
-    labels = {"env": "prod", "data": "x", "command": "y"}
-    found = {
-        "metadata": {"labels": labels},
-        "spec": {"nodeSelector": labels, "selector": {"matchLabels": labels}, "nodeLabels": labels},
-    }
-    assert scrubbed(found) == found
-
-
-def test_annotations_that_name_a_team_are_kept_when_asked_for() -> None:
-    found = {"metadata": {"annotations": {"acme.com/team": "a", "kueue.x-k8s.io/queue-name": "q", "b": "c"}}}
-    kept = scrubbed(found, frozenset({"acme.com/team"}))["metadata"]["annotations"]
-    assert kept == {"acme.com/team": "a", "kueue.x-k8s.io/queue-name": "q"}
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.dictionaries(st.sampled_from(["metadata", "spec", "status", "kind"]), JSON))
-def test_no_json_breaks_scrubbing(found: dict[str, Any]) -> None:
-    again = scrubbed(found)
-    assert scrubbed(again) == again
 
 
 # There and back
@@ -188,8 +99,8 @@ TEXT = json.dumps(WHOLE)
         json.dumps(EVERYTHING).encode(),
         "\n".join(map(json.dumps, EVERYTHING)).encode(),
         json.dumps(a_list([a_list(EVERYTHING[:5]), a_list(EVERYTHING[5:])])).encode(),
-        yaml.safe_dump(WHOLE).encode(),
-        gzip.compress(yaml.safe_dump_all(EVERYTHING).encode()),
+        as_yaml(WHOLE).encode(),
+        gzip.compress("---\n".join(map(as_yaml, EVERYTHING)).encode()),
     ],
     ids=[
         *("json", "indented", "gzip", "gzip parts", "utf-16", "bom", "array", "one after another", "lists"),
@@ -209,7 +120,7 @@ def test_every_form_gives_the_same_state(content: bytes, tmp_path: Path) -> None
 def test_a_folder_is_all_its_dumps_together(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "a.json").write_text(json.dumps(a_list(EVERYTHING[:9])), encoding="utf-8")
-    (tmp_path / "b" / "c.yaml.gz").write_bytes(gzip.compress(yaml.safe_dump(a_list(EVERYTHING[9:])).encode()))
+    (tmp_path / "b" / "c.yaml.gz").write_bytes(gzip.compress(as_yaml(a_list(EVERYTHING[9:])).encode()))
     (tmp_path / "b" / "notes.txt").write_text("not this one", encoding="utf-8")
     (tmp_path / ".cache").mkdir()
     (tmp_path / ".cache" / "hidden.json").write_text("nor this", encoding="utf-8")
@@ -281,6 +192,103 @@ def test_what_is_no_dump_is_refused_by_name(content: bytes, said: str, tmp_path:
             loaded(source)
         assert str(caught.value).startswith(name)
         assert said in str(caught.value)
+
+
+MERGED = "base: &base {kind: x}\nmore: {<<: *base}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (f"a: {'[' * 400_000}", "nested more than 100 deep"),
+        ("\n".join(f"{' ' * depth}a:" for depth in range(101)), "nested more than 100 deep"),
+        ("- &a [x]\n- [*a, *a]\n", "an anchor or alias (& or *)"),
+        ("- *a\n", "an anchor or alias (& or *)"),
+        (MERGED, "an anchor or alias (& or *)"),
+        ("more: {<<: {kind: Pod}}\n", "a merge key (<<)"),
+        ("kind: !!binary aGVsbG8=\n", "a tag (!)"),
+        ("kind: !!python/object/apply:os.abort []\n", "a tag (!)"),
+        ("? [a, b]\n: c\n", "a key that is a list or a mapping"),
+        (json.dumps(a_list([a_list([a_list([POD])])])), "lists in lists of lists"),
+        (json.dumps([[[POD]]]), "lists in lists of lists"),
+        (json.dumps([[[[]]]]), "lists in lists of lists"),
+    ],
+    ids=range(12),
+)
+def test_what_grows_while_it_is_read_is_refused_by_name(content: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "given.yaml"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        loaded(file)
+    assert str(caught.value).startswith(f"{file}: ")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a: 1\nb: 1.5\nc: true\nd: ~\ne:\n", {"a": 1, "b": 1.5, "c": True, "d": None, "e": None}),
+        ("a: '1'\nb: \"true\"\nc: |\n  1\n", {"a": "1", "b": "true", "c": "1\n"}),
+        ("'<<': a\nb: <<\nc: =\n", {"<<": "a", "b": "<<", "c": "="}),
+        ("a: 2026-10-24T00:00:00Z\n", {"a": "2026-10-24T00:00:00Z"}),
+        (f"a: {'1' * 65}\n", {"a": "1" * 65}),
+        ("a: []\nb: {}\nc: [1, {d: [2]}]\n", {"a": [], "b": {}, "c": [1, {"d": [2]}]}),
+        ("a: 1\na: 2\n", {"a": 2}),
+    ],
+)
+def test_values_of_yaml(text: str, found: dict[str, Any]) -> None:
+    assert [*documents("file", text)] == [found]
+
+
+@settings(max_examples=200, deadline=None)
+@given(JSON)
+def test_yaml_has_what_json_has(value: Any) -> None:
+    assert [*documents("file", as_yaml([value]))] == [[json.loads(json.dumps(value))]]
+
+
+def test_a_file_is_only_read_up_to_a_limit(tmp_path: Path) -> None:
+    bomb, large, sparse = tmp_path / "bomb.json.gz", tmp_path / "large.json", tmp_path / "sparse.json"
+    bomb.write_bytes(gzip.compress(b" " * (1 << 20) + TEXT.encode()))
+    large.write_bytes(b" " * (1 << 20) + TEXT.encode())
+    with sparse.open("wb") as file:
+        file.truncate(20 << 30)
+    for source in (bomb, large, bomb.read_bytes(), large.read_bytes()):
+        with pytest.raises(InputError, match="more than 1 MiB, once inflated"):
+            loaded(source, 1 << 20)
+        assert loaded(source, 2 << 20).state.pods
+    with pytest.raises(InputError, match=r"sparse\.json: more than 1 GiB, once inflated"):
+        loaded(sparse)
+
+
+def test_what_is_no_file_is_not_opened(tmp_path: Path) -> None:
+    pipe, device = tmp_path / "pipe.json", Path("/dev/zero")
+    os.mkfifo(pipe)
+    for source in (pipe, device):
+        with pytest.raises(InputError, match=f"{source}: not a file"):
+            loaded(source)
+    (tmp_path / "pod.json").write_text(json.dumps(POD), encoding="utf-8")
+    assert list(loaded(tmp_path).state.pods) == ["u"]
+
+
+def test_links_lead_nowhere_out_of_a_folder(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "dumps", tmp_path / "outside"
+    for each in (folder / "..data", outside):
+        each.mkdir(parents=True)
+    (outside / "node.json").write_text(json.dumps(NODE), encoding="utf-8")
+    (folder / "..data" / "pod.json").write_text(json.dumps(POD), encoding="utf-8")
+    (folder / "inside.json").symlink_to("..data/pod.json")
+    (folder / "out.json").symlink_to(outside / "node.json")
+    (folder / "outside").symlink_to(outside)
+    (folder / "lost.json").symlink_to(outside / "missing.json")
+    (folder / "loop.json").symlink_to("loop.json")
+    (tmp_path / "way in").symlink_to(folder)
+    for source in (folder, tmp_path / "way in"):
+        found = loaded(source)
+        assert (list(found.state.pods), list(found.state.nodes)) == (["u"], [])
+        assert found.left_out == {
+            "link out of the folder (out.json)": 1,
+            "link out of the folder (outside)": 1,
+        }
 
 
 def test_a_place_without_dumps_is_refused(tmp_path: Path) -> None:

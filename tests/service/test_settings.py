@@ -168,10 +168,19 @@ def test_a_secret_is_never_shown(text: str, tmp_path: Path) -> None:
 
 
 def test_the_variables_of_kubernetes_services_are_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SERVICE_HOST", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP_ADDR"):
-        monkeypatch.setenv(f"GPUCOST_{name}", "tcp://10.0.0.1:80")
+    of_a_service = {
+        "SERVICE_HOST": "10.0.0.1",
+        "SERVICE_PORT_HTTP": "80",
+        "PORT": "tcp://10.0.0.1:80",
+        "PORT_80_TCP_ADDR": "10.0.0.1",
+    }
+    for name, value in of_a_service.items():
+        monkeypatch.setenv(f"GPUCOST_{name}", value)
     monkeypatch.setenv("GPUCOST_PROMETHEUS_SERVICE_HOST", "10.0.0.2")
     assert load_settings().api.port == 8080
+    monkeypatch.setenv("GPUCOST_PORT", "8081")  # a person's, who means the port of the API
+    with pytest.raises(ConfigError, match="GPUCOST_PORT: unknown setting"):
+        load_settings()
 
 
 def test_secrets_do_not_appear_in_repr(tmp_path: Path) -> None:

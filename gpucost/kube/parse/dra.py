@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpucost.cluster.devices import COUNTER_SET
-from gpucost.cluster.dra import Device, DeviceId, ResourceClaim, ResourceSlice
+from gpucost.cluster.dra import Device, DeviceId, DeviceRequest, ResourceClaim, ResourceSlice
 from gpucost.kube.parse.reading import Part, meta
 
 
@@ -43,7 +43,22 @@ def resource_claim(found: Mapping[str, Any]) -> ResourceClaim:
         if each.text("resource") == "pods" and not each.text("apiGroup") and each.text("uid")
     )
     devices = tuple(_device_id(each) for each in results if not each.flag("adminAccess"))
-    return ResourceClaim(identity, devices, reserved, tuple(part.flaws))
+    wanted = part.part("spec").part("devices").parts("requests")
+    requests = tuple(_request(each) for each in wanted if not _exactly(each).flag("adminAccess"))
+    return ResourceClaim(identity, devices, reserved, tuple(part.flaws), requests)
+
+
+def _exactly(request: Part) -> Part:
+    """v1beta1 has the fields of ``exactly`` in the request itself."""
+    return request.part("exactly") if "exactly" in request else request
+
+
+def _request(request: Part) -> DeviceRequest:
+    """Of ``firstAvailable`` nobody knows which it will be."""
+    exactly = _exactly(request)
+    if "firstAvailable" in request or exactly.text("allocationMode") not in ("", "ExactCount"):
+        return DeviceRequest(exactly.text("deviceClassName"), None)
+    return DeviceRequest(exactly.text("deviceClassName"), exactly.count("count", 1))
 
 
 def _device_id(result: Part) -> DeviceId:

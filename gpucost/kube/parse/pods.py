@@ -1,4 +1,17 @@
-"""Pods of the API as ``cluster.pods.Pod``: what they ask for, and from when to when they hold it."""
+"""Pods of the API as ``cluster.pods.Pod``: what they ask for, and from when to when they hold it.
+
+When a pod in a terminal phase ended, by the first of these that applies:
+
+1. All its containers finished, each at a known time, or an init container failed for good: the last of these.
+2. Signs of an end, of which the latest counts, but no earlier than containers that are known to have ended:
+   DisruptionTarget turned True (the pod was evicted, preempted or lost with its node); or Ready,
+   ContainersReady or PodReadyToStartContainers turned False, after everything that is known of containers.
+   A condition that was never True has the time of the pod's start (kubelet/status), which says nothing.
+3. The kubelet refused it: ``status.startTime``.
+4. The last write of whoever wrote its phase (``metadata.managedFields``). That is no earlier than the end,
+   since a kubelet writes a terminal phase when nothing runs any more; and mostly only seconds later.
+5. Not known.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +42,29 @@ POD_ANNOTATIONS = frozenset(
 _PHASES = {phase.value: phase for phase in PodPhase}
 _RESTARTING_ALL = "RestartingAllContainers"
 """Reason of containers that ended only to start again together (kubernetes 1.35, container restart rules)."""
+_TURNS_AT_END = {
+    "Ready": ("PodFailed", "PodCompleted"),
+    "ContainersReady": ("PodFailed", "PodCompleted"),
+    "PodReadyToStartContainers": ("",),
+}
+"""Conditions that are False once a pod has ended, and the reasons kubelets give then (status/generate.go)."""
+_REFUSALS = frozenset(
+    {
+        *("NodeAffinity", "NodeName", "NodePorts", "NodeShutdown", "TaintToleration"),
+        *("UnexpectedAdmissionError", "TopologyAffinityError", "InvalidNodeInfo"),
+        *("AppArmor", "SysctlForbidden", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch"),
+    }
+)
+"""``status.reason`` of pods that a kubelet does not admit (kubelet/lifecycle and its admit handlers)."""
+_REFUSED_MESSAGE, _REFUSED_FOR_LACK = "Pod was rejected", "OutOf"
+_SOON_MS = 60_000
 
 
 class _Container(NamedTuple):
     """Where a container stands. ``waits_for`` is empty unless it waits; times are None when not known.
 
-    ``has_run`` says that it was started at least once. ``exit_code`` is None unless it has ended now.
+    ``has_run`` says that it was started at least once, the last time at ``begun_ms``. ``exit_code`` is None
+    unless it has ended now.
     """
 
     name: str
@@ -43,6 +73,7 @@ class _Container(NamedTuple):
     ended_ms: int | None
     exit_code: int | None
     end_reason: str
+    begun_ms: int | None = None
 
 
 def pod(found: Mapping[str, Any]) -> Pod:
@@ -70,7 +101,7 @@ def _pod(found: Mapping[str, Any], annotations: frozenset[str]) -> Pod:
     node = spec.text("nodeName")
     bound_ms = _bound(status, its_conditions, who.created_ms) if node else None
     has_ended = phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
-    ended_ms = _ended(spec, status, its_conditions, started, main, bound_ms) if has_ended else None
+    ended_ms = _ended(root, its_conditions, started, main, bound_ms) if has_ended else None
     return Pod(
         meta=who,
         phase=phase,
@@ -86,6 +117,7 @@ def _pod(found: Mapping[str, Any], annotations: frozenset[str]) -> Pod:
         claims=_claims(spec, status),
         group=_group(spec),
         flaws=tuple(root.flaws),
+        backing_claim=_backing_claim(status),
     )
 
 
@@ -93,18 +125,19 @@ def _container(status: Part) -> _Container:
     state = status.part("state")
     waits_for = state.part("waiting").text("reason") if "waiting" in state else ""
     if "running" in state:
-        return _Container(status.text("name"), "", True, None, None, "")
+        begun_ms = state.part("running").instant("startedAt")
+        return _Container(status.text("name"), "", True, None, None, "", begun_ms)
     if "terminated" in state:
         end = state.part("terminated")
         code = end.whole("exitCode")
         exit_code = 1 if code is None else code
-        return _Container(
-            status.text("name"), "", True, end.instant("finishedAt"), exit_code, end.text("reason")
-        )
+        ended_ms, begun_ms = end.instant("finishedAt"), end.instant("startedAt")
+        return _Container(status.text("name"), "", True, ended_ms, exit_code, end.text("reason"), begun_ms)
     last = status.part("lastState")
     if "terminated" in last:
-        ended_ms = last.part("terminated").instant("finishedAt")
-        return _Container(status.text("name"), waits_for, True, ended_ms, None, "")
+        end = last.part("terminated")
+        ended_ms, begun_ms = end.instant("finishedAt"), end.instant("startedAt")
+        return _Container(status.text("name"), waits_for, True, ended_ms, None, "", begun_ms)
     return _Container(status.text("name"), waits_for, status.count("restartCount") > 0, None, None, "")
 
 
@@ -130,14 +163,19 @@ def _phase(
         return phase
     if any(each.end_reason == _RESTARTING_ALL for each in (*started, *main)):
         return phase
-    if not is_deleted and any(_starts_again(spec, containers, each) for each in main):
+    named = _by_name(containers)
+    if not is_deleted and any(_starts_again(spec, named, each) for each in main):
         return phase
     return PodPhase.FAILED if any(each.exit_code for each in main) else PodPhase.SUCCEEDED
 
 
-def _starts_again(spec: Part, containers: Sequence[Part], ended: _Container) -> bool:
+def _by_name(containers: Sequence[Part]) -> dict[str, Part]:
+    return {each.text("name"): each for each in containers}
+
+
+def _starts_again(spec: Part, containers: Mapping[str, Part], ended: _Container) -> bool:
     """By the container's restart policy (Kubernetes 1.34), else the pod's; rules by exit code may say so."""
-    own = next((each for each in containers if each.text("name") == ended.name), None)
+    own = containers.get(ended.name)
     if own is not None and "restartPolicyRules" in own:
         return True
     policy = (own.text("restartPolicy") if own is not None else "") or spec.text("restartPolicy")
@@ -162,39 +200,83 @@ def _bound(status: Part, its_conditions: Conditions, created_ms: int) -> int:
 
 
 def _ended(
-    spec: Part,
-    status: Part,
+    root: Part,
     its_conditions: Conditions,
     started: Sequence[_Container],
     main: Sequence[_Container],
     bound_ms: int | None,
 ) -> int | None:
-    """When the last container of a pod in a terminal phase ended; never before ``bound_ms``.
-
-    Where a container's end is not known (the node was lost, the kubelet evicted it without a word): the last
-    of the known ends and of the conditions that turn when a pod ends. Where those do not say either and no
-    container ever ran, the kubelet refused it at its first look: ``status.startTime``.
-    """
-    ran = [each.ended_ms for each in (*started, *main) if each.has_run]
-    known = [ended_ms for ended_ms in ran if ended_ms is not None]
-    is_certain = bool(known) and len(known) == len(ran) and len(main) >= len(spec.parts("containers"))
-    if not is_certain:
-        known += _turned(its_conditions)
-    if not known and not ran:
-        refused_ms = status.instant("startTime")
-        known = [] if refused_ms is None else [refused_ms]
+    """When a pod in a terminal phase ended, by the rules above; never before ``bound_ms``."""
+    spec, status = root.part("spec"), root.part("status")
+    ran = [each for each in (*started, *main) if each.has_run]
+    known = [each.ended_ms for each in ran if each.ended_ms is not None]
+    if len(known) < len(ran) or not (_are_all_over(spec, main) or _has_failed_at_start(spec, started)):
+        starts = [bound_ms, status.instant("startTime"), *(each.begun_ms for each in ran)]
+        begun_ms = max((each for each in starts if each is not None), default=0)
+        signs = _signs(its_conditions, begun_ms, max(known, default=0))
+        known = [*known, *signs] if signs else _last_resort(root, status, has_run=bool(ran))
     if not known:
         return None
     return max(known) if bound_ms is None else max(*known, bound_ms)
 
 
-def _turned(its_conditions: Conditions) -> list[int]:
-    """When conditions that turn at the end of a pod turned."""
-    turned = [
-        *(its_conditions[type_] for type_ in ("Ready", "ContainersReady") if is_false(its_conditions, type_)),
-        *(its_conditions[type_] for type_ in ("DisruptionTarget",) if is_true(its_conditions, type_)),
+def _are_all_over(spec: Part, main: Sequence[_Container]) -> bool:
+    """Whether all containers have ended now. One that waits, though it ended before, holds its node on."""
+    is_complete = len(main) >= max(1, len(spec.parts("containers")))
+    return is_complete and all(each.exit_code is not None for each in main)
+
+
+def _has_failed_at_start(spec: Part, started: Sequence[_Container]) -> bool:
+    """Whether an init container failed that is not started again: then no other ever starts."""
+    failed = [each for each in started if each.exit_code]
+    named = _by_name(spec.parts("initContainers")) if failed else {}
+    return bool(failed) and not all(_starts_again(spec, named, each) for each in failed)
+
+
+def _signs(its_conditions: Conditions, begun_ms: int, ended_ms: int) -> list[int]:
+    """When conditions turned that tell of the end; ``begun_ms`` and ``ended_ms`` are the last start and end
+    of a container that are known."""
+    disrupted = its_conditions["DisruptionTarget"] if is_true(its_conditions, "DisruptionTarget") else None
+    signs = [] if disrupted is None or disrupted.since_ms is None else [disrupted.since_ms]
+    for type_, reasons in _TURNS_AT_END.items():
+        if is_false(its_conditions, type_) and its_conditions[type_].reason in reasons:
+            since_ms = its_conditions[type_].since_ms
+            if since_ms is not None and since_ms > begun_ms and since_ms >= ended_ms:
+                signs.append(since_ms)
+    return signs
+
+
+def _last_resort(root: Part, status: Part, *, has_run: bool) -> list[int]:
+    """The end of a pod that was refused, else the last write of its phase; nothing where neither is known.
+
+    A kubelet that refuses a running pod anew, after the node's restart, drops what was known of its
+    containers: such a pod was refused long after its start.
+    """
+    written_ms, refused_ms = _phase_written(root), None
+    if not has_run and _is_refused(status):
+        refused_ms = status.instant("startTime")
+    if refused_ms is not None and (written_ms is None or written_ms - refused_ms <= _SOON_MS):
+        return [refused_ms]
+    return [] if written_ms is None else [written_ms]
+
+
+def _is_refused(status: Part) -> bool:
+    reason = status.text("reason")
+    return (
+        reason in _REFUSALS
+        or reason.startswith(_REFUSED_FOR_LACK)
+        or status.text("message").startswith(_REFUSED_MESSAGE)
+    )
+
+
+def _phase_written(root: Part) -> int | None:
+    """When the writer of ``status.phase`` last changed anything."""
+    times = [
+        each.instant("time")
+        for each in root.part("metadata").parts("managedFields")
+        if "f:phase" in each.part("fieldsV1").part("f:status")
     ]
-    return [each.since_ms for each in turned if each.since_ms is not None]
+    return max((each for each in times if each is not None), default=None)
 
 
 def _waiting(its_conditions: Conditions) -> Waiting | None:
@@ -218,6 +300,13 @@ def _claims(spec: Part, status: Part) -> tuple[str, ...]:
     }
     names = (each.text("resourceClaimName") or made.get(each.text("name"), "") for each in wanted)
     return tuple(name for name in names if name)
+
+
+def _backing_claim(status: Part) -> str:
+    """Kubernetes 1.34: the claim that the scheduler made for extended resources of a DRA driver."""
+    if "extendedResourceClaimStatus" not in status:
+        return ""
+    return status.part("extendedResourceClaimStatus").text("resourceClaimName")
 
 
 def _group(spec: Part) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 from gpucost.cluster.objects import Condition, Flaw, Meta, Resources
-from gpucost.cluster.quantities import amount, parse_quantity
+from gpucost.cluster.quantities import CPU, amount, parse_quantity
 from gpucost.domain.errors import InputError, shorten
 from gpucost.domain.jobs import Owner
 from gpucost.domain.time import EARLIEST_MS, LATEST_MS
@@ -20,6 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WHOLE = 2**63
 _LONGEST_INSTANT = 64
 _LONGEST_INTERNED = 64
+_LONGEST_MESSAGE = 4096
 _EMPTY: Mapping[str, Any] = {}
 _STATUS = {"True": True, "False": False}
 
@@ -169,7 +171,9 @@ class Part:
     def amount(self, key: str, resource: str, quantity: object) -> int | None:
         """One quantity of ``resource``; None with a flaw when it is none. ``key`` is for the message."""
         try:
-            return _amount(resource, quantity if isinstance(quantity, str) else _number(quantity))
+            # Names are of any length, and of those only cpu makes a difference.
+            unit = CPU if resource == CPU else ""
+            return _amount(unit, quantity if isinstance(quantity, str) else _number(quantity))
         except InputError as error:
             self.flaw(f"{key}.{resource}" if resource else key, quantity, error.allowed)
             return None
@@ -211,12 +215,12 @@ def meta(found: Part, annotations: frozenset[str] | None = None) -> Meta:
 
 
 def conditions(status: Part, key: str = "conditions") -> dict[str, Condition]:
-    """Conditions by type, the last of each."""
+    """Conditions by type, the last of each; of messages the first 4096 characters."""
     return {
         type_: Condition(
             _STATUS.get(each.text("status")),
             each.text("reason"),
-            each.text("message"),
+            each.text("message")[:_LONGEST_MESSAGE],
             each.instant("lastTransitionTime"),
         )
         for each in status.parts(key)
@@ -224,15 +228,23 @@ def conditions(status: Part, key: str = "conditions") -> dict[str, Condition]:
     }
 
 
+class _Shared(dict[str, int]):
+    """A mapping that can be referred to without holding it."""
+
+    __slots__ = ("__weakref__",)
+
+
 def shared(resources: Resources) -> Resources:
-    """The one mapping that all equal ones share: thousands of pods ask for the same."""
+    """The one mapping that all equal ones share, while something uses it: thousands of pods ask for the
+    same."""
     key = tuple(sorted(resources.items()))
-    if len(_SHARED) > 20_000:
-        _SHARED.clear()
-    return _SHARED.setdefault(key, resources)
+    found = _SHARED.get(key)
+    if found is None:
+        found = _SHARED[key] = _Shared(resources)
+    return found
 
 
-_SHARED: dict[tuple[tuple[str, int], ...], Resources] = {}
+_SHARED: WeakValueDictionary[tuple[tuple[str, int], ...], _Shared] = WeakValueDictionary()
 
 
 def _owner(references: list[Part]) -> Owner | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from weakref import WeakValueDictionary
 
 from gpucost.cluster.pods import PodTemplate, Requirement, Toleration
 from gpucost.kube.parse.reading import Part, shared
@@ -14,16 +15,30 @@ _OF_WHOLE_POD = ("cpu", "memory")
 _NOWHERE = (Requirement("", "In"),)
 """A term without requirements matches no node (kubernetes, NodeSelectorTerm), like In without values."""
 
+_LONGEST_SHARED = 256
+
 Terms = tuple[tuple[Requirement, ...], ...]
+_Key = tuple[
+    tuple[tuple[str, int], ...],
+    tuple[tuple[str, str], ...],
+    Terms,
+    tuple[Toleration, ...],
+    str,
+    str,
+    tuple[str, ...],
+    bool,
+]
+_TEMPLATES: WeakValueDictionary[_Key, PodTemplate] = WeakValueDictionary()
+"""Holds no template that nothing else holds: a tenant can make one of a megabyte, again and again."""
 
 
 def pod_template(spec: Part) -> PodTemplate:
-    """What a pod spec asks for. Equal templates are one object.
+    """What a pod spec asks for. Equal templates are one object while something uses it.
 
     Resources it asks 0 of are left out: that is as good as not asking.
     """
     affinity = spec.part("affinity")
-    return _template(
+    key = (
         tuple(sorted(_requests(spec).items())),
         tuple(sorted(spec.labels("nodeSelector").items())),
         _terms(affinity.part("nodeAffinity").part(_REQUIRED)) if affinity else (),
@@ -33,29 +48,14 @@ def pod_template(spec: Part) -> PodTemplate:
         _claims(spec),
         _depends_on_others(spec, affinity),
     )
+    found = _TEMPLATES.get(key)
+    if found is None:
+        found = _TEMPLATES[key] = _template(key)
+    return found
 
 
-@lru_cache(maxsize=65536)
-def _template(
-    requests: tuple[tuple[str, int], ...],
-    node_selector: tuple[tuple[str, str], ...],
-    affinity: Terms,
-    tolerations: tuple[Toleration, ...],
-    priority_class: str,
-    scheduler: str,
-    claims: tuple[str, ...],
-    has_pod_affinity: bool,
-) -> PodTemplate:
-    return PodTemplate(
-        shared(dict(requests)),
-        dict(node_selector),
-        affinity,
-        tolerations,
-        priority_class,
-        scheduler,
-        claims,
-        has_pod_affinity,
-    )
+def _template(key: _Key) -> PodTemplate:
+    return PodTemplate(shared(dict(key[0])), dict(key[1]), *key[2:])
 
 
 def _requests(spec: Part) -> dict[str, int]:
@@ -78,19 +78,18 @@ def _with_init_containers(total: dict[str, int], init_containers: list[Part]) ->
     An init container that always restarts is a sidecar: it runs from its turn on, beside all that follows.
     """
     sidecars: dict[str, int] = {}
-    steps: list[dict[str, int]] = []
+    most: dict[str, int] = {}
     for container in init_containers:
         asked = _asked(container)
         if container.text("restartPolicy") == "Always":
             _add(sidecars, asked)
-        else:
-            step = sidecars.copy()
-            _add(step, asked)
-            steps.append(step)
+            continue
+        # What a step does not ask itself, sidecars hold in the end too.
+        for resource, amount in asked.items():
+            most[resource] = max(sidecars.get(resource, 0) + amount, most.get(resource, 0))
     _add(total, sidecars)
-    for step in steps:
-        for resource, amount in step.items():
-            total[resource] = max(amount, total.get(resource, 0))
+    for resource, amount in most.items():
+        total[resource] = max(amount, total.get(resource, 0))
     return total
 
 
@@ -150,9 +149,10 @@ def tolerations(spec: Part) -> tuple[Toleration, ...]:
         if operator not in ("Equal", "Exists"):
             each.flaw("operator", operator, "Equal or Exists")
             continue
-        read.append(
-            _toleration(each.text("key"), operator == "Exists", each.text("value"), each.text("effect"))
-        )
+        key, value, effect = each.text("key"), each.text("value"), each.text("effect")
+        is_short = len(key) + len(value) + len(effect) <= _LONGEST_SHARED
+        make = _toleration if is_short else Toleration
+        read.append(make(key, operator == "Exists", value, effect))
     return tuple(read)
 
 

@@ -8,6 +8,9 @@ from gpucost.kube.events import Object
 from gpucost.kube.parse.reading import Part, conditions, meta
 from gpucost.kube.parse.selectors import as_text, label_selector
 
+OTHER_PHASE = "Other"
+_PHASES = ("", "Pending", "Inqueue", "Running", "Unknown", "Completed")
+
 
 def volcano_pod_group(found: Object) -> PodGroup:
     """``min_member`` is 1, which is no gang, where it is 0 or not given.
@@ -30,7 +33,7 @@ def volcano_pod_group(found: Object) -> PodGroup:
         min_resources=_amounts(spec, "minResources"),
         queue=spec.text("queue") or "default",
         priority_class=spec.text("priorityClassName"),
-        phase=status.text("phase"),
+        phase=_phase(status),
         running=running,
         succeeded=succeeded,
         failed=failed,
@@ -38,6 +41,15 @@ def volcano_pod_group(found: Object) -> PodGroup:
         topology=_topology(spec.part("networkTopology")),
         flaws=tuple(part.flaws),
     )
+
+
+def _phase(status: Part) -> str:
+    """``Other`` for one that Volcano does not have: who may write PodGroups may write their status too."""
+    phase = status.text("phase")
+    if phase in _PHASES:
+        return phase
+    status.flaw("phase", phase, ", ".join(_PHASES[1:]))
+    return OTHER_PHASE
 
 
 def volcano_queue(found: Object) -> VolcanoQueue:

@@ -31,7 +31,7 @@ def hello(request: Request) -> Response:
 
 
 def long(request: Request) -> Response:  # noqa: ARG001
-    return Response(200, LONG)
+    return Response(200, (LONG,))
 
 
 def broken(request: Request) -> Response:  # noqa: ARG001

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.errors import InputError
-from gpucost_exporter_base.messages import PLAIN, Response, encode, parse, text
+from gpucost_exporter_base.messages import PLAIN, TURN_BYTES, Response, encode, parse, text, turns
 
 GET = b"GET /metrics HTTP/1.1\r\n"
 
@@ -75,11 +76,11 @@ def test_any_bytes_are_understood_or_refused(noise: bytes, in_fields: bool) -> N
 
 
 def test_head_has_the_length_and_no_body() -> None:
-    response = Response(200, b"12345", PLAIN)
+    response = Response(200, (b"12", b"345"), PLAIN)
     head, body = encode(parse(b"HEAD / HTTP/1.1\r\n\r\n"), response)
     assert b"Content-Length: 5\r\n" in head
-    assert body == b""
-    assert encode(parse(b"GET / HTTP/1.1\r\n\r\n"), response) == (head, b"12345")
+    assert list(body) == []
+    assert encode(parse(b"GET / HTTP/1.1\r\n\r\n"), response) == (head, (b"12", b"345"))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,8 @@ def test_head_has_the_length_and_no_body() -> None:
 def test_gzip_where_the_client_takes_it(accepted: bytes, zipped: bool) -> None:
     request = parse(GET + b"Accept-Encoding: " + accepted + b"\r\n\r\n")
     long = b"gpucost " * 1000
-    head, body = encode(request, Response(200, long))
+    head, chunks = encode(request, Response(200, (long[:10], long[10:])))
+    body = b"".join(chunks)
     assert (b"Content-Encoding: gzip\r\n" in head) is zipped
     assert (gzip.decompress(body) if zipped else body) == long
     assert f"Content-Length: {len(body)}\r\n".encode() in head
@@ -107,4 +109,21 @@ def test_gzip_where_the_client_takes_it(accepted: bytes, zipped: bool) -> None:
 
 def test_short_bodies_are_not_zipped() -> None:
     request = parse(GET + b"Accept-Encoding: gzip\r\n\r\n")
-    assert encode(request, text(200, "ok"))[1] == b"ok\n"
+    assert encode(request, text(200, "ok"))[1] == (b"ok\n",)
+
+
+def test_chunks_compressed_before_are_sent_as_they_are() -> None:
+    request = parse(GET + b"Accept-Encoding: gzip\r\n\r\n")
+    members = (gzip.compress(b"a" * 2000), gzip.compress(b"b"))
+    head, body = encode(request, Response(200, (b"a" * 2000, b"b"), zipped=lambda: members))
+    assert body is members
+    assert f"Content-Length: {len(b''.join(members))}\r\n".encode() in head
+
+
+@given(st.lists(st.integers(0, 3 * TURN_BYTES), max_size=8))
+def test_turns_are_short_and_few(sizes: list[int]) -> None:
+    chunks = [bytes([number]) * size for number, size in enumerate(sizes)]
+    found = list(turns(chunks))
+    assert b"".join(found) == b"".join(chunks)
+    assert all(0 < len(turn) <= TURN_BYTES for turn in found)
+    assert all(len(a) + len(b) > TURN_BYTES for a, b in itertools.pairwise(found))

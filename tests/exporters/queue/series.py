@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from hashlib import blake2b
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -11,8 +12,11 @@ from gpucost.contract.spec import MetricSpec
 
 HOSTILE = 'a"b\\c\n{d="e"} #é\ud83d'
 """A name that the API would refuse; its lone surrogate cannot be in UTF-8."""
-TAMED = 'a"b\\c\n{d="e"} #é\ufffd'
-"""What a reader of Prometheus's text gets of it."""
+TAMED = (
+    'a"b\\c\n{d="e"} #é\ufffd\ufffd'
+    + blake2b(HOSTILE.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+)
+"""What a reader of Prometheus's text gets of it: changed, and marked by what it was."""
 
 _LINE = re.compile(
     r'(?P<name>[a-z_]+)(?:\{(?P<labels>(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (?P<value>\S+)'

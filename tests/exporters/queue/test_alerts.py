@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 import time
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,15 +17,12 @@ import yaml
 
 from gpucost.contract.metrics import METRICS
 from gpucost.domain.time import Window
-from gpucost.kube.collections import collections
-from gpucost.kube.connection import connect_url
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.prometheus import PrometheusSource
 from gpucost.telemetry.settings import PrometheusSettings
-from gpucost_exporter_base.endpoint import Endpoint
 from gpucost_exporter_base.messages import Request
-from gpucost_queue_collector.collector import Collector, Rules
 from tests.exporters.queue import world
+from tests.exporters.queue.replicas import replicas, scraping, until
 from tests.support.cluster.server import ClusterServer
 from tests.support.prometheus import PROMTOOL, needs_prometheus, running_prometheus
 
@@ -82,29 +76,13 @@ def test_an_alert_asks_for_what_is_exported_and_says_what_to_do(alert: dict[str,
     assert labels <= {"cluster", *(label for name in names for label in specs[name].labels)}
     assert alert["labels"]["severity"] in ("warning", "critical")
     page, _, anchor = alert["annotations"]["runbook_url"].partition("#")
-    headings = re.findall(r"^##+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
+    place, _, name = page.partition("/")
+    assert f"Replace {place} by" in RULES.read_text().partition("groups:")[0]
+    headings = re.findall(r"^##+ (.*)$", (ROOT / "docs" / name).read_text(), re.MULTILINE)
     assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 # Two replicas
-
-
-class Replica:
-    """A collector behind an endpoint of its own."""
-
-    def __init__(self, server: ClusterServer) -> None:
-        self.transport = connect_url(server.url)
-        self.collector = Collector(self.transport, collections(), Rules(replicas=2))
-        self.endpoint = Endpoint("127.0.0.1", 0, {"/metrics": self.collector.answer})
-        self.target = f"127.0.0.1:{self.endpoint.start()}"
-        self.collector.start()
-        assert self.collector.watch.wait(20)
-        self.collector.refresh()
-
-    def close(self) -> None:
-        self.endpoint.close()
-        self.collector.close()
-        self.transport.close()
 
 
 @dataclass
@@ -116,30 +94,6 @@ class Pair:
     later_ms: int
 
 
-def value(url: str, query: str) -> float:
-    """The only value of an instant query; 0 without one."""
-    with urllib.request.urlopen(f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}") as answer:
-        found = json.load(answer)["data"]["result"]
-    return float(found[0]["value"][1]) if found else 0.0
-
-
-def until(url: str, query: str, least: float) -> None:
-    deadline = time.monotonic() + 60
-    while value(url, query) < least:
-        assert time.monotonic() < deadline, query
-        time.sleep(0.1)
-
-
-@contextmanager
-def replicas(server: ClusterServer, count: int) -> Iterator[list[Replica]]:
-    with ExitStack() as parts:
-        found = []
-        for _ in range(count):
-            found.append(Replica(server))
-            parts.callback(found[-1].close)
-        yield found
-
-
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     hour_ago_ms = int(time.time()) * 1000 - 3_600_000
@@ -148,10 +102,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         server.put(world.node("gpu-1"))
         server.put(world.bound(world.pod("both", 4), "gpu-1", hour_ago_ms))
         first, second = parts.enter_context(replicas(server, 2))
-        targets = [first.target, second.target]
-        job = {"job_name": "queue", "scrape_interval": "1s", "static_configs": [{"targets": targets}]}
         data = tmp_path_factory.mktemp("replicas") / "data"
-        url = parts.enter_context(running_prometheus(data, scrape_configs=[job]))
+        url = parts.enter_context(running_prometheus(data, scrape_configs=scraping(first, second)))
         until(url, "sum(count_over_time(gpucost_state_up[1h]))", 4)
         until(url, "count(gpucost_state_up)", 2)
         began_ms = int(time.time() * 1000)

@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from gpucost_queue_collector.settings import PREFIX
+from gpucost.kube.collections import collections
+from gpucost_queue_collector.settings import PREFIX, CollectorSettings, variable
 from tests.cluster.builders import SECOND, T0
 from tests.exporters.queue import world
 from tests.support.cluster.server import ClusterServer
@@ -163,6 +164,53 @@ def test_it_ends_at_once_though_the_api_server_says_nothing(tmp_path: Path) -> N
         assert (status, seconds < AT_ONCE_S) == (0, True), found.log.read_text()
 
 
+def test_the_log_of_an_outage_is_a_few_lines(server: ClusterServer, tmp_path: Path) -> None:
+    server.break_list("403", "pods", times=None)
+    server.break_list("403", "nodes", times=None)
+    with running(tmp_path, kubernetes_url=server.url) as found:
+        found.until(lambda: "2 cannot be read: http_403 (pods, nodes)" in found.log.read_text())
+        found.until(lambda: "gpucost_state_up is 0" in found.log.read_text())
+        server.mend()
+        found.until(lambda: "gpucost_state_up is 1" in found.log.read_text())
+        lines = found.log.read_text().splitlines()
+    assert len([line for line in lines if "gpucost.kube.reflector" in line]) == 1
+    assert "are not installed" in lines[-1] + lines[-2]
+    assert "cannot be read" not in lines[-1] + lines[-2]
+    assert len(lines) <= 8
+
+
+# What can be read
+
+
+def test_check_says_what_can_be_read(server: ClusterServer, tmp_path: Path) -> None:
+    done = once(tmp_path, "--check", kubernetes_url=server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    head, *rows, total = (line.split(maxsplit=3) for line in done.stdout.splitlines())
+    assert head == ["COLLECTION", "VERSION", "OBJECTS", "PROBLEM"]
+    assert ["pods", "v1", "1"] in rows
+    assert ["nodes", "v1", "1"] in rows
+    assert "cannot" not in " ".join(total)
+    assert len(rows) == len(collections())
+
+
+def test_check_names_what_cannot_be_read(server: ClusterServer, tmp_path: Path) -> None:
+    server.break_list("403", "resourceclaims.resource.k8s.io", times=None)
+    done = once(tmp_path, "--check", kubernetes_url=server.url)
+    assert done.returncode == 1
+    assert re.search(r"^resourceclaims.resource.k8s.io +- +- +http_403$", done.stdout, re.MULTILINE)
+    assert "1 cannot be read: http_403 (resourceclaims.resource.k8s.io)" in done.stdout
+    assert "docs/queue-collector.md" in done.stdout.splitlines()[-1]
+    assert len(done.stderr.splitlines()) == 1  # the server's own words
+
+
+def test_check_of_a_server_that_is_not_there(tmp_path: Path) -> None:
+    done = once(tmp_path, "--check", kubernetes_url=f"http://127.0.0.1:{free_port()}")
+    assert done.returncode == 1
+    assert "0 collections are read" in done.stdout
+    assert re.search(r"^pods +- +- +unreachable$", done.stdout, re.MULTILINE)
+    assert "Traceback" not in done.stderr
+
+
 # What is wrong
 
 
@@ -227,6 +275,10 @@ def test_help_and_version(tmp_path: Path) -> None:
     done = once(tmp_path, "--help")
     assert (done.returncode, done.stderr) == (0, "")
     assert "docs/queue-collector.md" in " ".join(done.stdout.split())
+    named = set(re.findall(rf"{PREFIX}\w+", done.stdout))
+    assert {f"{PREFIX}KUBECONFIG", f"{PREFIX}LISTEN_PORT", f"{PREFIX}TEAM_LABELS"} <= named
+    assert named <= {variable(key) for key in CollectorSettings.model_fields}
+    assert max(map(len, done.stdout.splitlines())) <= 100
     done = once(tmp_path, "--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{version('gpucost')}\n", "")
     done = once(tmp_path, "now")

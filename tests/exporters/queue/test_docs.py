@@ -7,15 +7,22 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
+import promql_parser
 import pytest
 import yaml
 
+from gpucost.cluster import quota_reasons, waiting
+from gpucost.cluster.kueue import WorkloadState
 from gpucost.cluster.problems import ProblemCode
 from gpucost.contract.metrics import METRICS
+from gpucost.contract.queue_metrics import GangKind, Layer
+from gpucost.domain.jobs import JobKind
 from gpucost.kube.collections import collections
 from gpucost.kube.events import Unreadable
 from gpucost.kube.transport import TransportError
 from gpucost.kube.watch import UNKNOWN_VERSION
+from gpucost_queue_collector.scheduler_metrics import Scheduler
 from gpucost_queue_collector.settings import PAGE, PREFIX, CollectorSettings, load_settings, variable
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 
@@ -73,8 +80,81 @@ def test_all_reasons_of_errors_are_explained() -> None:
 
 
 def test_every_metric_that_is_named_exists() -> None:
-    names = set(re.findall(r"gpucost_[a-z_]+", TEXT)) - {"gpucost_queue_collector"}
+    names = set(re.findall(r"gpucost_[a-z_]+(?!…|[a-z_])", TEXT)) - {"gpucost_queue_collector"}
     assert names <= {spec.name for spec in METRICS}
+
+
+def words(label: str, of: str) -> set[str]:
+    """The values that the table gives of a label, in the row of which the second cell has ``of``."""
+    [cell] = [values for name, where, values in rows("values") if name == f"`{label}`" and of in where]
+    return set(re.findall(r"`(\w+)`", cell))
+
+
+def test_values_of_labels_are_explained() -> None:
+    assert words("layer", "gpucost_workload_waiting") == {layer.value for layer in Layer}
+    quota = words("reason", "layer `quota`")
+    asked_of_queues = {quota_reasons.QUEUE_MISSING, quota_reasons.QUEUE_INACTIVE}
+    other = {quota_reasons.WAITING_FOR_REQUEUE, quota_reasons.CHECKS_OUTSTANDING}
+    assert quota - {"UnadmittedWorkloadsObservability"} == quota_reasons.GRANULAR | asked_of_queues | other
+    assert words("reason", "layer `placement`") >= {
+        *(waiting.GANG_NOT_READY, waiting.UNSCHEDULABLE, waiting.GATED, waiting.NOT_LOOKED_AT)
+    }
+    assert words("reason", "layer `device`") == waiting.DEVICE_ERRORS | {waiting.NOT_ADVERTISED}
+    assert words("state", "gpucost_workload_state") == {state.value for state in WorkloadState}
+    assert words("gang_kind", "gpucost_gang") == {kind.value for kind in GangKind}
+    assert words("scheduler", "gpucost_scheduler_info") == {each.value for each in Scheduler}
+    assert words("job_kind", "gpucost_pod_owner_info") <= {kind.value for kind in JobKind}
+
+
+def test_labels_in_the_table_are_of_the_metrics_beside_them() -> None:
+    labels = {spec.name: spec.labels for spec in METRICS}
+    for label, where, _ in rows("values"):
+        for name in re.findall(r"`(gpucost_[a-z_]+)`", where):
+            assert label.strip("`") in labels[name], name
+
+
+def test_queries_name_metrics_and_labels_of_the_contract() -> None:
+    known = {spec.name: spec for spec in METRICS}
+    blocks = re.findall(r"^```promql\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    for query in (query for block in blocks for query in block.split("\n\n")):
+        promql_parser.parse(query)
+        names = set(re.findall(r"\bgpucost_\w+", query))
+        labels = {label for name in names for label in known[name].labels}
+        for grouped in re.findall(r"\b(?:by|on|group_left) \((.*?)\)", query):
+            assert set(filter(None, grouped.split(", "))) <= labels, query
+        assert "by (" in query, "an aggregation makes one of what replicas say"
+
+
+def test_manifests_are_valid_by_the_schemas_of_kubernetes() -> None:
+    for found in OBJECTS.values():
+        kubernetes_validate.validate(found, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_a_restricted_namespace_admits_the_pod() -> None:
+    """What the level restricted of the Pod Security Standards asks for."""
+    inner = CONTAINER["securityContext"]
+    assert POD["securityContext"]["runAsNonRoot"] is True
+    assert POD["securityContext"]["runAsUser"] > 0
+    assert POD["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert inner["allowPrivilegeEscalation"] is False
+    assert inner["capabilities"] == {"drop": ["ALL"]}
+    assert inner["readOnlyRootFilesystem"] is True
+    assert not {"hostNetwork", "hostPID", "hostIPC", "volumes"} & set(POD)
+
+
+def test_the_image_has_the_command_and_the_user_of_the_manifest() -> None:
+    [image] = re.findall(r"^```dockerfile\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    assert f"USER {POD['securityContext']['runAsUser']}" in image
+    assert f'ENTRYPOINT ["{CONTAINER["command"][0]}"]' in image
+    assert "[collector]" in image
+
+
+def test_what_the_manifest_requests_is_in_the_table_of_sizes() -> None:
+    sizes = {name: cells for name, *cells in rows("sizes")}
+    asked, most = CONTAINER["resources"]["requests"], CONTAINER["resources"]["limits"]
+    medium = next(cells for name, cells in sizes.items() if name.startswith("medium"))
+    assert medium[-2:] == [f"{asked['cpu']}, {asked['memory']}", most["memory"]]
+    assert "cpu" not in most
 
 
 def test_links_lead_somewhere() -> None:

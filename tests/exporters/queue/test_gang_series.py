@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from gpucost.cluster.gangs import Gang
 from gpucost.contract.queue_metrics import GangKind
 from gpucost.domain.jobs import Job, JobKind
-from gpucost_queue_collector.gang_series import SPECS, write_gang
+from gpucost_queue_collector.gang_series import SPECS, Stalls, write_gang
 from tests.cluster.builders import GPU, T0
 from tests.exporters.queue.series import HOSTILE, TAMED, lines, read_back
 
@@ -23,6 +25,7 @@ GANG = Gang(
     pending=1,
     succeeded=0,
     held={GPU: 24},
+    is_partial=True,
     partial_since_ms=T0 + 1,
 )
 _WHO = '{namespace="team-a",gang="train",gang_uid="pg-uid",gang_kind="pod_group"'
@@ -48,6 +51,39 @@ def test_one_that_holds_nothing_and_is_whole() -> None:
         "gang_pending_members",
     ]
     assert found[2].endswith(" 0.0")
+
+
+def stall(since_ms: int | None, was_whole: bool = False) -> Gang:
+    return replace(GANG, partial_since_ms=since_ms, was_whole=was_whole)
+
+
+WHOLE = replace(GANG, is_partial=False, partial_since_ms=None)
+
+
+@pytest.mark.parametrize(
+    ("why", "seen", "expected"),
+    [
+        ("the loss is forgotten", [stall(60, True), stall(None), stall(None)], [60, 60, 60]),
+        ("and looks like an early stall", [stall(60, True), stall(5)], [60, 60]),
+        ("a successor comes", [stall(60, True), stall(61)], [60, 60]),
+        ("lost anew after it was whole", [stall(60, True), stall(90, True)], [60, 90]),
+        ("nothing said since when", [stall(None), stall(None)], [1000, 1000]),
+        ("nothing said, an end is told later", [stall(None), stall(60, True)], [1000, 1000]),
+        ("nothing said, a successor comes", [stall(None), stall(1003)], [1000, 1000]),
+        ("whole in between", [stall(60, True), WHOLE, stall(None)], [60, None, 1002]),
+        ("gone in between", [stall(60, True), None, stall(None)], [60, None, 1002]),
+    ],
+)
+def test_while_it_is_partial_its_since_stays(
+    why: str, seen: list[Gang | None], expected: list[int | None]
+) -> None:
+    stalls, other = Stalls(), replace(WHOLE, uid="other")
+    found = []
+    for seconds, each in enumerate(seen):
+        now = stalls.find([other] if each is None else [other, each], 1000 + seconds)
+        assert now["other"] is other
+        found.append(now[GANG.uid].partial_since_ms if each is not None else None)
+    assert found == expected, why
 
 
 def test_hostile_names_come_back_as_they_were() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import pytest
@@ -20,6 +21,14 @@ from gpucost_queue_collector.lines import labels, line, open_labels, sample
 
 NODE = ("node-1", "H100", "p5", "spot", "eu-1", "eu-1a", "train")
 VALUES = st.lists(st.text(st.characters()), min_size=4, max_size=4)
+
+
+def safe(value: str) -> str:
+    """What is read of a value: as it is, or cleaned and with a digest of what it was."""
+    if value == clean(value) and "\ufffd" not in value:
+        return value
+    digest = hashlib.blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"{clean(value)[:1007]}\ufffd{digest}"
 
 
 def read(spec: MetricSpec, text: bytes) -> list[list[Sample]]:
@@ -65,11 +74,25 @@ def test_text_of_a_line(spec: MetricSpec, values: tuple[str, ...], number: float
 @example(["\x00", "\r\x85\x7f", "ä\u2028🦆", '\\n"}'])
 @example([",", '",b="', "{a} 1", " # {"])
 def test_any_label_values_are_read_back(values: list[str]) -> None:
-    expected = dict(zip(WORKLOAD_EVICTIONS.labels, map(clean, values), strict=True))
+    expected = dict(zip(WORKLOAD_EVICTIONS.labels, map(safe, values), strict=True))
     for samples in read(WORKLOAD_EVICTIONS, line(WORKLOAD_EVICTIONS, values, 7)):
         assert [(found.name, found.labels, found.value) for found in samples] == [
             (WORKLOAD_EVICTIONS.name, expected, 7.0)
         ]
+
+
+ODD = st.text(st.sampled_from("a\x01\x02\ufffd\ud800é…"), max_size=4)
+LONG = st.builds(lambda size, end: "x" * size + end, st.integers(1000, 1030), ODD)
+
+
+@pytest.mark.fault(8)
+@given(st.sets(ODD | LONG, min_size=2))
+def test_different_values_are_never_read_as_one(values: set[str]) -> None:
+    written = [labels(("a",), (value,)) for value in values]
+    # And what was read once, given again as a value of its own, is none of the others either.
+    again = [labels(("a",), (safe(value),)) for value in values if safe(value) not in values]
+    assert len({*written, *again}) == len(written) + len(again)
+    assert max(map(len, written)) <= 1024 + len('{a=""}')
 
 
 @given(st.floats())

@@ -108,6 +108,19 @@ def test_what_ended_keeps_its_owner_and_units_after_they_are_gone() -> None:
     assert orphan.belonging.team == ""
 
 
+def test_what_runs_on_keeps_its_owner_after_that_is_deleted() -> None:
+    train = job("train", labels={"team": "vision"})
+    running = pod("train-0", 8, node="gpu-1", owner=train)
+    before = held_pods(Overview(state(train, running)), {})
+    for again in range(2):
+        before = held_pods(Overview(state(replace(running, priority=again))), before)
+        [found] = before.values()
+        assert (found.belonging.job.uid, found.belonging.team) == ("train-uid", "vision")
+    taken = pod("train-0", 8, node="gpu-1", owner=job("other", uid="other-uid"))
+    [found] = held_pods(Overview(state(taken)), before).values()
+    assert found.belonging.job.uid == "team-a:other-uid"
+
+
 def test_no_time_at_all_is_nothing_unless_it_was_shown() -> None:
     running = pod("train-0", 8, node="gpu-1", bound_ms=T0)
     refused = replace(running, phase=PodPhase.FAILED, ended_ms=T0)
@@ -123,13 +136,14 @@ def test_no_time_at_all_is_nothing_unless_it_was_shown() -> None:
 
 def test_a_pod_that_waits() -> None:
     found = replace(
-        pod("train-1", created_ms=T0 + 5 * SECOND), waiting=Waiting("Unschedulable", "0/9 nodes", T0)
+        pod("train-1", created_ms=T0 + 5 * SECOND),
+        waiting=Waiting("Unschedulable", "0/9 nodes", T0 + 9 * SECOND),
     )
     assert lines(WAITING, write_waiting(WaitingPod(found, {GPU: 8}))) == [
         'pod_gpu_waiting{namespace="team-a",pod="train-1",pod_uid="train-1-uid",'
         'resource="nvidia.com/gpu",reason="Unschedulable"} 8.0',
         'pod_gpu_waiting_since_timestamp_seconds{namespace="team-a",pod="train-1",'
-        'pod_uid="train-1-uid"} 1792800005.0',
+        'pod_uid="train-1-uid"} 1792800009.0',
     ]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpucost.cluster.kueue import FlavorResource
+from gpucost.cluster.pending import Pending
 from gpucost.cluster.queues import (
     ClusterQueueView,
     CohortQuota,
     CohortView,
     LocalQueueView,
-    Pending,
     QueueQuota,
 )
 from gpucost.cluster.volcano import VolcanoQueue

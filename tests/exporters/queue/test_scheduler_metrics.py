@@ -65,6 +65,30 @@ def text(body: str | bytes = TEXT, **more: object) -> Reply:
     return Reply(body=body, content_type=PLAIN, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.fault(10)
+@pytest.mark.parametrize(
+    "line",
+    [
+        'kueue_build_info{git_version="' + '\\"' * 400_000 + '"} 1',
+        "kueue_build_info{" + ",".join(f'a{n}="x"' for n in range(50_000)) + "} 1",
+        f'{WAIT}_sum{{cluster_queue="' + "a" * 800_000 + '"} 1',
+    ],
+)
+def test_lines_longer_than_any_of_kueues_cost_nothing(line: str) -> None:
+    began = time.monotonic()
+    facts = read_metrics(KUEUE, f"{line}\n{TEXT}")
+    assert time.monotonic() - began < 1
+    assert (facts.version, facts.waits) == ("v0.19.2", {"a": A, "b": B})
+
+
+def test_a_version_is_cut_and_too_many_lines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_metrics(KUEUE, f'kueue_build_info{{git_version="{"v" * 1000}"}} 1\n').version == "v" * 64
+    monkeypatch.setattr(module, "MAX_LINES", len(TEXT.splitlines()) - 5)  # three headers, two of others
+    assert read_metrics(KUEUE, TEXT).up
+    with pytest.raises(NotMetrics):
+        read_metrics(KUEUE, f"{TEXT}{WAIT}_sum 5\n")
+
+
 @contextmanager
 def served(
     *replies: Reply, scheduler: Scheduler = KUEUE, **more: object
@@ -84,6 +108,22 @@ def test_an_older_kueue_has_no_roles_and_volcano_no_version() -> None:
     assert read_metrics(KUEUE, older).waits["a"].count == 4
     volcano = read_metrics(VOLCANO, 'volcano_queue_share{queue_name="q"} 0.5\n')
     assert (volcano.up, volcano.version, volcano.waits) == (True, "", {})
+
+
+def test_what_volcano_says_of_kueue_is_not_taken() -> None:
+    """Both schedulers' waits would be the same series."""
+    assert read_metrics(VOLCANO, f"volcano_x 1\n{TEXT}") == SchedulerFacts(VOLCANO, "", True, "")
+
+
+def test_only_queues_that_exist_are_shown() -> None:
+    facts = read_metrics(KUEUE, TEXT)
+    assert facts.within({"b": 1, "c": 2}) == SchedulerFacts(KUEUE, "v0.19.2", True, "", {"b": B})
+
+
+def test_names_that_no_label_can_hold_stay_apart() -> None:
+    odd = "".join(histogram(f'cluster_queue="q{mark}"', 1, 2, 4, total=20.5) for mark in ("\x01", "\x02"))
+    waits = write_scheduler(read_metrics(KUEUE, odd))[2].splitlines()
+    assert len({wait.split(b" ")[0] for wait in waits}) == len(waits) == 2
 
 
 @pytest.mark.parametrize(
@@ -191,6 +231,20 @@ def test_a_failed_round_has_a_word_and_keeps_what_was_known(
         assert facts.waits == {"a": A, "b": B}
         metrics.poll()
         assert (metrics.facts.up, metrics.facts.problem) == (True, "")
+
+
+def test_a_round_that_does_not_end_is_told() -> None:
+    now_s = 100.0
+    with scripted_server(text()) as server:
+        endpoint = SchedulerEndpoint(KUEUE, f"{server.url}/metrics", interval_s=60, timeout_s=10)
+        metrics = SchedulerMetrics(endpoint, lambda: now_s)
+        metrics.poll()
+        now_s += 3 * 60 + 10
+        assert metrics.facts.up
+        now_s += 0.1
+        assert metrics.facts == SchedulerFacts(KUEUE, "v0.19.2", False, "overdue", {"a": A, "b": B})
+        metrics.poll()
+        assert metrics.facts.up
 
 
 def test_a_fault_of_our_own_is_not_fatal(monkeypatch: pytest.MonkeyPatch) -> None:

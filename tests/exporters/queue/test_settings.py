@@ -71,10 +71,12 @@ def test_an_empty_variable_is_the_default() -> None:
     ("key", "value", "shown", "allowed"),
     [
         ("listen_port", "99999", "'99999'", "0 to 65535"),
+        ("listen_port", "http", "'http'", "A whole number from 0 to 65535"),
         ("refresh", "500ms", "'500ms'", "1s to 1m"),
         ("refresh", "2m", "'2m'", "1s to 1m"),
         ("refresh", "often", "'often'", "a whole number and a unit"),
         ("replicas", "0", "'0'", "1 to 10"),
+        ("replicas", "x", "'x'", "A whole number from 1 to 10"),
         ("replicas", "11", "'11'", "1 to 10"),
         ("kubeconfig", "/no/such/config", "'/no/such/config'", "the path of a file that exists"),
         ("kubernetes_url", "localhost:8001", "'localhost:8001'", "http:// or https://"),
@@ -105,13 +107,45 @@ def test_an_unknown_variable() -> None:
     assert caught.value.allowed == "GPUCOST_QUEUE_COLLECTOR_REFRESH (did you mean this?)"
 
 
+# As the kubelet sets them for a service gpucost-queue-collector with the port named metrics.
+OF_A_SERVICE = {
+    "SERVICE_HOST": "10.0.0.1",
+    "SERVICE_PORT": "9837",
+    "SERVICE_PORT_METRICS": "9837",
+    "PORT": "tcp://10.0.0.1:9837",
+    "PORT_9837_TCP": "tcp://10.0.0.1:9837",
+    "PORT_9837_TCP_PROTO": "tcp",
+    "PORT_9837_TCP_PORT": "9837",
+    "PORT_9837_TCP_ADDR": "10.0.0.1",
+}
+
+
 def test_variables_that_kubernetes_sets_for_a_service_of_that_name_are_none_of_ours() -> None:
-    load_settings(
-        {
-            "GPUCOST_QUEUE_COLLECTOR_SERVICE_HOST": "10.0.0.1",
-            "GPUCOST_QUEUE_COLLECTOR_PORT": "tcp://10.0.0.1:9837",
-        }
-    )
+    load_settings({f"{PREFIX}{name}": value for name, value in OF_A_SERVICE.items()})
+    load_settings({f"{PREFIX}SERVICE_HOST": "fd00::1", f"{PREFIX}PORT": "udp://[fd00::1]:9837"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PORT", "9999"),
+        ("PORT", ""),
+        ("PORT_9837_TCP", "9837"),
+        ("PORT_9837_TCP_PROTO", "http"),
+        ("PORT_9837_TCP_ADDR", "example.com"),
+        ("SERVICE_HOST", "example.com"),
+        ("SERVICE_PORT", "tcp://10.0.0.1:9837"),
+        ("SERVICE_PORT", "9999"),
+    ],
+)
+def test_a_variable_of_a_service_with_what_kubernetes_does_not_set_is_a_mistake(
+    name: str, value: str
+) -> None:
+    with pytest.raises(ConfigError, match="unknown setting") as caught:
+        load_settings({f"{PREFIX}{name}": value})
+    assert caught.value.field == f"{PREFIX}{name}"
+    if name == "PORT":
+        assert caught.value.allowed == f"{PREFIX}LISTEN_PORT (did you mean this?)"
 
 
 def test_an_error_of_a_part_gets_the_name_of_the_variable() -> None:

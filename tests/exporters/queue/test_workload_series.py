@@ -54,10 +54,10 @@ def test_one_that_waits() -> None:
         },
     )
     hold = Hold(Layer.QUOTA, "NoFit", "insufficient quota", T0)
-    shown = ShownWorkload(found, "cq", JOB, {GPU: 16}, found.queued_since_ms, 3, hold)
+    shown = ShownWorkload(found, "cq", JOB, "vision", {GPU: 16}, found.queued_since_ms, 3, hold)
     assert lines(SPECS, write_workload(shown)) == [
         f'workload_info{{{_WHO},queue="lq",cluster_queue="cq",job_kind="Job",job_name="train",'
-        'job_uid="job-uid",priority_class="low"} 1.0',
+        'job_uid="job-uid",priority_class="low",owner_team="vision"} 1.0',
         f'workload_state{{{_WHO},state="pending",reason="Pending"}} 1.0',
         f'workload_units{{{_WHO},resource="nvidia.com/gpu"}} 16.0',
         f"workload_priority{{{_WHO}}} -10.0",
@@ -77,7 +77,7 @@ def test_one_that_finished() -> None:
         cluster_queue="cq",
         conditions={"Finished": condition(True, "JobFinished", "", T0 + 2 * MINUTE)},
     )
-    shown = ShownWorkload(found, "cq", JOB, {}, found.queued_since_ms, None, None)
+    shown = ShownWorkload(found, "cq", JOB, "vision", {}, found.queued_since_ms, None, None)
     assert lines(SPECS, write_workload(shown))[1:] == [
         f'workload_state{{{_WHO},state="finished",reason="JobFinished"}} 1.0',
         f"workload_priority{{{_WHO}}} 0.0",
@@ -114,14 +114,21 @@ EVICTED = {"QuotaReserved": condition(True), "Evicted": condition(True, "Preempt
 )
 def test_states_and_why(found: Workload, expected: tuple[str, str]) -> None:
     assert found.state is WorkloadState(expected[0])
-    state_line = lines(SPECS, write_workload(ShownWorkload(found, "", JOB, {}, None, None, None)))[1]
+    state_line = lines(SPECS, write_workload(ShownWorkload(found, "", JOB, "", {}, None, None, None)))[1]
     assert state_line == f'workload_state{{{_WHO},state="{expected[0]}",reason="{expected[1]}"}} 1.0'
 
 
 def test_hostile_names_come_back_as_they_were() -> None:
     found = Workload(meta(HOSTILE, HOSTILE, uid=HOSTILE), queue=HOSTILE, priority_class=HOSTILE)
     shown = ShownWorkload(
-        found, HOSTILE, Job(JobKind.JOB, HOSTILE, HOSTILE), {}, T0, 1, Hold(Layer.QUOTA, HOSTILE, "", T0)
+        found,
+        HOSTILE,
+        Job(JobKind.JOB, HOSTILE, HOSTILE),
+        HOSTILE,
+        {},
+        T0,
+        1,
+        Hold(Layer.QUOTA, HOSTILE, "", T0),
     )
     read = read_back(SPECS, write_workload(shown))
     assert len(read) == 7

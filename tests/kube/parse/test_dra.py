@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.cluster.dra import Device, DeviceId
+from gpucost.cluster.dra import Device, DeviceId, DeviceRequest
 from gpucost.kube.events import Unreadable
 from gpucost.kube.parse.dra import resource_claim, resource_slice
 from tests.kube.parse.json_values import JSON, objects_of
@@ -110,6 +110,30 @@ def test_a_claim_holds_what_it_was_given_but_not_as_administrator() -> None:
     )
     assert found.devices == (DeviceId(DRIVER, "node-1", "gpu-0"),)
     assert found.reserved_for == ("p0", "p1")
+    assert not found.flaws
+
+
+@pytest.mark.parametrize("is_flat", [False, True])
+def test_what_a_claim_asks_for_is_the_same_in_every_version(is_flat: bool) -> None:
+    def request(**fields: Any) -> dict[str, Any]:
+        return {"name": "r", **fields} if is_flat else {"name": "r", "exactly": fields}
+
+    requests = [
+        request(deviceClassName=DRIVER, allocationMode="ExactCount", count=4),
+        request(deviceClassName="mig.nvidia.com"),
+        request(deviceClassName=DRIVER, allocationMode="All"),
+        request(deviceClassName=DRIVER, adminAccess=True),
+        {"name": "any", "firstAvailable": [{"name": "a", "deviceClassName": DRIVER, "count": 2}]},
+    ]
+    found = resource_claim(
+        {"metadata": {"name": "c", "uid": "c"}, "spec": {"devices": {"requests": requests}}}
+    )
+    assert found.requests == (
+        DeviceRequest(DRIVER, 4),
+        DeviceRequest("mig.nvidia.com", 1),
+        DeviceRequest(DRIVER, None),
+        DeviceRequest("", None),
+    )
     assert not found.flaws
 
 

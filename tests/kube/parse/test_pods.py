@@ -207,14 +207,14 @@ _TWO = {"containers": [{"name": "main"}, {"name": "other"}]}
             {},
             [],
             {"containerStatuses": [_stuck("ContainerCreating")], "startTime": _at(3)},
-            3,
-            id="never started",
+            None,
+            id="never started, and nobody refused it",
         ),
         pytest.param(
             {},
             [],
             {"containerStatuses": [_stuck("CrashLoopBackOff", lastState=_ended(8)["state"])]},
-            8,
+            None,
             id="ended before, waiting since",
         ),
         pytest.param(
@@ -234,6 +234,93 @@ def test_a_pod_ends_with_its_last_container(
     assert read.ended_ms == (None if minute is None else _ms(minute))
     assert read.has_ended
     assert not read.is_bound
+
+
+def _written(minute: int, owns: str = "f:phase") -> dict[str, Any]:
+    """``metadata`` with the kubelet's last write of ``owns``, and of annotations by others since."""
+    fields = {"f:status": {"f:conditions": {}, owns: {}}}
+    return {
+        "managedFields": [
+            {"manager": "kubelet", "subresource": "status", "time": _at(minute), "fieldsV1": fields},
+            {"manager": "x", "time": _at(59), "fieldsV1": {"f:metadata": {"f:annotations": {}}}},
+            {"manager": "y", "fieldsV1": None},
+        ]
+    }
+
+
+_INIT = {"initContainers": [{"name": "init"}], "restartPolicy": "Always"}
+_INIT_DONE = _ended(10, 0, "init")
+_NEVER_READY = [_condition(type_, "False", 3, reason="PodFailed") for type_ in ("Ready", "ContainersReady")]
+_UNREADY = [_condition(type_, "False", 12, reason="PodFailed") for type_ in ("Ready", "ContainersReady")]
+_EVICTED = _condition("DisruptionTarget", "True", 20, reason="TerminationByKubelet")
+_NO_SANDBOX = _condition("PodReadyToStartContainers", "False", 21)
+_LOST = _ended(None, 137, reason="ContainerStatusUnknown", startedAt=None)
+_LOOPING = _stuck("CrashLoopBackOff", lastState=_ended(15, 1, startedAt=_at(14))["state"], restartCount=9)
+_REFUSED = {"reason": "OutOfnvidia.com/gpu", "message": "Pod was rejected: no GPU"}
+
+
+@pytest.mark.fault(12)
+@pytest.mark.parametrize(
+    ("conditions", "spec", "statuses", "status", "written", "minute"),
+    [
+        pytest.param(_NEVER_READY, {}, [_LOST], {}, None, None, id="never ready, lost"),
+        pytest.param(_NEVER_READY, {}, [_LOST], {}, 20, 20, id="never ready, lost: the kubelet's word"),
+        pytest.param(_NEVER_READY, _INIT, [_LOST], {}, None, None, id="init done, lost"),
+        pytest.param(_NEVER_READY, _INIT, [_LOST], {}, 20, 20, id="init done, lost: the kubelet's word"),
+        pytest.param(_NEVER_READY, {}, None, {"reason": "Terminated"}, None, None, id="no statuses"),
+        pytest.param(_NEVER_READY, {}, None, {"reason": "Terminated"}, 20, 20, id="no statuses, written"),
+        pytest.param([*_NEVER_READY, _EVICTED], {}, None, {}, 25, 20, id="no statuses, evicted"),
+        pytest.param(
+            [*_NEVER_READY, _EVICTED], _INIT, [_stuck("ImagePullBackOff")], {}, None, 20, id="evicted pulling"
+        ),
+        pytest.param(_NEVER_READY, _INIT, [_stuck("ImagePullBackOff")], {}, None, None, id="pulling, late"),
+        pytest.param(
+            [*_NEVER_READY, _NO_SANDBOX], _INIT, [_stuck("ImagePullBackOff")], {}, 25, 21, id="sandbox gone"
+        ),
+        pytest.param([_EVICTED], {}, [_LOOPING], {}, None, 20, id="evicted between two starts"),
+        pytest.param(_UNREADY, {}, [_LOOPING], {}, None, None, id="it began once more after it was unready"),
+        pytest.param(_UNREADY, {}, [_LOST], {}, 25, 12, id="was ready, lost"),
+        pytest.param(
+            [_condition("Ready", "False", 12, reason="ContainersNotReady")],
+            {},
+            [_LOST],
+            {},
+            25,
+            25,
+            id="was not ready for a while, and then lost",
+        ),
+        pytest.param(_NEVER_READY, {}, None, _REFUSED, None, 3, id="refused"),
+        pytest.param(_NEVER_READY, {}, None, _REFUSED, 4, 3, id="refused, at once"),
+        pytest.param([], {}, None, _REFUSED, 20, 20, id="refused after the node's restart"),
+        pytest.param([], {}, [_LOST], {"reason": "NodeAffinity"}, None, None, id="ran before it was refused"),
+        pytest.param([], {}, None, {"message": "Pod was rejected: x"}, None, 3, id="refused, the message"),
+        pytest.param([], {}, None, {"message": "Preempted by pod x"}, None, None, id="another message"),
+    ],
+)
+def test_the_end_of_a_pod_of_which_not_all_is_known(
+    conditions: list[dict[str, Any]],
+    spec: dict[str, Any],
+    statuses: list[dict[str, Any]] | None,
+    status: dict[str, Any],
+    written: int | None,
+    minute: int | None,
+) -> None:
+    """A condition that was never True has the time of the start, which is no end."""
+    more: dict[str, Any] = {"startTime": _at(3), **status}
+    if statuses is not None:
+        more["containerStatuses"] = statuses
+    if spec is _INIT:
+        more["initContainerStatuses"] = [_INIT_DONE]
+    initialized = _condition("Initialized", "True", 10 if spec is _INIT else 3)
+    meta = None if written is None else _written(written)
+    read = _pod(spec, [_BOUND, initialized, *conditions], meta, phase="Failed", **more)
+    assert read.has_ended
+    assert read.ended_ms == (None if minute is None else _ms(minute))
+
+
+def test_only_who_wrote_the_phase_tells_of_the_end() -> None:
+    meta = _written(20, "f:startTime")
+    assert _pod(None, [_BOUND], meta, phase="Failed", containerStatuses=[_LOST]).ended_ms is None
 
 
 _DELETED = {"deletionTimestamp": _at(30)}
@@ -349,6 +436,13 @@ def test_claims_are_those_that_exist() -> None:
     )
     assert read.claims == ("shared-gpu", "p-made-x7x2z")
     assert read.template.claims == ("shared-gpu", "one-gpu", "one-gpu")
+    assert read.backing_claim == ""
+
+
+def test_a_claim_made_for_extended_resources_is_none_of_its_own() -> None:
+    made = {"resourceClaimName": "p-extended-resources-x7x2z", "requestMappings": []}
+    read = _pod({}, extendedResourceClaimStatus=made)
+    assert (read.claims, read.backing_claim) == ((), "p-extended-resources-x7x2z")
 
 
 @pytest.mark.parametrize(
@@ -424,7 +518,12 @@ _FULL = _object(
         "resourceClaims": [{"name": "c", "resourceClaimTemplateName": "t"}],
     },
     [_BOUND, _condition("Ready", "False", 7)],
-    {"labels": {"a": "b"}, "annotations": {"a": "b"}, "ownerReferences": [{"uid": "o", "controller": True}]},
+    {
+        "labels": {"a": "b"},
+        "annotations": {"a": "b"},
+        "ownerReferences": [{"uid": "o", "controller": True}],
+        **_written(9),
+    },
     startTime=_at(3),
     initContainerStatuses=[_ended(6, 0, "side")],
     containerStatuses=[_stuck("CrashLoopBackOff", lastState=_ended(8)["state"], restartCount=1), _ended(9)],

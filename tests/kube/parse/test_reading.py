@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -168,5 +169,20 @@ def test_conditions_are_by_type_and_unknown_is_none() -> None:
     }
 
 
+def test_messages_are_cut() -> None:
+    status = Part({"conditions": [{"type": "Ready", "status": "False", "message": "ab" * 30_000}]})
+    assert conditions(status)["Ready"].message == "ab" * 2048
+    assert status.flaws == []
+
+
 def test_equal_resources_are_one_object() -> None:
-    assert shared({"cpu": 1, "memory": 2}) is shared({"memory": 2, "cpu": 1})
+    one = shared({"cpu": 1, "memory": 2})
+    assert one is shared({"memory": 2, "cpu": 1})
+    assert one == {"cpu": 1, "memory": 2}
+
+
+def test_equal_resources_are_held_by_nobody_else() -> None:
+    one = shared({"example.com/only-here": 1})
+    seen = weakref.ref(one)
+    del one
+    assert seen() is None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import time
+import tracemalloc
+import weakref
 from typing import Any
 
 import pytest
@@ -99,6 +103,15 @@ def test_requests_are_those_the_scheduler_counts(spec: dict[str, Any], requests:
     assert _read(**spec).requests == requests
 
 
+def test_many_init_containers_beside_a_sidecar_of_many_resources_cost_no_more_than_their_size() -> None:
+    sidecar = _sidecar({f"example.com/{i}": "1" for i in range(2000)})
+    steps = [_container({"cpu": str(1 + i % 7)}) for i in range(10_000)]
+    start = time.process_time()
+    found = _read(containers=[_container({"cpu": "1"})], initContainers=[sidecar, *steps])
+    assert time.process_time() - start < 1
+    assert found.requests == {**{f"example.com/{i}": 1 for i in range(2000)}, "cpu": 7000}
+
+
 def test_a_request_that_makes_no_sense_is_a_flaw_and_the_others_count() -> None:
     root = Part({"containers": [_container({_GPU: "two", "cpu": "1"}), _container({_GPU: "1"})]})
     assert pod_template(root).requests == {"cpu": 1000, _GPU: 1}
@@ -189,3 +202,31 @@ def test_rules_about_other_pods_are_noticed_when_they_are_hard(spec: dict[str, A
 def test_equal_templates_are_one_object() -> None:
     first = _read(containers=[_container({_GPU: "1", "cpu": "1"})])
     assert first is _read(containers=[_container({"cpu": "1000m"}), _container({_GPU: 1})])
+
+
+def test_templates_are_held_by_nobody_else() -> None:
+    template = _read(containers=[_container({_GPU: "3"})], nodeSelector={"only": "here"})
+    seen, requests = weakref.ref(template), weakref.ref(template.requests)
+    del template
+    assert (seen(), requests()) == (None, None)
+
+
+def test_templates_of_any_size_leave_nothing_behind() -> None:
+    def make(serial: int) -> None:
+        long = f"{serial}" + "x" * 100_000
+        _read(
+            containers=[_container({f"example.com/{long}": "1"})],
+            nodeSelector={"pool": long},
+            tolerations=[{"key": long, "operator": "Exists"}],
+            priorityClassName=long,
+        )
+
+    make(0)
+    tracemalloc.start()
+    try:
+        for serial in range(50):
+            make(serial)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 200_000
+    finally:
+        tracemalloc.stop()

@@ -214,6 +214,19 @@ def test_a_field_that_makes_no_sense_counts_as_not_given(
     assert getattr(read, attribute) == expected
 
 
+@pytest.mark.parametrize("phase", ["", "Pending", "Inqueue", "Running", "Unknown", "Completed"])
+def test_phases_of_volcano_are_kept(phase: str) -> None:
+    read = parse.volcano_pod_group(put(full_pod_group(), ("status", "phase"), phase))
+    assert (read.phase, read.flaws) == (phase, ())
+
+
+@pytest.mark.parametrize("phase", ["pending", "Finished", "x" * 5000])
+def test_other_phases_are_one(phase: str) -> None:
+    read = parse.volcano_pod_group(put(full_pod_group(), ("status", "phase"), phase))
+    assert read.phase == "Other"
+    assert [flaw.field for flaw in read.flaws] == ["status.phase"]
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(list(FULL)), st.data())
 def test_nothing_but_identity_stops_a_parser(parser: Callable[[Any], Any], data: st.DataObject) -> None:

@@ -144,8 +144,14 @@ def job(
     owner: OwnerReference | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Json:
-    """A suspended batch Job of ``count`` pods."""
-    spec = {"parallelism": count, "completions": count, "suspend": True, "template": pods}
+    """A suspended batch Job of ``count`` pods, each of which has a part of its own."""
+    spec = {
+        "parallelism": count,
+        "completions": count,
+        "completionMode": "Indexed",
+        "suspend": True,
+        "template": pods,
+    }
     return _owned("batch/v1", "Job", namespace, name, now_ms, spec, owner, labels)
 
 
