@@ -15,12 +15,13 @@ _ENDLESS = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Column:
     """``least`` is how narrow it may get when there is no room; None: never shortened. Of a path, such as
-    ``namespace/job``, the first part is shortened first."""
+    ``namespace/job``, the first part is shortened first. A spare one is left out where there is no room."""
 
     head: str
     is_right: bool = False
     least: int | None = None
     is_path: bool = False
+    is_spare: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,8 @@ class Row:
     style: str = ""
 
 
-def number(head: str) -> Column:
-    return Column(head, is_right=True)
+def number(head: str, *, is_spare: bool = False) -> Column:
+    return Column(head, is_right=True, is_spare=is_spare)
 
 
 def name(head: str, least: int = 10) -> Column:
@@ -62,6 +63,26 @@ def in_columns(
         if row.note:
             lines += [Text(line, "dim") for line in folded(row.note, width, _NOTE, _NOTE, note_lines)]
     return lines
+
+
+def without_spare(
+    columns: Sequence[Column], rows: Sequence[Row], width: int
+) -> tuple[list[Column], list[Row], list[str]]:
+    """What fits ``width``, and the heads of the spare columns that had to go, the last ones first."""
+    kept = list(range(len(columns)))
+    needed = [_least(columns, rows, index) for index in kept]
+    spare = [index for index in kept if columns[index].is_spare]
+    while spare and sum(needed[index] + 1 for index in kept) > width:
+        kept.remove(spare.pop())
+    dropped = [column.head for index, column in enumerate(columns) if index not in kept]
+    cut = [Row([row.cells[index] for index in kept], row.note, row.style) for row in rows]
+    return [columns[index] for index in kept], cut, dropped
+
+
+def _least(columns: Sequence[Column], rows: Sequence[Row], index: int) -> int:
+    natural = _natural(columns, rows, index)
+    least = columns[index].least
+    return natural if least is None else min(natural, least)
 
 
 def folded(text: str, width: int, first: str, later: str, most: int | None = None) -> list[str]:
@@ -96,10 +117,7 @@ def _fitted_path(text: str, width: int) -> str:
 def _layout(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tuple[str, list[int]]:
     """The gap between columns, and their widths: the natural ones; where that is too wide, first the gap is
     narrower, then the widest that may be shortened."""
-    widths = [
-        max(cell_len(cells[index]) for cells in ([c.head for c in columns], *(r.cells for r in rows)))
-        for index in range(len(columns))
-    ]
+    widths = [_natural(columns, rows, index) for index in range(len(columns))]
     gaps = len(columns) - 1
     gap = _GAP if sum(widths) + len(_GAP) * gaps <= width else " "
     excess = sum(widths) + len(gap) * gaps - width
@@ -114,6 +132,10 @@ def _layout(columns: Sequence[Column], rows: Sequence[Row], width: int) -> tuple
         widths[max(room)[1]] -= 1
         excess -= 1
     return gap, widths
+
+
+def _natural(columns: Sequence[Column], rows: Sequence[Row], index: int) -> int:
+    return max(cell_len(columns[index].head), *(cell_len(row.cells[index]) for row in rows), 0)
 
 
 def _line(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], gap: str) -> str:

@@ -79,8 +79,8 @@ KINDS = (
 """All that the screen uses, as kubectl takes it; gpucost.kube.collections has them, and a test holds both
 together. Written out, so that the help needs no parsers."""
 
-_KUBECTL = f"""Without gpucost on the other side, kubectl makes a dump; kinds that the cluster does not have are
-left out of the list before:
+_KUBECTL = f"""Without gpucost on the other side, kubectl makes a dump; kinds that the cluster does not have
+are left out of the list before:
 
 \b
 kubectl get {KINDS} -A -o json > state.json
@@ -159,9 +159,9 @@ def show(
     whole, unless COLUMNS says how wide it is.
 
     With --format json the same facts, nothing cut: at, is_dated, nodes, gpu_nodes, pods, gpu_pods, workloads,
-    gpus, absent, forbidden, unread, left_out, queues, loans, volcano_queues, waiting, partial_gangs, short_nodes,
-    problem_counts, problems. Amounts are GPU units by resource name, times RFC 3339; what is not known is
-    null.
+    gpus, absent, forbidden, unread, left_out, queues, loans, volcano_queues, waiting, partial_gangs,
+    short_nodes, problem_counts, problems. Amounts are GPU units by resource name, times RFC 3339; what is not
+    known is null.
     """
     from gpucost.cli.state_facts import as_data, facts
     from gpucost.cli.state_filter import Filter, narrowed

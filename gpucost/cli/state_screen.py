@@ -14,7 +14,7 @@ from typing import TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from gpucost.cli.columns import Column, Row, folded, in_columns, name, number, path
+from gpucost.cli.columns import Column, Row, folded, in_columns, name, number, path, without_spare
 from gpucost.cli.state_facts import (
     CLUSTER_QUEUES,
     NOT_EXPECTED,
@@ -135,7 +135,7 @@ class _Screen:
         yield from self._table(_queue_heads(has_used), lines, lambda line: line, most)
         left_out = sum(each.is_queue for each in rows) - sum(each.is_queue for each in shown)
         if left_out:
-            all_ = "" if quiet == "without GPU quota" else " (--all shows those with quota)"
+            all_ = "" if quiet == "without GPU quota" else " (--all shows more)"
             yield from self._folded(f"{counted(left_out, 'ClusterQueue')} {quiet} left out{all_}")
 
     def _no_queues(self) -> Iterator[Text]:
@@ -161,7 +161,7 @@ class _Screen:
         if rows:
             yield Text("Queues of Volcano, in GPUs", "bold")
             heads = ("deserved", "guarantee", "cap", "allocated", "pending", "GPUs", "oldest")
-            columns = [name("queue"), *map(number, heads)]
+            columns = [name("queue"), *(number(head, is_spare=head == "guarantee") for head in heads)]
             yield from self._table(columns, rows, self._dated(_volcano_row))
 
     def _waiting(self) -> Iterator[Text]:
@@ -182,7 +182,7 @@ class _Screen:
             *([name("kind", 8)] if self._is_wide else []),
             name("team", 6),
             name("queue", 6),
-            name("held by", 18),
+            name("held by", 14),
         ]
         yield from self._table(columns, rows, self._dated(partial(_waiting_row, is_wide=self._is_wide)))
         yield from self._dropped("kind")
@@ -255,7 +255,12 @@ class _Screen:
         shown = self._cut(rows, most)
         note_lines = None if self._everything else _NOTE_LINES
         made = [make(row) for row in shown]
+        dropped: list[str] = []
+        if not self._is_uncut:
+            columns, made, dropped = without_spare(columns, made, self._width)
         yield from in_columns(columns, made, self._width, note_lines, is_cut=not self._is_uncut)
+        if dropped:
+            yield from self._folded(f"no room for {', '.join(dropped)} (--all shows all)")
         yield from self._rest(len(rows) - len(shown))
 
     def _cut(self, rows: Sequence[T], most: int = MOST_ROWS) -> Sequence[T]:
@@ -300,9 +305,10 @@ def _gpu_row(found: GpuTotal) -> Row:
 
 
 def _queue_heads(has_used: bool) -> list[Column]:
-    heads = ("nominal", "reserved", *(("used",) if has_used else ()), "borrowed", "lendable")
+    heads = ("nominal", "reserved", *(("used",) if has_used else ()))
+    spare = (number(head, is_spare=True) for head in ("borrowed", "lendable"))
     waiting = map(number, ("pending", "GPUs", "oldest"))
-    return [name("queue", 12), name("flavor", 8), *map(number, heads), *waiting]
+    return [name("queue", 12), name("flavor", 8), *map(number, heads), *spare, *waiting]
 
 
 def _queue_lines(row: QueueRow, at_ms: int, has_used: bool) -> Iterator[Row]:

@@ -69,7 +69,11 @@ def base_url(url: str) -> str:
 def _names(value: object) -> object:
     if not isinstance(value, str):
         return value
-    return tuple(name.strip() for name in value.split(",") if name.strip())
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    for name in names:
+        if len(name.split()) > 1:
+            raise wrong(name, "names without blanks, with commas between them")
+    return names
 
 
 def _lower(value: object) -> object:

@@ -25,7 +25,7 @@ SCRAPED_UNTIL_MS = END_MS + 15 * SCRAPE_MS
 LAST_SCRAPE_MS = SCRAPED_UNTIL_MS - SCRAPE_MS // 2
 """A little beyond the day: a source believes a window once it has heard from after it."""
 
-_SETTINGS = ReflectorSettings(page_size=7, inactivity_s=1.0, short_watch_s=0.0, absent_s=0.2)
+_SETTINGS = ReflectorSettings(page_size=7, inactivity_s=3.0, short_watch_s=0.0, absent_s=0.2)
 _SCRAPE = Request("GET", "/metrics", "", {"accept": "text/plain"}, True)
 
 
