@@ -32,7 +32,7 @@ from prometheus_client.exposition import choose_encoder
 
 from benchmarks.support import bare
 from gpucost.kube.collections import collections
-from gpucost.kube.connection import connect_url
+from gpucost.kube.connect.connection import connect_url
 from gpucost_exporter_base.messages import TURN_BYTES, Request, Response, turns
 from gpucost_queue_collector.collector import REST, Collector
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpucost.domain.errors import InputError, Remark
+from gpucost.kube.connect.in_cluster import HttpTransport
 from gpucost.kube.events import Object
-from gpucost.kube.in_cluster import HttpTransport
 from gpucost.kube.reflector import Reflector
 from gpucost_exporter_base.endpoint import Endpoint, Route
 from gpucost_exporter_base.exposition import Exposition

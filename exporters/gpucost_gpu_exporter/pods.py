@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpucost.domain.errors import InputError
+from gpucost.kube.connect.transport import Transport
 from gpucost.kube.events import Object
 from gpucost.kube.reflector import Reflector, ReflectorSettings
 from gpucost.kube.store import Change, ChangeKind
-from gpucost.kube.transport import Transport
 from gpucost_gpu_exporter.dra import DraDevice, devices
 
 POD_PATH = "/api/v1/pods"

@@ -13,8 +13,8 @@ from gpucost.cluster.overview import Overview
 from gpucost.cluster.ownership import OwnerKeys
 from gpucost.domain.gpu import DEFAULT_RESOURCES, WHOLE, ResourceCatalog
 from gpucost.kube.collections import Collection, collections
-from gpucost.kube.connection import connect, connect_url
-from gpucost.kube.httpx_transport import HttpxTransport
+from gpucost.kube.connect.connection import connect, connect_url
+from gpucost.kube.connect.httpx_transport import HttpxTransport
 from gpucost.kube.watch import ClusterWatch
 from gpucost_exporter_base.endpoint import Endpoint
 from gpucost_exporter_base.health import Health

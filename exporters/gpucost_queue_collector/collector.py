@@ -15,8 +15,8 @@ from gpucost.cluster.problems import ProblemCode
 from gpucost.contract.queue_metrics import JOB_WAITING, STATE_PROBLEMS
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.collections import Collection
+from gpucost.kube.connect.transport import Transport
 from gpucost.kube.reflector import ReflectorSettings
-from gpucost.kube.transport import Transport
 from gpucost.kube.watch import SETTINGS as WATCH_SETTINGS
 from gpucost.kube.watch import Clocks, ClusterWatch, OnChange
 from gpucost_exporter_base.messages import Request, Response

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -64,14 +65,22 @@ def held_pods(overview: Overview, before: Mapping[str, HeldPod]) -> dict[str, He
 
 
 def _belonging(known: HeldPod | None, pod: Pod, ownership: Ownership) -> Belonging:
-    """As ``known`` where the pod ended, or where its owners have gone before it, as they do when deleted."""
+    """As ``known`` where the pod ended, or where its owners have gone before it, as they do when deleted.
+
+    A pod keeps the flavor it was given: while it is told to stop, its workload loses it, or gets another.
+    """
     if known is None:
         return ownership.of(pod)
     if pod.has_ended:
         return known.belonging
     found = ownership.of(pod)
     is_lost = known.belonging.is_checked and not found.is_checked
-    return known.belonging if is_lost and known.pod.meta.owner == pod.meta.owner else found
+    if is_lost and known.pod.meta.owner == pod.meta.owner:
+        return known.belonging
+    given = known.belonging
+    if given.flavor and given.workload_uid == found.workload_uid:
+        return replace(found, flavor=given.flavor, cluster_queue=given.cluster_queue)
+    return found
 
 
 def _has_held(pod: Pod) -> bool:

@@ -27,9 +27,9 @@ from gpucost.contract.queue_metrics import (
     SCHEDULER_UP,
 )
 from gpucost.domain.errors import InputError
-from gpucost.kube.credentials import TokenFile
-from gpucost.kube.secure import is_loopback, tls_context
-from gpucost.kube.transport import TransportError
+from gpucost.kube.connect.credentials import TokenFile
+from gpucost.kube.connect.secure import is_loopback, tls_context
+from gpucost.kube.connect.transport import TransportError
 from gpucost_exporter_base.fetch import FetchError, address, fetch
 from gpucost_queue_collector.lines import line
 

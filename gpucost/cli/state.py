@@ -107,7 +107,7 @@ def dump(
     """
     from gpucost.cli.state_source import Place, connected, listed
     from gpucost.kube.collections import collections
-    from gpucost.kube.dump import line_of, named
+    from gpucost.kube.dumps.dump import line_of, named
 
     keys = _keys(team_labels)
     annotations = frozenset(keys.all)
@@ -235,8 +235,8 @@ def _undisturbed() -> Iterator[None]:
 def _dump(found: Iterable[tuple[Collection, Listed[str] | None]], at_ms: int) -> Iterator[str]:
     """The text of a dump, a collection at a time."""
     from gpucost.cli.state_source import origin
-    from gpucost.kube.dump import closing as ending
-    from gpucost.kube.dump import opening
+    from gpucost.kube.dumps.dump import closing as ending
+    from gpucost.kube.dumps.dump import opening
     from gpucost.kube.listing import Listed
 
     seen: list[tuple[Collection, Listed[Any] | None]] = []

@@ -22,7 +22,7 @@ from gpucost.cluster.state import ClusterState
 from gpucost.cluster.units import expected_units, of_node
 from gpucost.domain.time import iso
 from gpucost.kube.collections import collections
-from gpucost.kube.dump import FORBIDDEN
+from gpucost.kube.dumps.dump import FORBIDDEN
 
 PODS, NODES = "pods", "nodes"
 CLUSTER_QUEUES, WORKLOADS = "clusterqueues.kueue.x-k8s.io", "workloads.kueue.x-k8s.io"

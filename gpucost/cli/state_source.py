@@ -18,13 +18,13 @@ from gpucost.domain.errors import InputError, Remark, SourceError
 from gpucost.domain.time import parse_instant
 from gpucost.kube.calls import Refused
 from gpucost.kube.collections import Collection, collections
-from gpucost.kube.connection import connect, connect_url
-from gpucost.kube.dump import FORBIDDEN as NOT_ALLOWED
-from gpucost.kube.dump import Gathering, Loaded, Origin, named, read_dump
+from gpucost.kube.connect.connection import connect, connect_url
+from gpucost.kube.connect.transport import Transport, TransportError
+from gpucost.kube.dumps.dump import FORBIDDEN as NOT_ALLOWED
+from gpucost.kube.dumps.dump import Gathering, Loaded, Origin, named, read_dump
+from gpucost.kube.dumps.scrub import scrubbed
 from gpucost.kube.events import Object, Unreadable
 from gpucost.kube.listing import FORBIDDEN, Listed, Lister
-from gpucost.kube.scrub import scrubbed
-from gpucost.kube.transport import Transport, TransportError
 
 UNAUTHORIZED = 401
 

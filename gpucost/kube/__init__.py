@@ -1,4 +1,6 @@
 """The Kubernetes API: list and watch, objects kept by uid. The only place that speaks to an API server.
 
-What it gives out are the API's own dicts, trimmed; parsing them is for whoever asks.
+``connect`` is the way there; a ``reflector`` keeps one collection current, ``watch`` a whole cluster;
+``parse`` makes of the API's objects the types of ``gpucost.cluster``; ``dumps`` writes them to files, and
+reads them.
 """

@@ -9,9 +9,9 @@ from typing import Any
 
 from gpucost.domain.errors import shorten
 from gpucost.kube.backoff import retry_after_s
+from gpucost.kube.connect.transport import Check, Response, TooLarge, Transport, TransportError, no_check
 from gpucost.kube.events import Object, Page, Unreadable
 from gpucost.kube.salvage import head_of, page_of
-from gpucost.kube.transport import Check, Response, TooLarge, Transport, TransportError, no_check
 
 OK, BAD_REQUEST, NOT_FOUND, GONE = 200, 400, 404, 410
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gpucost.kube.calls import NOT_FOUND, Calls, Refused
+from gpucost.kube.connect.transport import Transport
 from gpucost.kube.events import Unreadable
-from gpucost.kube.transport import Transport
 
 KEPT_S = 300.0
 """How long an answer is believed."""

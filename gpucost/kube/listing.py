@@ -10,9 +10,9 @@ from typing import Generic, TypeVar
 
 from gpucost.kube.calls import GONE, NOT_FOUND, Calls, Refused, deadlines
 from gpucost.kube.collections import Collection
+from gpucost.kube.connect.transport import Transport
 from gpucost.kube.discovery import Discovery
 from gpucost.kube.events import Object, Unreadable
-from gpucost.kube.transport import Transport
 
 T = TypeVar("T")
 

@@ -22,6 +22,7 @@ from typing import Any, Generic
 
 from gpucost.kube.backoff import FullJitter
 from gpucost.kube.calls import GONE, NOT_FOUND, Calls, Refused, deadlines, refusal_of_event
+from gpucost.kube.connect.transport import Check, Transport, TransportError
 from gpucost.kube.events import (
     Event,
     EventType,
@@ -32,7 +33,6 @@ from gpucost.kube.events import (
     resource_version,
 )
 from gpucost.kube.store import Change, Kept, Store, T
-from gpucost.kube.transport import Check, Transport, TransportError
 
 _LOG = logging.getLogger(__name__)
 _QUIET = frozenset({"silent", "overdue"})

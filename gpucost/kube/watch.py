@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 from gpucost.cluster.state import ClusterState, CollectionStatus
 from gpucost.kube.collections import Collection
+from gpucost.kube.connect.transport import Transport
 from gpucost.kube.discovery import Discovery
 from gpucost.kube.reflector import Reflector, ReflectorSettings
 from gpucost.kube.store import Change
-from gpucost.kube.transport import Transport
 
 _MS = 1_000_000
 # Objects of a page: large enough that 50,000 pods are a hundred requests, small enough for an API server.

@@ -30,7 +30,7 @@ from gpucost.cluster.overview import Overview
 from gpucost.cluster.state import CollectionStatus
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.kube.collections import collections
-from gpucost.kube.dump import Gathering, Origin
+from gpucost.kube.dumps.dump import Gathering, Origin
 from tests.cli.state_worlds import NOW, SECRET, cluster
 from tests.cluster import builders as b
 from tests.support.cluster import shapes

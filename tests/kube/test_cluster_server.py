@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from gpucost.kube.in_cluster import HttpTransport
+from gpucost.kube.connect.in_cluster import HttpTransport
 from gpucost.kube.reflector import Reflector, ReflectorSettings
 from tests.exporters.queue.day import World, day
 from tests.support.cluster.installed import KUEUE

@@ -23,11 +23,11 @@ import pytest
 import yaml
 
 from gpucost.domain.errors import ConfigError, InputError
-from gpucost.kube.connection import connect, connect_url
-from gpucost.kube.httpx_transport import HttpxTransport
+from gpucost.kube.connect.connection import connect, connect_url
+from gpucost.kube.connect.httpx_transport import HttpxTransport
+from gpucost.kube.connect.secure import Limits
+from gpucost.kube.connect.transport import TransportError
 from gpucost.kube.reflector import Reflector
-from gpucost.kube.secure import Limits
-from gpucost.kube.transport import TransportError
 from tests.support.kube import Answer, KubeServer, kube_server, listed, refused, watched
 
 SECRET = "eyJhbGciOi.c2VjcmV0.c2lnbmF0dXJl"

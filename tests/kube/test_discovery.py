@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import pytest
 
 from gpucost.kube.calls import Refused
+from gpucost.kube.connect.in_cluster import HttpTransport
+from gpucost.kube.connect.transport import TransportError
 from gpucost.kube.discovery import Discovery
 from gpucost.kube.events import Unreadable
-from gpucost.kube.in_cluster import HttpTransport
-from gpucost.kube.transport import TransportError
 from tests.support.kube import Answer, KubeServer, kube_server, refused
 
 KUEUE = "kueue.x-k8s.io"

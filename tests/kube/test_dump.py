@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from gpucost.cluster.state import CollectionStatus
 from gpucost.domain.errors import InputError
-from gpucost.kube.dump import Gathering, Loaded, Origin, closing, line_of, named, opening, read_dump
-from gpucost.kube.dump_files import MOST_BYTES
-from gpucost.kube.dump_yaml import documents
-from gpucost.kube.scrub import scrubbed
+from gpucost.kube.dumps.dump import Gathering, Loaded, Origin, closing, line_of, named, opening, read_dump
+from gpucost.kube.dumps.dump_files import MOST_BYTES
+from gpucost.kube.dumps.dump_yaml import documents
+from gpucost.kube.dumps.scrub import scrubbed
 from tests.cli.state_worlds import NOW
 from tests.kube.every_object import ALL, EVERYTHING
 from tests.support.objects.broken import JSON

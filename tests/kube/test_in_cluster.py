@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.errors import InputError
-from gpucost.kube.in_cluster import HttpTransport
-from gpucost.kube.secure import Limits
-from gpucost.kube.transport import TransportError, split_lines
+from gpucost.kube.connect.in_cluster import HttpTransport
+from gpucost.kube.connect.secure import Limits
+from gpucost.kube.connect.transport import TransportError, split_lines
 from tests.support.kube import Answer, kube_server, listed, refused, watched
 
 SECRET = "eyJhbGciOi.c2VjcmV0.c2lnbmF0dXJl"

@@ -8,7 +8,7 @@ from typing import Any
 import kmock as kmock_library
 import pytest
 
-from gpucost.kube.in_cluster import HttpTransport
+from gpucost.kube.connect.in_cluster import HttpTransport
 from gpucost.kube.reflector import Reflector, ReflectorSettings
 from tests.support.kube import pod
 

@@ -9,9 +9,9 @@ import pytest
 
 from gpucost.kube.calls import Refused
 from gpucost.kube.collections import Collection, collections
-from gpucost.kube.connection import connect_url
+from gpucost.kube.connect.connection import connect_url
+from gpucost.kube.connect.transport import TransportError
 from gpucost.kube.listing import Listed, Lister
-from gpucost.kube.transport import TransportError
 from tests.support.cluster.installed import KUEUE
 from tests.support.cluster.model import Kind
 from tests.support.cluster.server import ClusterServer

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from gpucost.kube.collections import collections
-from gpucost.kube.connection import connect_url
-from gpucost.kube.httpx_transport import HttpxTransport
-from gpucost.kube.in_cluster import HttpTransport
+from gpucost.kube.connect.connection import connect_url
+from gpucost.kube.connect.httpx_transport import HttpxTransport
+from gpucost.kube.connect.in_cluster import HttpTransport
+from gpucost.kube.connect.secure import LEAN, Limits
+from gpucost.kube.connect.transport import TransportError
 from gpucost.kube.listing import Lister
 from gpucost.kube.reflector import Reflector, ReflectorSettings
-from gpucost.kube.secure import LEAN, Limits
-from gpucost.kube.transport import TransportError
 from tests.kube.test_salvage import DEEP, body, claim
 from tests.kube.worlds import world
 from tests.support.cluster.server import ClusterServer

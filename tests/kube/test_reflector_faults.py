@@ -9,10 +9,10 @@ import tracemalloc
 
 import pytest
 
-from gpucost.kube.in_cluster import HttpTransport
+from gpucost.kube.connect.in_cluster import HttpTransport
+from gpucost.kube.connect.transport import Response, TransportError
 from gpucost.kube.reflector import Reflector, ReflectorSettings
 from gpucost.kube.store import Change
-from gpucost.kube.transport import Response, TransportError
 from tests.kube.worlds import SECOND, Clock, wait_for, world
 from tests.support.kube import Answer, bookmark, event, kube_server, listed, pod, refused, watched
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from gpucost.kube.collections import collections
-from gpucost.kube.connection import connect_url
-from gpucost.kube.in_cluster import HttpTransport
+from gpucost.kube.connect.connection import connect_url
+from gpucost.kube.connect.in_cluster import HttpTransport
 from gpucost.kube.reflector import Reflector, ReflectorSettings
 from gpucost.kube.watch import Clocks, ClusterWatch
 from tests.kube.worlds import SECOND, wait_for, world

@@ -15,7 +15,7 @@ import pytest
 from benchmarks.support.kube_cluster import pod as large_pod
 from gpucost.cluster.state import ClusterState
 from gpucost.kube.collections import collections
-from gpucost.kube.connection import connect_url
+from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.reflector import ReflectorSettings
 from gpucost.kube.watch import UNKNOWN_VERSION, Clocks, ClusterWatch
 from tests.kube.worlds import wait_for

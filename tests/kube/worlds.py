@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpucost.kube.in_cluster import HttpTransport
+from gpucost.kube.connect.in_cluster import HttpTransport
 from gpucost.kube.reflector import Reflector, ReflectorSettings
 from gpucost.kube.store import Change
 from tests.support.kube import Answer, KubeServer, kube_server

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.errors import InputError
-from gpucost.kube.in_cluster import HttpTransport
+from gpucost.kube.connect.in_cluster import HttpTransport
 from gpucost.kube.reflector import Reflector
 from gpucost_gpu_exporter.assemble import WatchedPods
 from gpucost_gpu_exporter.dra import DraDevice

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpucost.cluster.overview import Overview
 from gpucost.kube.collections import collections
-from gpucost.kube.connection import connect_url
+from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.reflector import ReflectorSettings
 from gpucost.kube.watch import Clocks
 from gpucost_exporter_base.messages import Request

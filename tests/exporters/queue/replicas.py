@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from gpucost.kube.collections import collections
-from gpucost.kube.connection import connect_url
+from gpucost.kube.connect.connection import connect_url
 from gpucost_exporter_base.endpoint import Endpoint
 from gpucost_queue_collector.collector import Collector, Rules
 from tests.support.cluster.server import ClusterServer

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpucost.contract.queue_metrics import WORKLOAD_POSITION
-from gpucost.kube.transport import Response as KubeResponse
-from gpucost.kube.transport import TransportError
+from gpucost.kube.connect.transport import Response as KubeResponse
+from gpucost.kube.connect.transport import TransportError
 from gpucost.kube.watch import Clocks
 from gpucost_exporter_base.endpoint import Endpoint, Limits
 from gpucost_exporter_base.messages import Request, Response

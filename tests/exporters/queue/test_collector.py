@@ -18,7 +18,7 @@ from gpucost.domain.gpu import WHOLE, ResourceCatalog
 from gpucost.domain.time import iso
 from gpucost.kube.backoff import FullJitter
 from gpucost.kube.collections import collections
-from gpucost.kube.connection import connect_url
+from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.watch import SETTINGS, Clocks
 from gpucost_exporter_base.messages import Request
 from gpucost_queue_collector.collector import Collector, Rules

@@ -10,7 +10,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 
-from gpucost.kube.in_cluster import HttpTransport
+from gpucost.kube.connect.in_cluster import HttpTransport
 from gpucost.kube.reflector import Reflector, ReflectorSettings
 from gpucost.kube.store import ChangeKind
 from tests.exporters.queue.day import World, day

@@ -19,8 +19,8 @@ from gpucost.contract.metrics import METRICS
 from gpucost.contract.queue_metrics import GangKind, Layer
 from gpucost.domain.jobs import JobKind
 from gpucost.kube.collections import collections
+from gpucost.kube.connect.transport import TransportError
 from gpucost.kube.events import Unreadable
-from gpucost.kube.transport import TransportError
 from gpucost.kube.watch import UNKNOWN_VERSION
 from gpucost_queue_collector.scheduler_metrics import Scheduler
 from gpucost_queue_collector.settings import PAGE, PREFIX, CollectorSettings, load_settings, variable

@@ -18,7 +18,19 @@ from gpucost_queue_collector.pod_series import (
     write_held,
     write_waiting,
 )
-from tests.cluster.builders import GPU, MINUTE, SECOND, T0, job, pod, state, template
+from tests.cluster.builders import (
+    GPU,
+    MINUTE,
+    SECOND,
+    T0,
+    job,
+    local_queue,
+    pod,
+    pod_set,
+    state,
+    template,
+    workload,
+)
 from tests.exporters.queue.series import HOSTILE, TAMED, lines, read_back
 
 MIG = "nvidia.com/mig-1g.10gb"
@@ -129,6 +141,25 @@ def test_no_time_at_all_is_nothing_unless_it_was_shown() -> None:
     before = held_pods(Overview(state(running)), {})
     [found] = held_pods(overview, before).values()
     assert found.pod.ended_ms == T0
+
+
+def test_a_pod_keeps_the_flavor_it_was_given() -> None:
+    """Kueue takes it from the workload while the pods still run, and may give it another one later."""
+    owner = job("train")
+    running = pod("train-0", 8, node="gpu-1", bound_ms=T0, owner=owner)
+    lq = local_queue("lq", "cq")
+
+    def shown(flavor: str, before: dict[str, HeldPod]) -> dict[str, HeldPod]:
+        given = {"admitted_ms": T0, "flavor": flavor, "cluster_queue": "cq"} if flavor else {}
+        wl = workload("wl", pod_set("main", 1, 8), queue="lq", owner=owner, **given)
+        return held_pods(Overview(state(running, owner, wl, lq)), before)
+
+    before = shown("h100", {})
+    assert before[running.meta.uid].belonging.flavor == "h100"
+    for flavor in ("", "a100"):
+        found = shown(flavor, before)[running.meta.uid].belonging
+        assert (found.flavor, found.cluster_queue, found.workload) == ("h100", "cq", "wl")
+    assert shown("a100", {})[running.meta.uid].belonging.flavor == "a100"
 
 
 # Waiting

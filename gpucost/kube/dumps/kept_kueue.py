@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpucost.kube.kept import Kept, conditions, each, fields, message, named_values, plain, texts
-from gpucost.kube.kept_pods import EXPRESSIONS, POD_TEMPLATE, TOLERATIONS
+from gpucost.kube.dumps.kept import Kept, conditions, each, fields, message, named_values, plain, texts
+from gpucost.kube.dumps.kept_pods import EXPRESSIONS, POD_TEMPLATE, TOLERATIONS
 
 SELECTOR = fields(matchLabels=named_values, matchExpressions=EXPRESSIONS)
 _QUOTAS = each(fields("name", "nominalQuota", "borrowingLimit", "lendingLimit"))

@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from gpucost.cluster.ownership import LINKS, OwnerKeys
-from gpucost.kube.kept import Keep, Kept, each, fields, named_values, only, plain
-from gpucost.kube.kept_kinds import KINDS
-from gpucost.kube.kept_pods import WRITERS
+from gpucost.kube.dumps.kept import Keep, Kept, each, fields, named_values, only, plain
+from gpucost.kube.dumps.kept_kinds import KINDS
+from gpucost.kube.dumps.kept_pods import WRITERS
 from gpucost.kube.parse.pods import POD_ANNOTATIONS
 
 ANNOTATIONS = frozenset(

@@ -15,8 +15,15 @@ from typing import Any, Protocol
 
 import httpx2
 
-from gpucost.kube.secure import Limits, as_transport_error, checked_url
-from gpucost.kube.transport import Check, TransportError, no_check, parsed_body, split_lines, whole_body
+from gpucost.kube.connect.secure import Limits, as_transport_error, checked_url
+from gpucost.kube.connect.transport import (
+    Check,
+    TransportError,
+    no_check,
+    parsed_body,
+    split_lines,
+    whole_body,
+)
 
 KEPT_CONNECTIONS = 16
 """Idle connections that are kept for the next page of a list. Those in use are as many as are asked for."""
@@ -138,7 +145,7 @@ class HttpxTransport:
 
 
 class HttpxResponse:
-    """See ``gpucost.kube.transport.Response``."""
+    """See ``gpucost.kube.connect.transport.Response``."""
 
     def __init__(self, answer: httpx2.Response, limits: Limits) -> None:
         self._answer, self._limits = answer, limits

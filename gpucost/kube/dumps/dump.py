@@ -2,7 +2,7 @@
 
 A dump is what ``kubectl get … -A -o json`` writes: a ``List`` of objects, as JSON or YAML, gzipped or not, in
 one file or in a folder of files. Dumps of our own are without what no figure needs and nobody should pass on
-(``gpucost.kube.scrub``), and say when they were taken.
+(``gpucost.kube.dumps.scrub``), and say when they were taken.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import yaml
 from gpucost.cluster.state import ClusterState, CollectionStatus
 from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.time import iso, parse_instant
-from gpucost.kube import dump_yaml
 from gpucost.kube.collections import Collection
-from gpucost.kube.dump_files import MOST_BYTES, content_of, files, read
+from gpucost.kube.dumps import dump_yaml
+from gpucost.kube.dumps.dump_files import MOST_BYTES, content_of, files, read
+from gpucost.kube.dumps.scrub import scrubbed
 from gpucost.kube.events import Object, Unreadable
-from gpucost.kube.scrub import scrubbed
 
 OURS = "gpucost.io/state"
 """Key in the metadata of a dump of our own: when it was taken, in which versions, and what was refused."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from gpucost.kube.secure import (
+from gpucost.kube.connect.secure import (
     LEAN,
     SERVICE_ACCOUNT,
     Limits,
@@ -29,7 +29,14 @@ from gpucost.kube.secure import (
     tls_context,
     variable,
 )
-from gpucost.kube.transport import Check, TransportError, no_check, parsed_body, split_lines, whole_body
+from gpucost.kube.connect.transport import (
+    Check,
+    TransportError,
+    no_check,
+    parsed_body,
+    split_lines,
+    whole_body,
+)
 
 _CHUNK = 65536
 
@@ -99,7 +106,7 @@ class HttpTransport:
 
 
 class HttpResponse:
-    """See ``gpucost.kube.transport.Response``."""
+    """See ``gpucost.kube.connect.transport.Response``."""
 
     def __init__(
         self,

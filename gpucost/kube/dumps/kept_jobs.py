@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpucost.kube.kept import Keep, Kept, by_name, conditions, each, fields, plain
-from gpucost.kube.kept_pods import POD_TEMPLATE
+from gpucost.kube.dumps.kept import Keep, Kept, by_name, conditions, each, fields, plain
+from gpucost.kube.dumps.kept_pods import POD_TEMPLATE
 
 _BATCH = {"template": POD_TEMPLATE, **dict.fromkeys(("parallelism", "completions", "completionMode"), plain)}
 _COUNTS = ("active", "ready", "succeeded", "failed")

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpucost.kube.secure import read_token
-from gpucost.kube.transport import TransportError
+from gpucost.kube.connect.secure import read_token
+from gpucost.kube.connect.transport import TransportError
 
 PLUGIN_TIMEOUT_S = 60.0
 """How long a program may take to give a token."""
@@ -24,7 +24,7 @@ class FixedHeader:
         self._value = value
 
     def header(self, refused: str = "") -> str:  # noqa: ARG002
-        """See ``gpucost.kube.httpx_transport.Credentials``."""
+        """See ``gpucost.kube.connect.httpx_transport.Credentials``."""
         return self._value
 
 

@@ -22,11 +22,18 @@ from lightkube.config.client_adapter import verify_cluster
 from lightkube.config.models import Cluster, User
 
 from gpucost.domain.errors import ConfigError, InputError, Remark
-from gpucost.kube.credentials import FixedHeader, TokenCommand, TokenFile, is_header_text
-from gpucost.kube.httpx_transport import KEPT_CONNECTIONS, KEPT_S, Credentials, HttpxTransport
-from gpucost.kube.kubeconfig import Entry, Selected, select
-from gpucost.kube.secure import SERVICE_ACCOUNT, Limits, checked_url, is_loopback, tls_context, variable
-from gpucost.kube.transport import TransportError
+from gpucost.kube.connect.credentials import FixedHeader, TokenCommand, TokenFile, is_header_text
+from gpucost.kube.connect.httpx_transport import KEPT_CONNECTIONS, KEPT_S, Credentials, HttpxTransport
+from gpucost.kube.connect.kubeconfig import Entry, Selected, select
+from gpucost.kube.connect.secure import (
+    SERVICE_ACCOUNT,
+    Limits,
+    checked_url,
+    is_loopback,
+    tls_context,
+    variable,
+)
+from gpucost.kube.connect.transport import TransportError
 
 M = TypeVar("M", Cluster, User)
 
@@ -130,7 +137,7 @@ def _context(parsed: Cluster, shown: User, selected: Selected) -> ssl.SSLContext
     if (context := _loaded(parsed, shown)) is None:
         owner, allowed = user or cluster, "a certificate in PEM and its own key"
         raise owner.wrong("client-certificate", Remark("not usable with its key"), allowed)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # see gpucost.kube.in_cluster
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # see gpucost.kube.connect.in_cluster
     return context
 
 

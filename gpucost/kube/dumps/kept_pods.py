@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpucost.kube.kept import Kept, beginning, conditions, each, fields, named_values, plain, texts
+from gpucost.kube.dumps.kept import Kept, beginning, conditions, each, fields, named_values, plain, texts
 
 EXPRESSIONS = each(fields("key", "operator", values=texts))
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

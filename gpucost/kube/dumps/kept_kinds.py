@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpucost.kube.kept import Kept, by_name, conditions, each, fields, named_values, plain
-from gpucost.kube.kept_jobs import JOBS
-from gpucost.kube.kept_kueue import KUEUE, SELECTOR
-from gpucost.kube.kept_pods import NODE, POD
+from gpucost.kube.dumps.kept import Kept, by_name, conditions, each, fields, named_values, plain
+from gpucost.kube.dumps.kept_jobs import JOBS
+from gpucost.kube.dumps.kept_kueue import KUEUE, SELECTOR
+from gpucost.kube.dumps.kept_pods import NODE, POD
 
 _GANG = fields(gang=fields("minCount"))
 _NATIVE_GROUP: Kept = {

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from gpucost.domain.errors import InputError, Remark
-from gpucost.kube.transport import TransportError
+from gpucost.kube.connect.transport import TransportError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _LARGEST_TOKEN = 65536
