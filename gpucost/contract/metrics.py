@@ -34,6 +34,8 @@ RULES = """\
   timestamp; then they all go. A pod that lives and dies between two scrapes is so still seen.
 - Timestamps are the objects' own, in seconds. Kubernetes writes nearly all of its times in whole seconds;
   what only the collector can tell (when a deletion arrived) has a fraction. Sources read milliseconds.
+- `job_uid` is the uid of the job, or `namespace:uid` where an owner reference leads to an object that is not
+  known, or that is not what the reference says: whoever may write pods could name any job as its owner.
 - The name of the cluster is not a label of these series: it comes as a target or external label.
 - A label without a value is exported empty, which Prometheus stores as absent. Names that scrape
   configurations are wont to set (`job`, `team`, `region`) are avoided: such a label would fill the

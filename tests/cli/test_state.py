@@ -39,7 +39,7 @@ from tests.support.cluster.server import ClusterServer
 
 # The command with a clock that stands still.
 _CLOCK = "import gpucost.cli.state as s; s.now_ms = lambda: {}; from gpucost.cli.main import main; main()"
-_OF_A_CLUSTER = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "HOME")
+_OF_A_CLUSTER = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "HOME", "COLUMNS")
 _PLAIN = {key: value for key, value in os.environ.items() if key not in _OF_A_CLUSTER}
 _WORKLOADS = "workloads.kueue.x-k8s.io"
 

@@ -24,7 +24,7 @@ from gpucost_gpu_exporter.settings import PREFIX
 from tests.support.kube import Answer, Asked, KubeServer, listed, refused
 from tests.support.kubelet import FakeKubelet
 from tests.support.nvml.driver import DeviceLoad, FakeDriver
-from tests.support.prometheus import free_port
+from tests.support.ports import free_port
 
 COMMAND = Path(sys.executable).with_name("gpucost-gpu-exporter")
 NODE = "gpu-1"

@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from tests.support.ports import free_port
 
 _SUPERUSER = "gpucost"
 _START_SECONDS = 60
@@ -75,7 +76,7 @@ def postgres_server() -> Iterator[PostgresServer]:
             capture_output=True,
             cwd=home,
         )
-        server = PostgresServer(_free_port())
+        server = PostgresServer(free_port())
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(
                 [
@@ -105,12 +106,6 @@ def _unprivileged(home: Path) -> list[str]:
     user = names.get("postgres") or names["nobody"]
     os.chown(home, user.pw_uid, user.pw_gid)
     return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _await(server: PostgresServer, process: subprocess.Popen[bytes], log: Path) -> None:

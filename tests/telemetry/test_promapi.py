@@ -29,7 +29,8 @@ from gpucost.telemetry.promql import by, equals, over_time, select
 from gpucost.telemetry.settings import PrometheusSettings
 from tests.support.history import T0
 from tests.support.http import Reply, ScriptedServer, scripted_server
-from tests.support.prometheus import create_blocks, free_port, needs_prometheus, running_prometheus
+from tests.support.ports import free_port
+from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
 UP = select("up")
 EMPTY: dict[str, object] = {"status": "success", "data": {"resultType": "vector", "result": []}}

@@ -19,7 +19,7 @@ from gpucost.domain.errors import InputError
 from gpucost_exporter_base.endpoint import Endpoint, Limits, Route
 from gpucost_exporter_base.exposition import Exposition, Family
 from gpucost_exporter_base.messages import Request, Response, text
-from tests.support.prometheus import free_port
+from tests.support.ports import free_port
 
 LONG = b"x" * 20_000_000
 HELLO = b"GET /hello HTTP/1.1\r\n\r\n"

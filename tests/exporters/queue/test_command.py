@@ -23,7 +23,7 @@ from gpucost_queue_collector.settings import PREFIX, CollectorSettings, variable
 from tests.cluster.builders import SECOND, T0
 from tests.exporters.queue import world
 from tests.support.cluster.server import ClusterServer
-from tests.support.prometheus import free_port
+from tests.support.ports import free_port
 
 COMMAND = Path(sys.executable).with_name("gpucost-queue-collector")
 AT_ONCE_S = 8.0

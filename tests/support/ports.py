@@ -1,0 +1,25 @@
+"""Ports that nobody else is given meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+
+# Below what the kernel takes for connections (ip_local_port_range): one from there may be a client's by the
+# time that a server wants it. Test processes begin at different places.
+_FIRST, _LAST = 20_000, 32_000
+_offsets = itertools.count(os.getpid() * 1009)
+
+
+def free_port() -> int:
+    """A loopback port on which nobody listens."""
+    for offset in itertools.islice(_offsets, _LAST - _FIRST):
+        port = _FIRST + offset % (_LAST - _FIRST)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no port is free")
