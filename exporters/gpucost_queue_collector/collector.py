@@ -69,6 +69,12 @@ REST = 4
 """Of the time, renewing the series takes at most a fifth."""
 
 
+def pause_s(interval_s: float, took_s: float) -> float:
+    """From one renewal to the next: so long that events are not held up, but not so long that the page would
+    be too old for the heartbeat before the next one is done."""
+    return max(interval_s, min(REST * took_s, LONGEST_SILENCE_S - 3 * took_s))
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What of the settings decides what series say."""
@@ -151,7 +157,7 @@ class Collector:
                 # A mistake of ours must not end the rest; the heartbeat says how it stands.
                 logger.exception("the series could not be renewed")
             took_s = self._clocks.monotonic_s() - began_s
-            self._closed.wait(max(interval_s, REST * took_s))
+            self._closed.wait(pause_s(interval_s, took_s))
 
     def refresh(self) -> Overview:
         """Bring the page up to date with what has been seen; what it shows changes all at once."""

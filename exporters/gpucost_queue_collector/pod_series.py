@@ -44,8 +44,8 @@ class WaitingPod(NamedTuple):
 
 
 def held_pods(overview: Overview, before: Mapping[str, HeldPod]) -> dict[str, HeldPod]:
-    """By uid. Owners of pods that ended are as ``before``: their jobs may be gone. Units of extended
-    resources stay under their name: the node may have lost them since."""
+    """By uid. Owners that have gone are as ``before``. Units of extended resources stay under their name: the
+    node may have lost them since."""
     units, ownership = overview.units, overview.ownership
     found: dict[str, HeldPod] = {}
 
@@ -65,22 +65,36 @@ def held_pods(overview: Overview, before: Mapping[str, HeldPod]) -> dict[str, He
 
 
 def _belonging(known: HeldPod | None, pod: Pod, ownership: Ownership) -> Belonging:
-    """As ``known`` where the pod ended, or where its owners have gone before it, as they do when deleted.
+    """As ``known`` where the pod's owners have gone before it, as they do when deleted.
 
-    A pod keeps the flavor it was given: while it is told to stop, its workload loses it, or gets another.
+    A pod keeps the place in Kueue that it was bound with: while it is told to stop, its workload loses the
+    flavor, gets another, or goes.
     """
-    if known is None:
-        return ownership.of(pod)
-    if pod.has_ended:
-        return known.belonging
     found = ownership.of(pod)
-    is_lost = known.belonging.is_checked and not found.is_checked
-    if is_lost and known.pod.meta.owner == pod.meta.owner:
-        return known.belonging
+    if known is None:
+        return found if _is_given(pod, ownership) else replace(found, flavor="")
     given = known.belonging
-    if given.flavor and given.workload_uid == found.workload_uid:
-        return replace(found, flavor=given.flavor, cluster_queue=given.cluster_queue)
-    return found
+    if given.is_checked and not found.is_checked and known.pod.meta.owner == pod.meta.owner:
+        return given
+    if _is_given(pod, ownership):
+        return found
+    if not given.flavor:
+        return replace(found, flavor="")
+    return replace(
+        found,
+        workload=given.workload,
+        workload_uid=given.workload_uid,
+        queue=given.queue,
+        cluster_queue=given.cluster_queue,
+        flavor=given.flavor,
+    )
+
+
+def _is_given(pod: Pod, ownership: Ownership) -> bool:
+    """Whether its workload's quota is what it was bound with, not some that was reserved later."""
+    workload = ownership.workload_of(pod)
+    reserved_ms = workload.reserved_ms if workload is not None else None
+    return reserved_ms is not None and pod.bound_ms is not None and reserved_ms <= pod.bound_ms
 
 
 def _has_held(pod: Pod) -> bool:

@@ -26,10 +26,10 @@ class CollectorSettings(Group):
     listen_port: Annotated[int, Field(ge=0, le=65535)] = 9837
     """A whole number from 0 to 65535: the port to listen on. 0 takes a free one."""
 
-    refresh: Annotated[Duration, between(timedelta(seconds=1), timedelta(minutes=1), "1s to 1m")] = timedelta(
-        seconds=5
+    refresh: Annotated[Duration, between(timedelta(seconds=1), timedelta(seconds=30), "1s to 30s")] = (
+        timedelta(seconds=5)
     )
-    """1s to 1m: the time between two renewals of the series. Starts and ends of pods do not depend on it;
+    """1s to 30s: the time between two renewals of the series. Starts and ends of pods do not depend on it;
     queues and gangs are that old at most, but on clusters so large that renewing takes long: it takes no more
     than a fifth of the time.
     """

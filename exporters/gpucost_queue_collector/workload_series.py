@@ -62,7 +62,7 @@ def shown_workloads(overview: Overview, before: Mapping[str, ShownWorkload]) -> 
         uid: ShownWorkload(
             workload,
             _cluster_queue(state, workload),
-            overview.ownership.job_of(workload),
+            _job(overview.ownership.job_of(workload), before.get(uid)),
             overview.ownership.team_of(workload),
             workload_units(workload, overview.catalog),
             _queued_ms(workload, before.get(uid)),
@@ -72,6 +72,12 @@ def shown_workloads(overview: Overview, before: Mapping[str, ShownWorkload]) -> 
         for uid, workload in state.workloads.items()
         if (finished_ms := workload.finished_ms) is None or finished_ms > since_ms
     }
+
+
+def _job(found: Job, before: ShownWorkload | None) -> Job:
+    """As before, where the job has gone before its workload, and so can no longer be checked."""
+    is_gone = before is not None and found.uid.endswith(f":{before.job.uid}")
+    return before.job if before is not None and is_gone else found
 
 
 def _queued_ms(workload: Workload, before: ShownWorkload | None) -> int | None:

@@ -12,7 +12,8 @@ from gpucost.cluster.overview import Overview
 from gpucost.cluster.pending import Pending
 from gpucost.cluster.queues import ClusterQueueView, CohortView, QueueViews
 from gpucost.cluster.state import ClusterState
-from gpucost.cluster.volcano_queues import WAITING, parent_of
+from gpucost.cluster.volcano import WAITING_PHASES
+from gpucost.cluster.volcano_queues import parent_of
 
 _VOLCANO_GROUPS = "podgroups.scheduling.volcano.sh"
 
@@ -122,7 +123,7 @@ def volcano_rows(overview: Overview) -> list[VolcanoRow]:
             None if view.queue.guarantee is None else asked(view.queue.guarantee),
             None if view.queue.capability is None else asked(view.queue.capability),
             asked(view.allocated) if view.from_status or (knows_groups and knows_pods) else None,
-            sum(count for phase, count in view.pod_groups.items() if phase in WAITING)
+            sum(count for phase, count in view.pod_groups.items() if phase in WAITING_PHASES)
             if knows_groups
             else None,
             asked(view.pending_units) if knows_groups else None,

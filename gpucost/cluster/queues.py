@@ -77,7 +77,7 @@ class CohortView:
 
 @dataclass(frozen=True, slots=True)
 class LocalQueueView:
-    """As ClusterQueueView; a LocalQueue has no quota of its own."""
+    """As ClusterQueueView; a LocalQueue has no quota of its own. Use is empty where nothing says it."""
 
     queue: LocalQueue
     is_active: bool | None
@@ -102,8 +102,8 @@ def queue_views(state: ClusterState, catalog: ResourceCatalog) -> QueueViews:
     """All queues and cohorts of a state.
 
     A pending workload counts in its LocalQueue and in the ClusterQueue that leads to; one whose LocalQueue
-    does not exist counts nowhere (``problems`` names it). Where ClusterQueues could not be read there are no
-    cohorts: what is below them is not known.
+    does not exist counts nowhere (``problems`` names it). Where ClusterQueues or Cohorts could not be read
+    there are no cohorts: what is in them is not known.
     """
     waiting = waiting_by_queue(state)
     knows_waiting = not (state.is_unread("workloads") or state.is_unread("local_queues"))
@@ -115,10 +115,14 @@ def queue_views(state: ClusterState, catalog: ResourceCatalog) -> QueueViews:
     cluster_queues, tree = _cluster_queues(state, holding, pending)
     return QueueViews(
         cluster_queues,
-        {} if state.is_unread("cluster_queues") else _cohorts(state, tree, cluster_queues),
+        _cohorts(state, tree, cluster_queues) if _knows_cohorts(state) else {},
         _local_queues(state, holding, pending),
         tree,
     )
+
+
+def _knows_cohorts(state: ClusterState) -> bool:
+    return not (state.is_unread("cluster_queues") or state.is_unread("cohorts"))
 
 
 def _cluster_queues(
@@ -133,15 +137,20 @@ def _cluster_queues(
     }
     reserved = {name: _totals(use.reserved) for name, use in uses.items()}
     tree = quota_tree(queues.values(), state.cohort_by_name.values(), reserved)
+    knows_workloads = not state.is_unread("workloads")
+    knows_waiting = knows_workloads and not state.is_unread("local_queues")
+    # One queue whose use nobody knows, and nobody knows what others could lend.
+    knows_lending = _knows_cohorts(state) and (
+        knows_workloads or all(use.from_status for use in uses.values())
+    )
     views = {
         name: _cluster_queue(
             tree.queues[name],
             queue,
             uses[name],
-            None if state.is_unread("workloads") else members.get(name, []),
-            None
-            if state.is_unread("workloads") or state.is_unread("local_queues")
-            else merged(pending[own] for own, _ in leading.get(name, ())),
+            members.get(name, []) if knows_workloads else None,
+            merged(pending[own] for own, _ in leading.get(name, ())) if knows_waiting else None,
+            knows_lending,
         )
         for name, queue in queues.items()
     }
@@ -149,7 +158,12 @@ def _cluster_queues(
 
 
 def _cluster_queue(
-    node: QuotaNode, queue: ClusterQueue, use: Uses, holding: list[Workload] | None, pending: Pending | None
+    node: QuotaNode,
+    queue: ClusterQueue,
+    use: Uses,
+    holding: list[Workload] | None,
+    pending: Pending | None,
+    knows_lending: bool,
 ) -> ClusterQueueView:
     """``holding`` are workloads with quota here; None where workloads could not be read."""
     is_used = use.from_status or holding is not None
@@ -159,7 +173,7 @@ def _cluster_queue(
     return ClusterQueueView(
         queue,
         *_activity(queue.conditions),
-        {key: _queue_quota(node, queue, key, use if is_used else None) for key in keys},
+        {key: _queue_quota(node, queue, key, use if is_used else None, knows_lending) for key in keys},
         pending,
         admitted if queue.admitted is None else queue.admitted,
         reserving if queue.reserving is None else queue.reserving,
@@ -167,14 +181,16 @@ def _cluster_queue(
     )
 
 
-def _queue_quota(node: QuotaNode, queue: ClusterQueue, key: FlavorResource, use: Uses | None) -> QueueQuota:
+def _queue_quota(
+    node: QuotaNode, queue: ClusterQueue, key: FlavorResource, use: Uses | None, knows_lending: bool
+) -> QueueQuota:
     quota = queue.quotas.get(key)
     reserved = None if use is None else use.reserved.get(key, _NOTHING)
     limits = _limits(quota)
     if use is None or reserved is None:
         return QueueQuota(*limits, None, None, None, None)
     lendable = None
-    if quota is not None and queue.cohort:
+    if quota is not None and queue.cohort and knows_lending:
         most = quota.nominal if quota.lending_limit is None else quota.lending_limit
         unused = min(most, quota.nominal - reserved.total)
         # Others may have borrowed it already: then the cohort has no more to give.
@@ -255,11 +271,12 @@ def _local_queues(
         leads_to = state.cluster_queue_by_name.get(queue.cluster_queue)
         quotas = {} if leads_to is None else leads_to.quotas
         use = quota_use(queue.reserved, queue.used, quotas, members.get(name, []))
+        is_used = use.from_status or not state.is_unread("workloads")
         views[name] = LocalQueueView(
             queue,
             *_activity(queue.conditions),
-            _totals(use.reserved),
-            _totals(use.used),
+            _totals(use.reserved) if is_used else {},
+            _totals(use.used) if is_used else {},
             pending[name],
             use.from_status,
         )

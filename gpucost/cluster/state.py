@@ -29,6 +29,7 @@ _COLLECTIONS: Mapping[str, str] = {
     "nodes": "nodes",
     "claims": "resourceclaims.resource.k8s.io",
     "cluster_queues": "clusterqueues.kueue.x-k8s.io",
+    "cohorts": "cohorts.kueue.x-k8s.io",
     "local_queues": "localqueues.kueue.x-k8s.io",
     "flavors": "resourceflavors.kueue.x-k8s.io",
     "checks": "admissionchecks.kueue.x-k8s.io",

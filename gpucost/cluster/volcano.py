@@ -19,6 +19,10 @@ class GroupKind(StrEnum):
     """scheduling.x-k8s.io, of the scheduler-plugins project."""
 
 
+WAITING_PHASES = frozenset({"", "Pending", "Inqueue"})
+"""Of a PodGroup of Volcano that has not started: new, in line, let in (which may make its pods already)."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodGroup:
     """A gang as its scheduler sees it. Phases: Pending, Inqueue, Running, Unknown, Completed; others' own.

@@ -11,7 +11,7 @@ from gpucost.cluster.ownership import group_key
 from gpucost.cluster.pods import Pod
 from gpucost.cluster.state import ClusterState, grouped
 from gpucost.cluster.units import Units
-from gpucost.cluster.volcano import GroupKind, PodGroup, VolcanoQueue
+from gpucost.cluster.volcano import WAITING_PHASES, GroupKind, PodGroup, VolcanoQueue
 from gpucost.domain.gpu import ResourceCatalog
 
 DEFAULT_QUEUE = "default"
@@ -20,8 +20,6 @@ ROOT_QUEUE = "root"
 """The parent of a queue that names none."""
 NEW = "Pending"
 """What a PodGroup is that no scheduler has looked at."""
-WAITING = frozenset({"", "Pending", "Inqueue"})
-"""Phases of a PodGroup that has not started: new, in line, let in (which may make its pods already)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +74,7 @@ def _view(
     allocated: Resources,
     units: Units,
 ) -> VolcanoQueueView:
-    waiting = [group for group in groups if group.phase in WAITING]
+    waiting = [group for group in groups if group.phase in WAITING_PHASES]
     return VolcanoQueueView(
         queue,
         allocated if queue.allocated is None else {**_none_of(queue), **queue.allocated},

@@ -23,7 +23,7 @@ from gpucost.cluster.pods import Pod
 from gpucost.cluster.quota_reasons import checks_reason, quota_reason
 from gpucost.cluster.state import ClusterState
 from gpucost.cluster.units import Units
-from gpucost.cluster.volcano import GroupKind, PodGroup
+from gpucost.cluster.volcano import WAITING_PHASES, GroupKind, PodGroup
 from gpucost.contract.queue_metrics import Layer
 from gpucost.domain.jobs import Job
 
@@ -200,7 +200,7 @@ def _is_not_ready(group: PodGroup) -> bool:
     """Whether its scheduler holds all of it back."""
     if group.group_kind is GroupKind.NATIVE:
         return is_false(group.conditions, "PodGroupScheduled")
-    return group.phase in ("Pending", "Inqueue")
+    return group.phase in WAITING_PHASES
 
 
 def _of_group(group: PodGroup) -> Hold:

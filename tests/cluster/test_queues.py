@@ -218,7 +218,7 @@ def test_nothing_said_is_not_active_nor_inactive() -> None:
 def test_what_could_not_be_read_is_not_counted_as_none() -> None:
     forbidden = CollectionStatus("v1beta2", synced=False, problem="http_403")
     read = CollectionStatus("v1beta2", synced=True)
-    names = ("clusterqueues", "localqueues", "workloads")
+    names = ("clusterqueues", "cohorts", "localqueues", "workloads")
     queues = (
         cluster_queue("a", {KEY: Quota(8)}, cohort="co", reserved={KEY: Use(3)}, used={KEY: Use(2)}),
         cluster_queue("b", {KEY: Quota(8)}, cohort="co"),
@@ -241,6 +241,13 @@ def test_what_could_not_be_read_is_not_counted_as_none() -> None:
     assert b.quotas[KEY] == QueueQuota(8, None, None, None, None, None, None)
     assert found.cohorts["co"].quotas[KEY] == CohortQuota(None, None, None, 16, None, None, None, None)
     assert found.cohorts["co"].pending is None
+
+    assert a.quotas[KEY].lendable is None  # what b uses of it nobody knows
+    assert found.local_queues["team-a", "main"].reserved == {}
+
+    found = seen("cohorts")
+    assert (found.cohorts, found.cluster_queues["a"].quotas[KEY].lendable) == ({}, None)
+    assert found.cluster_queues["a"].quotas[KEY].reserved == 3
 
     assert seen("localqueues").cluster_queues["a"].pending is None
     assert seen("clusterqueues").cohorts == {}

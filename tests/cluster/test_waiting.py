@@ -307,7 +307,8 @@ def test_a_gang_that_its_scheduler_holds_back() -> None:
     group = pod_group("pg", 4, rest={"phase": "Inqueue", "conditions": said}, owner=VCJOB)
     waits = pod("a", 8, owner=VCJOB, annotations=IN_GROUP, unschedulable="pod group is not ready")
     expected = Hold(Layer.PLACEMENT, "GangNotReady", "3/4 tasks in gang unschedulable", T0)
-    assert jobs_held(VCJOB, group, waits) == {TRAIN: expected}
+    for phase in ("Inqueue", "Pending", ""):
+        assert jobs_held(VCJOB, replace(group, phase=phase), waits) == {TRAIN: expected}
     # Running, with a pod to spare that finds no node; the old condition stays True.
     runs = replace(group, phase="Running")
     assert jobs_held(VCJOB, runs, waits)[TRAIN].reason == "Unschedulable"

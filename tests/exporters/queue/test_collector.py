@@ -21,7 +21,7 @@ from gpucost.kube.collections import collections
 from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.watch import SETTINGS, Clocks
 from gpucost_exporter_base.messages import Request
-from gpucost_queue_collector.collector import Collector, Rules
+from gpucost_queue_collector.collector import Collector, Rules, pause_s
 from tests.cluster.builders import MINUTE, SECOND, T0
 from tests.exporters.queue import world
 from tests.support.cluster.server import ClusterServer
@@ -375,3 +375,19 @@ def test_promtool_has_nothing_to_say_of_the_page(full: Watching) -> None:
     arguments = [PROMTOOL or "promtool", "check", "metrics"]
     done = subprocess.run(arguments, input=body, capture_output=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "took_s", "expected_s"),
+    [
+        (5, 0.1, 5),
+        (5, 3, 12),  # a fifth of the time
+        (5, 13, 21),  # 13 + 21 + 13 s: before a minute is over
+        (5, 25, 5),
+        (30, 3, 30),
+    ],
+)
+def test_long_renewals_come_less_often_but_in_time(
+    interval_s: float, took_s: float, expected_s: float
+) -> None:
+    assert pause_s(interval_s, took_s) == expected_s

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.ownership import Belonging
-from gpucost.cluster.pods import PodPhase, Waiting
+from gpucost.cluster.pods import Pod, PodPhase, Waiting
 from gpucost.domain.jobs import Job, JobKind
 from gpucost_queue_collector.pod_series import (
     HELD,
@@ -143,23 +143,45 @@ def test_no_time_at_all_is_nothing_unless_it_was_shown() -> None:
     assert found.pod.ended_ms == T0
 
 
-def test_a_pod_keeps_the_flavor_it_was_given() -> None:
+def test_a_pod_keeps_the_flavor_it_was_bound_with() -> None:
     """Kueue takes it from the workload while the pods still run, and may give it another one later."""
     owner = job("train")
-    running = pod("train-0", 8, node="gpu-1", bound_ms=T0, owner=owner)
+    running = pod("train-0", 8, node="gpu-1", bound_ms=T0 + MINUTE, owner=owner)
     lq = local_queue("lq", "cq")
 
-    def shown(flavor: str, before: dict[str, HeldPod]) -> dict[str, HeldPod]:
-        given = {"admitted_ms": T0, "flavor": flavor, "cluster_queue": "cq"} if flavor else {}
-        wl = workload("wl", pod_set("main", 1, 8), queue="lq", owner=owner, **given)
-        return held_pods(Overview(state(running, owner, wl, lq)), before)
+    def shown(
+        flavor: str | None, reserved_ms: int, before: dict[str, HeldPod], found: Pod = running
+    ) -> dict[str, HeldPod]:
+        given = {"admitted_ms": reserved_ms, "flavor": flavor, "cluster_queue": "cq"} if flavor else {}
+        wl = [workload("wl", pod_set("main", 1, 8), queue="lq", owner=owner, **given)] * (flavor is not None)
+        ended = [found] if found.has_ended else []
+        return held_pods(Overview(state(found, owner, lq, *wl), ended=ended), before)
 
-    before = shown("h100", {})
-    assert before[running.meta.uid].belonging.flavor == "h100"
-    for flavor in ("", "a100"):
-        found = shown(flavor, before)[running.meta.uid].belonging
-        assert (found.flavor, found.cluster_queue, found.workload) == ("h100", "cq", "wl")
-    assert shown("a100", {})[running.meta.uid].belonging.flavor == "a100"
+    def place(seen: dict[str, HeldPod]) -> tuple[str, str, str]:
+        found = seen[running.meta.uid].belonging
+        return found.flavor, found.cluster_queue, found.workload
+
+    before = shown("h100", T0, {})
+    assert place(before) == ("h100", "cq", "wl")
+    over = replace(running, phase=PodPhase.FAILED, ended_ms=T0 + 9 * MINUTE)
+    for flavor, reserved_ms in (("", 0), ("a100", T0 + 2 * MINUTE), (None, 0)):
+        assert place(shown(flavor, reserved_ms, before)) == ("h100", "cq", "wl"), flavor
+        assert place(shown(flavor, reserved_ms, before, over)) == ("h100", "cq", "wl"), flavor
+    # Who sees it only now does not know what it was bound with.
+    assert place(shown("a100", T0 + 2 * MINUTE, {})) == ("", "cq", "wl")
+    # An older state of the workload, seen first, is no more than that.
+    assert place(shown("a100", T0 + MINUTE, before)) == ("a100", "cq", "wl")
+
+
+def test_an_owner_that_becomes_known_is_believed() -> None:
+    owner = job("train")
+    over = pod("train-0", 8, node="gpu-1", bound_ms=T0, ended_ms=T0 + MINUTE, owner=owner)
+    early = held_pods(Overview(state(over), ended=[over]), {})
+    assert early[over.meta.uid].belonging.job.uid == f"team-a:{owner.meta.uid}"
+    known = held_pods(Overview(state(over, owner), ended=[over]), early)
+    assert known[over.meta.uid].belonging.job.uid == owner.meta.uid
+    late = held_pods(Overview(state(over), ended=[over]), known)
+    assert late[over.meta.uid].belonging.job.uid == owner.meta.uid
 
 
 # Waiting

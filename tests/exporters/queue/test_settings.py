@@ -72,8 +72,8 @@ def test_an_empty_variable_is_the_default() -> None:
     [
         ("listen_port", "99999", "'99999'", "0 to 65535"),
         ("listen_port", "http", "'http'", "A whole number from 0 to 65535"),
-        ("refresh", "500ms", "'500ms'", "1s to 1m"),
-        ("refresh", "2m", "'2m'", "1s to 1m"),
+        ("refresh", "500ms", "'500ms'", "1s to 30s"),
+        ("refresh", "2m", "'2m'", "1s to 30s"),
         ("refresh", "often", "'often'", "a whole number and a unit"),
         ("replicas", "0", "'0'", "1 to 10"),
         ("replicas", "x", "'x'", "A whole number from 1 to 10"),

@@ -209,6 +209,15 @@ def test_the_wait_for_its_quota_is_remembered_over_two_evictions() -> None:
     assert shown_workloads(Overview(state(found)), missed)[found.meta.uid].queued_ms is None
 
 
+def test_a_workload_outlives_its_job() -> None:
+    owner = job("train")
+    wl = workload("wl", owner=owner)
+    before = shown_workloads(Overview(state(wl, owner)), {})
+    assert before[wl.meta.uid].job.uid == owner.meta.uid
+    assert shown_workloads(Overview(state(wl)), before)[wl.meta.uid].job.uid == owner.meta.uid
+    assert shown_workloads(Overview(state(wl)), {})[wl.meta.uid].job.uid == f"team-a:{owner.meta.uid}"
+
+
 def test_a_job_that_waits_without_a_workload() -> None:
     hold = Hold(Layer.PLACEMENT, "Unschedulable", "0/9 nodes", T0)
     assert lines((JOB_WAITING,), write_waiting_job((JOB, hold))) == [
