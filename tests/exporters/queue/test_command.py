@@ -227,7 +227,7 @@ def once(folder: Path, *arguments: str, **settings: object) -> subprocess.Comple
     [
         (
             {"refresh": "2m"},
-            "environment: GPUCOST_QUEUE_COLLECTOR_REFRESH: '2m' is not allowed; allowed: 1s to 1m",
+            "environment: GPUCOST_QUEUE_COLLECTOR_REFRESH: '2m' is not allowed; allowed: 1s to 30s",
         ),
         (
             {"refrsh": "5s"},
