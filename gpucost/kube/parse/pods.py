@@ -3,14 +3,19 @@
 When a pod in a terminal phase ended, by the first of these that applies:
 
 1. All its containers finished, each at a known time, or an init container failed for good: the last of these.
+   Once the main containers have, the times of init containers that have ended too are not needed.
 2. Signs of an end, of which the latest counts, but no earlier than containers that are known to have ended:
-   DisruptionTarget turned True (the pod was evicted, preempted or lost with its node); or Ready,
-   ContainersReady or PodReadyToStartContainers turned False, after everything that is known of containers.
+   DisruptionTarget turned True (the pod was evicted, preempted or lost with its node), or
+   PodReadyToStartContainers turned False (its sandbox is gone) after everything that is known of containers.
    A condition that was never True has the time of the pod's start (kubelet/status), which says nothing.
+   Where the write of 4 is known, signs count only shortly before it: an evicted pod may run on for long.
 3. The kubelet refused it: ``status.startTime``.
 4. The last write of whoever wrote its phase (``metadata.managedFields``). That is no earlier than the end,
    since a kubelet writes a terminal phase when nothing runs any more; and mostly only seconds later.
 5. Not known.
+
+Ready and ContainersReady are no signs: a kubelet that turns their reason to PodFailed leaves the time when
+the pod first stopped being ready, by its probe, a crash or the first of its containers that ended.
 """
 
 from __future__ import annotations
@@ -42,12 +47,6 @@ POD_ANNOTATIONS = frozenset(
 _PHASES = {phase.value: phase for phase in PodPhase}
 _RESTARTING_ALL = "RestartingAllContainers"
 """Reason of containers that ended only to start again together (kubernetes 1.35, container restart rules)."""
-_TURNS_AT_END = {
-    "Ready": ("PodFailed", "PodCompleted"),
-    "ContainersReady": ("PodFailed", "PodCompleted"),
-    "PodReadyToStartContainers": ("",),
-}
-"""Conditions that are False once a pod has ended, and the reasons kubelets give then (status/generate.go)."""
 _REFUSALS = frozenset(
     {
         *("NodeAffinity", "NodeName", "NodePorts", "NodeShutdown", "TaintToleration"),
@@ -64,7 +63,8 @@ class _Container(NamedTuple):
     """Where a container stands. ``waits_for`` is empty unless it waits; times are None when not known.
 
     ``has_run`` says that it was started at least once, the last time at ``begun_ms``. ``exit_code`` is None
-    unless it has ended now.
+    unless it has ended now. ``ended_before_ms`` is when the run before ended, of one that has ended now at a
+    time that is not known.
     """
 
     name: str
@@ -74,6 +74,7 @@ class _Container(NamedTuple):
     exit_code: int | None
     end_reason: str
     begun_ms: int | None = None
+    ended_before_ms: int | None = None
 
 
 def pod(found: Mapping[str, Any]) -> Pod:
@@ -131,8 +132,15 @@ def _container(status: Part) -> _Container:
         end = state.part("terminated")
         code = end.whole("exitCode")
         exit_code = 1 if code is None else code
-        ended_ms, begun_ms = end.instant("finishedAt"), end.instant("startedAt")
-        return _Container(status.text("name"), "", True, ended_ms, exit_code, end.text("reason"), begun_ms)
+        ended_ms, begun_ms, ended_before_ms = end.instant("finishedAt"), end.instant("startedAt"), None
+        if ended_ms is None:
+            before = status.part("lastState").part("terminated")
+            ended_before_ms = before.instant("finishedAt")
+            begun_ms = before.instant("startedAt") if begun_ms is None else begun_ms
+        reason = end.text("reason")
+        return _Container(
+            status.text("name"), "", True, ended_ms, exit_code, reason, begun_ms, ended_before_ms
+        )
     last = status.part("lastState")
     if "terminated" in last:
         end = last.part("terminated")
@@ -209,14 +217,23 @@ def _ended(
     """When a pod in a terminal phase ended, by the rules above; never before ``bound_ms``."""
     spec, status = root.part("spec"), root.part("status")
     ran = [each for each in (*started, *main) if each.has_run]
-    known = [each.ended_ms for each in ran if each.ended_ms is not None]
-    if len(known) < len(ran) or not (_are_all_over(spec, main) or _has_failed_at_start(spec, started)):
+    ends = (each.ended_before_ms if each.ended_ms is None else each.ended_ms for each in ran)
+    known = [each for each in ends if each is not None]
+    has_main_ended = _are_all_over(spec, main) and all(each.ended_ms is not None for each in main)
+    lost = [each for each in ran if each.ended_ms is None]
+    if has_main_ended:
+        is_known = all(each.exit_code is not None for each in lost)
+    else:
+        is_known = not lost and _has_failed_at_start(spec, started)
+    if not is_known:
         starts = [bound_ms, status.instant("startTime"), *(each.begun_ms for each in ran)]
         begun_ms = max((each for each in starts if each is not None), default=0)
         signs = _signs(its_conditions, begun_ms, max(known, default=0))
-        known = [*known, *signs] if signs else _last_resort(root, status, has_run=bool(ran))
-    if not known:
-        return None
+        told_ms = _told(root, signs, max([begun_ms, *known]), has_run=bool(ran))
+        if told_ms is not None:
+            known.append(told_ms)
+        elif not has_main_ended:
+            return None
     return max(known) if bound_ms is None else max(*known, bound_ms)
 
 
@@ -236,28 +253,34 @@ def _has_failed_at_start(spec: Part, started: Sequence[_Container]) -> bool:
 def _signs(its_conditions: Conditions, begun_ms: int, ended_ms: int) -> list[int]:
     """When conditions turned that tell of the end; ``begun_ms`` and ``ended_ms`` are the last start and end
     of a container that are known."""
-    disrupted = its_conditions["DisruptionTarget"] if is_true(its_conditions, "DisruptionTarget") else None
-    signs = [] if disrupted is None or disrupted.since_ms is None else [disrupted.since_ms]
-    for type_, reasons in _TURNS_AT_END.items():
-        if is_false(its_conditions, type_) and its_conditions[type_].reason in reasons:
-            since_ms = its_conditions[type_].since_ms
-            if since_ms is not None and since_ms > begun_ms and since_ms >= ended_ms:
-                signs.append(since_ms)
+    signs = []
+    if is_true(its_conditions, "DisruptionTarget"):
+        disrupted_ms = its_conditions["DisruptionTarget"].since_ms
+        if disrupted_ms is not None and disrupted_ms >= begun_ms:
+            signs.append(disrupted_ms)
+    if is_false(its_conditions, "PodReadyToStartContainers"):
+        gone_ms = its_conditions["PodReadyToStartContainers"].since_ms
+        if gone_ms is not None and gone_ms > begun_ms and gone_ms >= ended_ms:
+            signs.append(gone_ms)
     return signs
 
 
-def _last_resort(root: Part, status: Part, *, has_run: bool) -> list[int]:
-    """The end of a pod that was refused, else the last write of its phase; nothing where neither is known.
+def _told(root: Part, signs: list[int], alive_ms: int, *, has_run: bool) -> int | None:
+    """The end by signs, by the refusal, or else by the last write of the phase; None where none is known.
 
-    A kubelet that refuses a running pod anew, after the node's restart, drops what was known of its
-    containers: such a pod was refused long after its start.
+    ``alive_ms`` is the last time that is known of containers. A kubelet that refuses a running pod anew,
+    after the node's restart, drops what was known of its containers: such a pod was refused long after its
+    start.
     """
-    written_ms, refused_ms = _phase_written(root), None
-    if not has_run and _is_refused(status):
-        refused_ms = status.instant("startTime")
+    status, written_ms = root.part("status"), _phase_written(root)
+    if written_ms is not None:
+        signs = [each for each in signs if alive_ms <= each and 0 <= written_ms - each <= _SOON_MS]
+    if signs:
+        return max(signs)
+    refused_ms = status.instant("startTime") if not has_run and _is_refused(status) else None
     if refused_ms is not None and (written_ms is None or written_ms - refused_ms <= _SOON_MS):
-        return [refused_ms]
-    return [] if written_ms is None else [written_ms]
+        return refused_ms
+    return written_ms
 
 
 def _is_refused(status: Part) -> bool:

@@ -190,10 +190,13 @@ _TWO = {"containers": [{"name": "main"}, {"name": "other"}]}
             _TWO,
             [_NOT_READY],
             {"containerStatuses": [_ended(6), _ended(None, 137, "other", reason="ContainerStatusUnknown")]},
-            7,
+            None,
             id="one end unknown",
         ),
-        pytest.param(_TWO, [_NOT_READY], {"containerStatuses": [_ended(6)]}, 7, id="one status missing"),
+        pytest.param(_TWO, [_NOT_READY], {"containerStatuses": [_ended(6)]}, None, id="one status missing"),
+        pytest.param(
+            _TWO, [_DISRUPTED], {"containerStatuses": [_ended(6)]}, 9, id="one status missing, disrupted"
+        ),
         pytest.param(
             {}, [_NOT_READY, _DISRUPTED], {"containerStatuses": [_running()]}, 9, id="node lost while running"
         ),
@@ -238,7 +241,7 @@ def test_a_pod_ends_with_its_last_container(
 
 def _written(minute: int, owns: str = "f:phase") -> dict[str, Any]:
     """``metadata`` with the kubelet's last write of ``owns``, and of annotations by others since."""
-    fields = {"f:status": {"f:conditions": {}, owns: {}}}
+    fields: dict[str, Any] = {"f:status": {"f:conditions": {}, owns: {}}}
     return {
         "managedFields": [
             {"manager": "kubelet", "subresource": "status", "time": _at(minute), "fieldsV1": fields},
@@ -256,6 +259,11 @@ _EVICTED = _condition("DisruptionTarget", "True", 20, reason="TerminationByKubel
 _NO_SANDBOX = _condition("PodReadyToStartContainers", "False", 21)
 _LOST = _ended(None, 137, reason="ContainerStatusUnknown", startedAt=None)
 _LOOPING = _stuck("CrashLoopBackOff", lastState=_ended(15, 1, startedAt=_at(14))["state"], restartCount=9)
+_LOST_LOOPING = {**_LOST, "lastState": _LOOPING["lastState"]}
+_LOST_LATER = {**_LOST, "lastState": _ended(21, 1, startedAt=_at(21))["state"]}
+_AFTER_CRASH = [_condition(type_, "False", 15, reason="PodFailed") for type_ in ("Ready", "ContainersReady")]
+_ENDED_FIRST, _ENDED_LATER = (_ended(minute, 0, "other", startedAt=_at(11)) for minute in (12, 22))
+_PULLING = _stuck("ImagePullBackOff", "other")
 _REFUSED = {"reason": "OutOfnvidia.com/gpu", "message": "Pod was rejected: no GPU"}
 
 
@@ -269,17 +277,49 @@ _REFUSED = {"reason": "OutOfnvidia.com/gpu", "message": "Pod was rejected: no GP
         pytest.param(_NEVER_READY, _INIT, [_LOST], {}, 20, 20, id="init done, lost: the kubelet's word"),
         pytest.param(_NEVER_READY, {}, None, {"reason": "Terminated"}, None, None, id="no statuses"),
         pytest.param(_NEVER_READY, {}, None, {"reason": "Terminated"}, 20, 20, id="no statuses, written"),
-        pytest.param([*_NEVER_READY, _EVICTED], {}, None, {}, 25, 20, id="no statuses, evicted"),
+        pytest.param([*_NEVER_READY, _EVICTED], {}, None, {}, 21, 20, id="no statuses, evicted"),
+        pytest.param([*_NEVER_READY, _EVICTED], {}, None, {}, 22, 22, id="no statuses, long evicted"),
         pytest.param(
             [*_NEVER_READY, _EVICTED], _INIT, [_stuck("ImagePullBackOff")], {}, None, 20, id="evicted pulling"
         ),
         pytest.param(_NEVER_READY, _INIT, [_stuck("ImagePullBackOff")], {}, None, None, id="pulling, late"),
         pytest.param(
-            [*_NEVER_READY, _NO_SANDBOX], _INIT, [_stuck("ImagePullBackOff")], {}, 25, 21, id="sandbox gone"
+            [*_NEVER_READY, _NO_SANDBOX], _INIT, [_stuck("ImagePullBackOff")], {}, 22, 21, id="sandbox gone"
+        ),
+        pytest.param([_EVICTED, _NO_SANDBOX], {}, [_LOST], {}, None, 21, id="evicted, and its sandbox gone"),
+        pytest.param([_EVICTED], {}, [_LOST], {}, 20, 20, id="told and written at once"),
+        pytest.param([_EVICTED], {}, [_LOST], {}, 19, 19, id="told after it was written"),
+        pytest.param([_EVICTED, *_UNREADY], {}, [_LOST], {}, 30, 30, id="evicted, and ran on"),
+        pytest.param(
+            [_EVICTED],
+            {},
+            [_LOST_LATER],
+            {},
+            21,
+            21,
+            id="evicted before the end that is known of a run before",
+        ),
+        pytest.param(
+            [_EVICTED], {}, [_LOST_LATER], {}, None, None, id="evicted before it began, as far as is known"
+        ),
+        pytest.param([_EVICTED], _TWO, [_LOST, _ENDED_LATER], {}, 23, 23, id="one container outlived it"),
+        pytest.param(
+            [_EVICTED], _TWO, [_LOST, _ENDED_LATER], {}, None, 22, id="one container outlived it, a dump"
         ),
         pytest.param([_EVICTED], {}, [_LOOPING], {}, None, 20, id="evicted between two starts"),
         pytest.param(_UNREADY, {}, [_LOOPING], {}, None, None, id="it began once more after it was unready"),
-        pytest.param(_UNREADY, {}, [_LOST], {}, 25, 12, id="was ready, lost"),
+        pytest.param(_UNREADY, {}, [_LOOPING], {}, 25, 25, id="stopped between two starts"),
+        pytest.param(_AFTER_CRASH, {}, [_LOST_LOOPING], {}, 18, 18, id="crashed, waited, was deleted"),
+        pytest.param(_AFTER_CRASH, {}, [_LOST_LOOPING], {}, None, None, id="crashed and deleted, a dump"),
+        pytest.param(_UNREADY, {}, [_LOST], {}, 25, 25, id="unready by its probe, lost later"),
+        pytest.param(_UNREADY, {}, [_LOST], {}, None, None, id="unready by its probe, lost later, a dump"),
+        pytest.param(
+            _UNREADY, _TWO, [_LOST, _ENDED_FIRST], {}, 25, 25, id="one done, the main one lost later"
+        ),
+        pytest.param(_UNREADY, _TWO, [_LOST, _ENDED_FIRST], {}, None, None, id="one done, one lost, a dump"),
+        pytest.param(
+            _UNREADY, _TWO, [_ENDED_FIRST, _PULLING], {}, 25, 25, id="one done, one never began, stopped"
+        ),
         pytest.param(
             [_condition("Ready", "False", 12, reason="ContainersNotReady")],
             {},
@@ -315,6 +355,39 @@ def test_the_end_of_a_pod_of_which_not_all_is_known(
     meta = None if written is None else _written(written)
     read = _pod(spec, [_BOUND, initialized, *conditions], meta, phase="Failed", **more)
     assert read.has_ended
+    assert read.ended_ms == (None if minute is None else _ms(minute))
+
+
+_INIT_LOST = _ended(None, 0, "init", reason="Completed", startedAt=None)
+_SIDECAR_LOST = _ended(None, 137, "init", reason="ContainerStatusUnknown", startedAt=None)
+
+
+@pytest.mark.fault(12)
+@pytest.mark.parametrize("written", [None, 50])
+@pytest.mark.parametrize(
+    ("policy", "init", "main", "none", "late"),
+    [
+        pytest.param(None, _INIT_LOST, _ended(20), 20, 20, id="its status is lost"),
+        pytest.param("Always", _SIDECAR_LOST, _ended(20), 20, 20, id="a sidecar's status is lost"),
+        pytest.param("Always", _running("init"), _ended(20), 20, 50, id="a sidecar that seems to run on"),
+        pytest.param(None, _INIT_LOST, _LOST, None, 50, id="all is lost"),
+        pytest.param(None, _INIT_LOST, _stuck("PodInitializing"), None, 50, id="the main one never began"),
+    ],
+)
+def test_an_init_container_of_no_known_end_hides_not_that_of_the_main_one(
+    policy: str | None,
+    init: dict[str, Any],
+    main: dict[str, Any],
+    none: int | None,
+    late: int,
+    written: int | None,
+) -> None:
+    """``none`` is the end without managedFields, ``late`` with a phase last written at minute 50."""
+    spec = {"initContainers": [{"name": "init", **({"restartPolicy": policy} if policy else {})}]}
+    meta = None if written is None else _written(written)
+    more: dict[str, Any] = {"initContainerStatuses": [init], "containerStatuses": [main]}
+    read = _pod(spec, [_BOUND, *_NEVER_READY], meta, phase="Succeeded", startTime=_at(3), **more)
+    minute = none if written is None else late
     assert read.ended_ms == (None if minute is None else _ms(minute))
 
 
