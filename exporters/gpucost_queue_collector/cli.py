@@ -76,6 +76,7 @@ def _serve(settings: CollectorSettings) -> None:
 
 def _check(settings: CollectorSettings) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")  # the server's own words, to stderr
+    REFLECTORS.addFilter(FirstOfEach())
     with watching(settings, os.environ) as watch:
         for line in check(watch):
             print(line)
