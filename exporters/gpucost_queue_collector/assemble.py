@@ -11,7 +11,7 @@ from typing import Any
 
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.ownership import OwnerKeys
-from gpucost.domain.gpu import DEFAULT_RESOURCES, WHOLE, ResourceCatalog
+from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.collections import Collection, collections
 from gpucost.kube.connect.connection import connect, connect_url
 from gpucost.kube.connect.httpx_transport import HttpxTransport
@@ -78,7 +78,9 @@ class Assembled:
 def assemble(settings: CollectorSettings, environ: Mapping[str, str]) -> Assembled:
     """All parts of a collector with these settings, none started yet. Raises InputError."""
     keys = owner_keys(settings)
-    rules = Rules(catalog(settings), keys, settings.node_labels, settings.replicas)
+    rules = Rules(
+        ResourceCatalog.with_whole(settings.extra_resources), keys, settings.node_labels, settings.replicas
+    )
     way = transport(settings, environ)
     schedulers = tuple(SchedulerMetrics(endpoint) for endpoint in _scheduler_endpoints(settings))
     further = [_part(schedulers)] if schedulers else []
@@ -122,11 +124,6 @@ def _parsed_only(collection: Collection) -> Collection:
 def owner_keys(settings: CollectorSettings) -> OwnerKeys:
     """Which labels name teams, projects and users."""
     return OwnerKeys(settings.team_labels, settings.project_labels, settings.user_labels)
-
-
-def catalog(settings: CollectorSettings) -> ResourceCatalog:
-    """What a GPU is."""
-    return ResourceCatalog({**DEFAULT_RESOURCES, **dict.fromkeys(settings.extra_resources, WHOLE)})
 
 
 def transport(settings: CollectorSettings, environ: Mapping[str, str]) -> HttpxTransport:

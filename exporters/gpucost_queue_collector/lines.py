@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
+from gpucost.contract.openmetrics import escape
 from gpucost.contract.spec import MetricSpec
 from gpucost.domain.errors import InputError
 from gpucost_exporter_base.exposition import LABEL_VALUE_LIMIT, clean
@@ -45,7 +46,7 @@ def labels(names: Sequence[str], values: Sequence[str]) -> str:
     if not names:
         return ""
     if not _is_plain("".join(values)):
-        values = [_escape(_distinct(value)) for value in values]
+        values = [escape(_distinct(value)) for value in values]
     return "{" + ",".join([f'{name}="{value}"' for name, value in zip(names, values, strict=True)]) + "}"
 
 
@@ -78,7 +79,3 @@ def _distinct(value: str) -> str:
         return value
     digest = hashlib.blake2b(value.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{cleaned[: LABEL_VALUE_LIMIT - len(digest) - 1]}{_CHANGED}{digest}"
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

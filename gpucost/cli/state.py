@@ -202,8 +202,9 @@ def _columns() -> int | None:
 
 def _keys(team_labels: str) -> OwnerKeys:
     from gpucost.cluster.ownership import OwnerKeys
+    from gpucost.settings.types import split_names
 
-    given = _names(team_labels)
+    given = split_names(team_labels)
     for name in given:
         if len(name.split()) > 1:
             raise InputError("--team-labels", name, "names without blanks, with commas between them")
@@ -211,13 +212,10 @@ def _keys(team_labels: str) -> OwnerKeys:
 
 
 def _catalog(extra_resources: str) -> ResourceCatalog:
-    from gpucost.domain.gpu import DEFAULT_RESOURCES, WHOLE, ResourceCatalog
+    from gpucost.domain.gpu import ResourceCatalog
+    from gpucost.settings.types import split_names
 
-    return ResourceCatalog({**DEFAULT_RESOURCES, **dict.fromkeys(_names(extra_resources), WHOLE)})
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    return ResourceCatalog.with_whole(split_names(extra_resources))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ class Sample:
 
 def header(spec: MetricSpec) -> str:
     """The ``# HELP``, ``# TYPE`` and ``# UNIT`` lines of a metric."""
-    lines = [f"# HELP {spec.family} {_escape(spec.help)}", f"# TYPE {spec.family} {spec.type.value}"]
+    lines = [f"# HELP {spec.family} {escape(spec.help)}", f"# TYPE {spec.family} {spec.type.value}"]
     if spec.unit:
         lines.append(f"# UNIT {spec.family} {spec.unit}")
     return "\n".join(lines) + "\n"
@@ -42,7 +42,7 @@ def series_name(
     """
     spec.check_labels(labels)
     pairs = {**(target_labels or {}), **labels}
-    inner = ",".join(f'{name}="{_escape(value)}"' for name, value in sorted(pairs.items()) if value)
+    inner = ",".join(f'{name}="{escape(value)}"' for name, value in sorted(pairs.items()) if value)
     return f"{spec.name}{{{inner}}}"
 
 
@@ -68,5 +68,6 @@ def openmetrics(samples: Iterable[Sample], target_labels: Mapping[str, str] | No
     yield EOF
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
+    """A label value between its quotes, or a help text."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -8,7 +8,7 @@ NVIDIA's MIG user guide (supported profiles). A profile name alone says nothing 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -157,6 +157,11 @@ class ResourceCatalog:
     """
 
     shares: Mapping[str, Fraction] = field(default_factory=lambda: dict(DEFAULT_RESOURCES))
+
+    @classmethod
+    def with_whole(cls, names: Iterable[str]) -> ResourceCatalog:
+        """The default resources, and further ones of which each unit is a whole GPU."""
+        return cls({**DEFAULT_RESOURCES, **dict.fromkeys(names, WHOLE)})
 
     def is_gpu(self, resource: str) -> bool:
         return resource in self.shares or _MIG_RESOURCE.match(resource) is not None

@@ -17,6 +17,7 @@ from typing import Any, Final
 from gpucost.kube.events import Page, Unreadable, parse_page
 
 _DECODER = json.JSONDecoder()
+# Matches everywhere, if only nothing: so what it returns is never None.
 _SPACE = re.compile(r"[ \t\n\r]*+")
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _MARK = re.compile(rf"{_STRING}|[\[\]{{}}]", re.DOTALL)

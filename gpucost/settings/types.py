@@ -66,10 +66,15 @@ def base_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def split_names(text: str) -> tuple[str, ...]:
+    """Names with commas between them; blanks around them are not theirs."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def _names(value: object) -> object:
     if not isinstance(value, str):
         return value
-    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    names = split_names(value)
     for name in names:
         if len(name.split()) > 1:
             raise wrong(name, "names without blanks, with commas between them")

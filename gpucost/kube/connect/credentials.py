@@ -23,7 +23,7 @@ class FixedHeader:
     def __init__(self, value: str) -> None:
         self._value = value
 
-    def header(self, refused: str = "") -> str:  # noqa: ARG002
+    def header(self, refused: str = "") -> str:  # noqa: ARG002 the form of Credentials
         """See ``gpucost.kube.connect.httpx_transport.Credentials``."""
         return self._value
 
@@ -34,7 +34,7 @@ class TokenFile:
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def header(self, refused: str = "") -> str:  # noqa: ARG002
+    def header(self, refused: str = "") -> str:  # noqa: ARG002 the form of Credentials
         """See ``Credentials``."""
         return f"Bearer {read_token(self._file)}"
 

@@ -49,7 +49,7 @@ class Credentials(Protocol):
 class Anonymous:
     """No credentials: ``kubectl proxy``, or client certificates alone."""
 
-    def header(self, refused: str = "") -> str:  # noqa: ARG002
+    def header(self, refused: str = "") -> str:  # noqa: ARG002 the form of Credentials
         """See ``Credentials``."""
         return ""
 

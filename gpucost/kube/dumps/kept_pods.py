@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpucost.kube.dumps.kept import Kept, beginning, conditions, each, fields, named_values, plain, texts
+from gpucost.kube.parse.pods import REFUSED_MESSAGE
 
 EXPRESSIONS = each(fields("key", "operator", values=texts))
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -56,7 +57,7 @@ POD: Kept = {
         initContainerStatuses=_CONTAINER_STATUSES,
         resourceClaimStatuses=each(fields("name", "resourceClaimName")),
         extendedResourceClaimStatus=fields("resourceClaimName", requestMappings=_MAPPINGS),
-        message=beginning("Pod was rejected"),
+        message=beginning(REFUSED_MESSAGE),
     ),
 }
 _PHASE = fields(**{"f:status": fields(**{"f:phase": fields()})})

@@ -55,7 +55,10 @@ _REFUSALS = frozenset(
     }
 )
 """``status.reason`` of pods that a kubelet does not admit (kubelet/lifecycle and its admit handlers)."""
-_REFUSED_MESSAGE, _REFUSED_FOR_LACK = "Pod was rejected", "OutOf"
+REFUSED_MESSAGE = "Pod was rejected"
+"""How ``status.message`` of such a pod begins."""
+
+_REFUSED_FOR_LACK = "OutOf"
 _SOON_MS = 60_000
 
 
@@ -288,7 +291,7 @@ def _is_refused(status: Part) -> bool:
     return (
         reason in _REFUSALS
         or reason.startswith(_REFUSED_FOR_LACK)
-        or status.text("message").startswith(_REFUSED_MESSAGE)
+        or status.text("message").startswith(REFUSED_MESSAGE)
     )
 
 
