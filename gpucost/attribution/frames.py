@@ -8,12 +8,18 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from gpucost.contract.frames import (
+    ACTIVITY,
     ALLOCATIONS,
     CAPACITY,
+    DEMAND,
+    EVICTIONS,
+    HEALTH,
     NODES,
     OBSERVED,
     PROGRESS,
+    QUOTAS,
     SIGNALS,
+    STALLS,
     ColumnType,
     FrameSpec,
 )
@@ -79,7 +85,10 @@ def _to_integer(series: Column, field_name: str) -> Column:
 
 @dataclass(frozen=True)
 class Frames:
-    """All that a source knows of one cluster and stretch of time, and what it could not make sense of."""
+    """All that a source knows of one cluster and stretch of time, and what it could not make sense of.
+
+    From ``activity`` on, frames are for detectors only: a source leaves them empty unless it is asked.
+    """
 
     allocations: pd.DataFrame = field(default_factory=lambda: empty_frame(ALLOCATIONS))
     nodes: pd.DataFrame = field(default_factory=lambda: empty_frame(NODES))
@@ -87,4 +96,10 @@ class Frames:
     observed: pd.DataFrame = field(default_factory=lambda: empty_frame(OBSERVED))
     signals: pd.DataFrame = field(default_factory=lambda: empty_frame(SIGNALS))
     progress: pd.DataFrame = field(default_factory=lambda: empty_frame(PROGRESS))
+    activity: pd.DataFrame = field(default_factory=lambda: empty_frame(ACTIVITY))
+    demand: pd.DataFrame = field(default_factory=lambda: empty_frame(DEMAND))
+    stalls: pd.DataFrame = field(default_factory=lambda: empty_frame(STALLS))
+    evictions: pd.DataFrame = field(default_factory=lambda: empty_frame(EVICTIONS))
+    quotas: pd.DataFrame = field(default_factory=lambda: empty_frame(QUOTAS))
+    health: pd.DataFrame = field(default_factory=lambda: empty_frame(HEALTH))
     problems: tuple[Problem, ...] = ()

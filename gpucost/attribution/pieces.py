@@ -162,8 +162,8 @@ class PieceBuilder:
 
     def build(self, frames: Frames, held: Held) -> Pieces:
         """``held`` says which resources pods hold on each node, and when."""
-        facts = _rows_by_node(frames.nodes, FactRow)
-        counts = _rows_by_node(frames.capacity, CountRow)
+        facts = rows_by_node(frames.nodes, FactRow)
+        counts = rows_by_node(frames.capacity, CountRow)
         observed = {
             str(cluster): union(rows["start_ms"].tolist(), rows["end_ms"].tolist())
             for cluster, rows in frames.observed.groupby("cluster", observed=True)
@@ -278,7 +278,7 @@ class PieceBuilder:
     def _spans(self, key: NodeKey, fact: FactRow) -> Sequence[RateSpan]:
         signature = (key[0], fact[2:])
         if signature not in self._span_cache:
-            self._span_cache[signature] = self.rates_of(_node_facts(key, fact), self.scope)
+            self._span_cache[signature] = self.rates_of(node_facts(key, fact), self.scope)
         return self._span_cache[signature]
 
     def _rate_of(self, what: tuple[str, str, str], spans: Sequence[RateSpan], start: Ints) -> Ints:
@@ -293,13 +293,14 @@ class PieceBuilder:
         return rate
 
 
-def _node_facts(key: NodeKey, fact: FactRow) -> NodeFacts:
+def node_facts(key: NodeKey, fact: FactRow) -> NodeFacts:
+    """What the price of a node's boards can depend on."""
     labels = {str(name): str(value) for name, value in loads(fact.labels or "{}").items()}
     boards = fact.boards if fact.boards >= 0 else None
     return NodeFacts(*key, parse_product(fact.product).model, boards, *fact[4:9], labels)
 
 
-def _rows_by_node(frame: pd.DataFrame, row_type: type[Row]) -> dict[NodeKey, list[Row]]:
+def rows_by_node(frame: pd.DataFrame, row_type: type[Row]) -> dict[NodeKey, list[Row]]:
     """(cluster, node) -> its rows, in order of time and then of everything else."""
     rows: dict[NodeKey, list[Row]] = {}
     names = ["cluster", "node", *row_type._fields]

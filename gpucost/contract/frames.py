@@ -146,6 +146,121 @@ SIGNALS = FrameSpec(
     ),
 )
 
+ACTIVITY = FrameSpec(
+    "activity",
+    "What each GPU did for each pod that held it, in steps of a few minutes. A row is one GPU, never a pod's "
+    "mean. Board milliseconds; null where no signal exists; no row where nothing was measured.",
+    (
+        _CLUSTER,
+        _NODE,
+        _text("gpu", "uuid of the board, or uuid/instance of a MIG instance"),
+        _text("pod_uid", "uid of the pod"),
+        _START,
+        _END,
+        _real("held_ms", "board ms", "board time the pod held of this GPU"),
+        _real("observed_ms", "board ms", "board time for which the busy signal was observed"),
+        _real("busy_ms", "board ms", "time with at least one kernel running; exactly 0 when none ever ran"),
+        _real("sm_observed_ms", "board ms", "board time for which the SM signal was observed"),
+        _real("sm_active_ms", "board ms", "time weighted by the share of SMs active"),
+        _real("memory_used_bytes", "bytes", "the most memory in use of the GPU during the step"),
+        _real("memory_total_bytes", "bytes", "memory of the GPU"),
+        _real("energy_j", "J", "energy of the pod's part of the board"),
+    ),
+)
+
+DEMAND = FrameSpec(
+    "demand",
+    "Who waited for GPUs, for what, and what held it. One row per job, pod set and stretch.",
+    (
+        _CLUSTER,
+        _text("namespace", "namespace of the job"),
+        _text("job_kind", "kind of the job (domain.jobs.JobKind)"),
+        _text("job", "name of the job"),
+        _text("job_uid", "uid of the job"),
+        _text("workload", "name of the Kueue Workload or Volcano PodGroup, empty without one"),
+        _text("queue", "LocalQueue or Volcano queue, empty without one"),
+        _text("cluster_queue", "ClusterQueue, empty without one"),
+        _text("team_label", "value of the team label or annotation, empty without one"),
+        _text("pod_set", "name of the pod set, empty where there is one"),
+        _text("resource", "GPU resource it wants"),
+        _text("products", "GPU product labels of nodes that would take it, joined by |; empty: any"),
+        _int("pods", "pods", "pods that wait"),
+        _int("min_pods", "pods", "how many of them must start at once: pods for a gang, 1 for none"),
+        _int("units", "units", "units per pod"),
+        _text("layer", "quota, placement or device (contract.queue_metrics.Layer); empty: not known"),
+        _text("reason", "the granular reason, as gpucost_workload_waiting has it"),
+        _START,
+        _END,
+    ),
+)
+
+STALLS = FrameSpec(
+    "stalls",
+    "Stretches in which a gang held GPUs while it lacked members.",
+    (
+        _CLUSTER,
+        _text("gang", "uid of the gang: PodGroup, workload or job, with a group's index"),
+        _text("namespace", "namespace of the gang"),
+        _text("job_kind", "kind of its job"),
+        _text("job", "name of its job"),
+        _text("job_uid", "uid of its job"),
+        _text("queue", "LocalQueue or Volcano queue, empty without one"),
+        _int("min_members", "pods", "how many it needs at once"),
+        _int("running", "pods", "how many hold their node"),
+        _int("pending", "pods", "how many have none"),
+        _START,
+        _END,
+    ),
+)
+
+EVICTIONS = FrameSpec(
+    "evictions",
+    "Attempts that somebody cut short: one row per pod. Failures are no evictions.",
+    (
+        _CLUSTER,
+        _text("pod_uid", "uid of the pod that was stopped"),
+        _text("job_uid", "uid of its job"),
+        _text("queue", "LocalQueue or Volcano queue, empty without one"),
+        _START,
+        _int("end_ms", "ms", "when the pod gave its units back"),
+        _text("reason", "why, such as Preempted, InCohortReclamation, PodsReadyTimeout, Drain"),
+        _text("by", "who took its place, as namespace/name; empty when nothing says"),
+        _int("checkpoint_ms", "ms", "its last checkpoint; -1 when nothing says"),
+    ),
+)
+
+QUOTAS = FrameSpec(
+    "quotas",
+    "What each queue may use and uses, in units of a GPU resource. Null where there is none or nobody knows.",
+    (
+        _CLUSTER,
+        _text("scheduler", "kueue or volcano"),
+        _text("queue", "ClusterQueue or Volcano queue"),
+        _text("cohort", "root of its cohort; empty when it shares with nobody"),
+        _text("flavor", "ResourceFlavor, empty for Volcano"),
+        _text("resource", "GPU resource"),
+        _START,
+        _END,
+        _real("nominal", "units", "nominal quota (Volcano: deserved)"),
+        _real("borrowing_limit", "units", "how much it may borrow; null when unlimited"),
+        _real("lending_limit", "units", "how much of its own others may borrow; null when all"),
+        _real("used", "units", "units its admitted work uses"),
+    ),
+)
+
+HEALTH = FrameSpec(
+    "health",
+    "Stretches in which a GPU was there but broken.",
+    (
+        _CLUSTER,
+        _NODE,
+        _text("gpu", "uuid of the board, empty for all of the node"),
+        _START,
+        _END,
+        _text("reason", "what says so: lost, or xid_ and its code"),
+    ),
+)
+
 PROGRESS = FrameSpec(
     "progress",
     "How far a job came in a window: steps, epochs, tokens; by the names given in the settings.",
@@ -212,4 +327,27 @@ LINE_MEASURES = (
     "tensor_active_ms",
 )
 
-FRAMES: tuple[FrameSpec, ...] = (ALLOCATIONS, NODES, CAPACITY, OBSERVED, SIGNALS, PROGRESS)
+# What attribution needs, and what only detectors look at: a recording may lack any of the latter.
+HISTORY_FRAMES: tuple[FrameSpec, ...] = (ACTIVITY, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH)
+FRAMES: tuple[FrameSpec, ...] = (
+    *(ALLOCATIONS, NODES, CAPACITY, OBSERVED, SIGNALS, PROGRESS),
+    *HISTORY_FRAMES,
+)
+
+# Where time went that detectors found: pieces of held or free time, each in one bucket of the waste ledger.
+WASTE_PIECES = FrameSpec(
+    "waste_pieces",
+    "Stretches of board time in one bucket of the waste ledger each; pieces of one account never overlap "
+    "beyond what it has.",
+    (
+        _CLUSTER,
+        _NODE,
+        _text("resource", "resource name"),
+        _text("pod_uid", "uid of the pod that held it; __unallocated__ for time nobody held"),
+        _START,
+        _END,
+        _text("waste", "domain.waste.Waste"),
+        _real("boards", "boards", "how many boards, or parts of them"),
+        _int("draft", "", "position of the finding it belongs to; -1 for none"),
+    ),
+)

@@ -25,4 +25,7 @@ class Source(Protocol):
         """The time that ``read`` can answer for; None when there is none."""
 
     def read(self, cluster: str, window: Window) -> Frames:
-        """Everything known of ``window``, intervals clipped to it. Raises SourceError."""
+        """What attribution needs of ``window``, intervals clipped to it. Raises SourceError."""
+
+    def history(self, cluster: str, window: Window) -> Frames:
+        """As ``read``, with what only detectors look at (contract.frames.HISTORY_FRAMES)."""

@@ -1,0 +1,121 @@
+"""What GPUs did, step by step, as arrays: millions of rows, so nothing here loops over them in Python."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from gpucost.attribution.deal import Flags, Ints
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+SERIES = ["cluster", "node", "gpu", "pod_uid"]
+_VALUES = (
+    "held_ms",
+    "observed_ms",
+    "busy_ms",
+    "sm_observed_ms",
+    "sm_active_ms",
+    "memory_used_bytes",
+    "memory_total_bytes",
+    "energy_j",
+)
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """Runs of steps of one series that touch, all alike: parallel arrays. ``series`` is a position in
+    ``Activity.series``, ``first`` and ``last`` (exclusive) the rows of the activity."""
+
+    series: Ints
+    start: Ints
+    end: Ints
+    first: Ints
+    last: Ints
+
+
+@dataclass(frozen=True)
+class Activity:
+    """Rows of the activity frame, sorted by series, then time.
+
+    ``series`` has one row per cluster, node, gpu and pod. ``code``, ``start`` and ``end`` are per row, and so
+    are ``values``, by the name of the frame's column; NaN where missing. ``begin`` is the first row of each
+    series, and one more entry for the end.
+    """
+
+    series: pd.DataFrame
+    code: Ints
+    start: Ints
+    end: Ints
+    begin: Ints
+    values: dict[str, Floats]
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame) -> Activity:
+        code = frame.groupby(SERIES, sort=True, observed=True).ngroup().to_numpy().astype(np.int64)
+        order = np.lexsort([frame["start_ms"].to_numpy(), code])
+        ordered = frame.iloc[order]
+        code = code[order].astype(np.int64)
+        new = np.flatnonzero(np.append(True, code[1:] != code[:-1])[: len(code)])
+        return cls(
+            series=ordered.iloc[new][SERIES].astype("str").reset_index(drop=True),
+            code=code,
+            start=ordered["start_ms"].to_numpy(np.int64),
+            end=ordered["end_ms"].to_numpy(np.int64),
+            begin=np.append(new, len(code)).astype(np.int64),
+            values={name: ordered[name].to_numpy(np.float64) for name in _VALUES},
+        )
+
+    def __len__(self) -> int:
+        return len(self.code)
+
+    @cached_property
+    def of_pod(self) -> dict[str, Ints]:
+        """Positions of each pod's series: one per GPU it held."""
+        return {
+            str(uid): np.asarray(at, dtype=np.int64)
+            for uid, at in self.series.groupby("pod_uid", observed=True).indices.items()
+        }
+
+    @cached_property
+    def is_observed(self) -> Flags:
+        """Rows in which the busy signal was seen for nearly all of the held time, at least nine tenths."""
+        held, seen = self.values["held_ms"], self.values["observed_ms"]
+        found: Flags = np.nan_to_num(seen) >= 0.9 * held
+        return found & (held > 0)
+
+    @cached_property
+    def is_idle(self) -> Flags:
+        """Observed rows in which no kernel ever ran: counters are integrals, so this is no sampling."""
+        found: Flags = self.is_observed & (self.values["busy_ms"] == 0)
+        return found
+
+    def rows_of(self, series: int) -> slice:
+        return slice(int(self.begin[series]), int(self.begin[series + 1]))
+
+    def stretches(self, flag: Flags) -> Stretches:
+        """Maximal runs of rows of one series for which ``flag`` holds and that touch one another."""
+        at = np.flatnonzero(flag)
+        if not len(at):
+            nothing = np.zeros(0, np.int64)
+            return Stretches(nothing, nothing, nothing, nothing, nothing)
+        breaks = (at[1:] != at[:-1] + 1) | (self.code[at[1:]] != self.code[at[:-1]])
+        breaks |= self.start[at[1:]] != self.end[at[:-1]]
+        first = at[np.append(True, breaks)]
+        last = at[np.append(breaks, True)] + 1
+        return Stretches(self.code[first], self.start[first], self.end[last - 1], first, last)
+
+    def sums(self, name: str) -> Floats:
+        """The sum of a value per series; NaN where it never was observed."""
+        values = self.values[name]
+        if not len(values):
+            return np.zeros(0)
+        known = ~np.isnan(values)
+        total = np.add.reduceat(np.where(known, values, 0.0), self.begin[:-1])
+        some = np.add.reduceat(known.astype(np.int64), self.begin[:-1])
+        return np.where(some > 0, total, np.nan)

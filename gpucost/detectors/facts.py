@@ -1,0 +1,182 @@
+"""What detectors look at: the history of a cluster, its state now, and what its boards cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from gpucost.attribution.deal import Ints
+from gpucost.attribution.frames import Frames
+from gpucost.attribution.holders import HOLDER_NAMES, Teams
+from gpucost.attribution.pieces import FactRow, NodeKey, RateLookup, node_facts, rows_by_node, union
+from gpucost.cluster.overview import Overview
+from gpucost.detectors.activity import Activity
+from gpucost.domain.errors import InputError
+from gpucost.domain.gpu import ResourceCatalog, ShareBasis
+from gpucost.domain.jobs import JobKind, workload_class
+from gpucost.domain.money import round_half_even
+from gpucost.domain.rates import RateSpan
+from gpucost.domain.time import HOUR_MS, Window
+
+CLASS_COLUMN, TEAM_COLUMN, BOARDS_COLUMN = "workload_class", "team", "boards"
+
+
+@dataclass(frozen=True)
+class History:
+    """The frames of one cluster and stretch of time, and what follows from them.
+
+    ``zero_is_gap``: the source has no heartbeat, so a stretch in which nothing at all is held or waits is
+    taken for a gap, not for an idle cluster.
+    """
+
+    frames: Frames
+    window: Window
+    teams: Teams
+    catalog: ResourceCatalog = field(default_factory=ResourceCatalog)
+    basis: ShareBasis = ShareBasis.COMPUTE
+    zero_is_gap: bool = False
+
+    @cached_property
+    def shares(self) -> Mapping[tuple[str, str, str], Fraction]:
+        """What one unit is of a board, by cluster, node and resource. What cannot be said is absent."""
+        nodes = self.frames.nodes.sort_values("start_ms")
+        products = dict(
+            zip(zip(nodes["cluster"], nodes["node"], strict=True), nodes["product"].tolist(), strict=True)
+        )
+        found: dict[tuple[str, str, str], Fraction] = {}
+        kinds = self.frames.capacity[["cluster", "node", "resource", "replicas"]].drop_duplicates()
+        for cluster, node, resource, replicas in zip(*(kinds[name].tolist() for name in kinds), strict=True):
+            product = products.get((cluster, node), "")
+            try:
+                unit = self.catalog.unit(resource, product, max(1, replicas), self.basis)
+            except InputError:
+                continue
+            found[cluster, node, resource] = unit.share
+        return found
+
+    @cached_property
+    def held(self) -> pd.DataFrame:
+        """Allocations, each with ``boards`` (float, NaN where the share is not known), ``team`` by the rules
+        in force at the window's start, and ``workload_class``. Index 0 to n - 1, in order of the frame."""
+        rows = self.frames.allocations.reset_index(drop=True)
+        share = [
+            float(self.shares.get(key, np.nan))
+            for key in zip(rows["cluster"], rows["node"], rows["resource"], strict=True)
+        ]
+        kinds = {kind.value: workload_class(kind).value for kind in JobKind}
+        team = self.teams.assign(rows[HOLDER_NAMES], self.window.start_ms)
+        return rows.assign(
+            boards=rows["count"] * np.array(share, dtype=np.float64),
+            team=team.to_numpy(),
+            workload_class=rows["job_kind"].astype(object).map(kinds).fillna("unknown").astype("str"),
+        )
+
+    @cached_property
+    def activity(self) -> Activity:
+        return Activity.of(self.frames.activity)
+
+    @cached_property
+    def seen(self) -> tuple[Ints, Ints]:
+        """Starts and ends of the stretches in which the cluster's state was observed, merged, in order."""
+        observed = self.frames.observed
+        starts, ends = union(observed["start_ms"].tolist(), observed["end_ms"].tolist())
+        if not self.zero_is_gap:
+            return starts, ends
+        gaps = _all_zero(self.frames, self.window)
+        return _without(starts, ends, *gaps)
+
+    def seen_ms(self, start_ms: int, end_ms: int) -> int:
+        """How much of ``[start, end)`` was observed."""
+        starts, ends = self.seen
+        overlap = np.minimum(ends, end_ms) - np.maximum(starts, start_ms)
+        return int(overlap.clip(min=0).sum())
+
+    def coverage(self, start_ms: int, end_ms: int) -> float:
+        """The observed part of ``[start, end)``, 0 to 1."""
+        return self.seen_ms(start_ms, end_ms) / (end_ms - start_ms) if end_ms > start_ms else 0.0
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What board time of a node costs."""
+
+    history: History
+    rates: RateLookup
+
+    @cached_property
+    def _spans(self) -> Mapping[NodeKey, Sequence[tuple[FactRow, Sequence[RateSpan]]]]:
+        found: dict[NodeKey, list[tuple[FactRow, Sequence[RateSpan]]]] = {}
+        known: dict[object, Sequence[RateSpan]] = {}
+        for key, rows in rows_by_node(self.history.frames.nodes, FactRow).items():
+            for row in rows:
+                kind = (key[0], row[2:])
+                if kind not in known:
+                    known[kind] = self.rates(node_facts(key, row), self.history.window)
+                found.setdefault(key, []).append((row, known[kind]))
+        return found
+
+    def nano(self, cluster: str, node: str, start_ms: int, end_ms: int, boards: float) -> int | None:
+        """Cost of ``boards`` boards of a node in ``[start, end)``, rounded; None where part has no price."""
+        exact = Fraction(0)
+        covered = 0
+        for row, spans in self._spans.get((cluster, node), ()):
+            for span in spans:
+                start = max(start_ms, row.start_ms, span.start_ms)
+                end = min(end_ms, row.end_ms, span.end_ms)
+                if start >= end:
+                    continue
+                if span.rate is None:
+                    return None
+                covered += end - start
+                exact += Fraction(span.rate.nano_per_board_hour * (end - start), HOUR_MS)
+        if covered < end_ms - start_ms:
+            return None
+        amount = exact * Fraction(boards)
+        return round_half_even(amount.numerator, amount.denominator)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One look at a cluster. ``overview`` is its state now, None where nobody watches it: rules that need it
+    answer so. ``now_ms`` is the end of the history; what reaches it goes on."""
+
+    cluster: str
+    history: History
+    prices: Prices
+    overview: Overview | None = None
+
+    @property
+    def now_ms(self) -> int:
+        return self.history.window.end_ms
+
+
+def _all_zero(frames: Frames, window: Window) -> tuple[Ints, Ints]:
+    """Stretches of ``window`` in which nothing is held and nobody waits."""
+    starts = [*frames.allocations["start_ms"].tolist(), *frames.demand["start_ms"].tolist()]
+    ends = [*frames.allocations["end_ms"].tolist(), *frames.demand["end_ms"].tolist()]
+    begun, ended = union(starts, ends)
+    gap_start = np.concatenate([np.array([window.start_ms]), ended])
+    gap_end = np.concatenate([begun, np.array([window.end_ms])])
+    real = gap_start < gap_end
+    return gap_start[real], gap_end[real]
+
+
+def _without(starts: Ints, ends: Ints, gap_start: Ints, gap_end: Ints) -> tuple[Ints, Ints]:
+    found: list[tuple[int, int]] = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        reached = start
+        for a, b in zip(gap_start.tolist(), gap_end.tolist(), strict=True):
+            if b <= reached or a >= end:
+                continue
+            if a > reached:
+                found.append((reached, a))
+            reached = max(reached, b)
+        if reached < end:
+            found.append((reached, end))
+    a, b = zip(*found, strict=True) if found else ((), ())
+    return np.array(a, dtype=np.int64), np.array(b, dtype=np.int64)

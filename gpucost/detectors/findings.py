@@ -1,0 +1,195 @@
+"""What detectors say: findings with their evidence, their waste and one action, and what held them back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpucost.domain.time import HOUR_MS
+from gpucost.domain.waste import Waste
+
+
+class Pattern(StrEnum):
+    """The anti-patterns; a rule's module and its settings have the same name."""
+
+    IDLE_ALLOCATION = "idle_allocation"
+    OVERSIZED_REQUEST = "oversized_request"
+    FRAGMENTATION = "fragmentation"
+    GANG_STALL = "gang_stall"
+    MONOPOLY = "monopoly"
+    QUOTA_STARVATION = "quota_starvation"
+    NOT_ADVERTISED = "not_advertised"
+    RESERVED_UNUSED = "reserved_unused"
+    PREEMPTION_WASTE = "preemption_waste"
+    CPU_ONLY_PODS = "cpu_only_pods"
+    TOPOLOGY_SPREAD = "topology_spread"
+    UNHEALTHY_ALLOCATED = "unhealthy_allocated"
+
+
+class Severity(StrEnum):
+    """By what a finding wasted in 24 hours: below 1 GPU-hour, 1, 8, 24, and 5 % of the cluster."""
+
+    INFO = "info"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        return list(Severity).index(self)
+
+
+class SubjectKind(StrEnum):
+    CLUSTER = "cluster"
+    TEAM = "team"
+    QUEUE = "queue"
+    JOB = "job"
+    NODE = "node"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Subject:
+    """What a finding is about. ``uid`` tells two of one name apart; empty where the name is enough."""
+
+    kind: SubjectKind
+    cluster: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One number or fact. ``shown_by`` is the query, or the object and field, where anybody can see it."""
+
+    name: str
+    value: float | int | str
+    unit: str = ""
+    shown_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do. ``patch`` is YAML or a command, ready to be used as written; empty where only a person
+    can say it. ``frees_boards`` is what it gives back."""
+
+    text: str
+    patch: str = ""
+    frees_boards: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A claim on board time for the waste ledger: ``boards`` boards, or parts of them, in ``[start, end)``.
+
+    It is about time that pod ``pod_uid`` held on ``node``, or, with an empty ``pod_uid``, about time that
+    nobody held of ``resource`` there. ``boards`` None: all there are. Two episodes may claim the same time;
+    ``resolve`` gives every board-second to one of them.
+    """
+
+    waste: Waste
+    cluster: str
+    node: str
+    pod_uid: str
+    start_ms: int
+    end_ms: int
+    boards: float | None = None
+    resource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a rule found, before anybody knows what is left of its claims.
+
+    ``team`` is who could act on it, empty for the platform's own. ``ended_ms`` is None while it goes on.
+    ``episodes`` become its waste. ``formula`` says in words how waste follows from the evidence. ``view_ms``
+    is board time that is shown but counted by no finding (quota that lies fallow, efficiency below target);
+    rules with ``view_ms`` have no episodes. ``checked`` are guards that were asked and let it pass.
+    ``queue`` and ``namespace`` decide which overrides of settings and exemptions apply.
+    """
+
+    pattern: Pattern
+    variant: str
+    subject: Subject
+    since_ms: int
+    summary: str
+    evidence: tuple[Evidence, ...]
+    action: Action
+    formula: str
+    team: str = ""
+    queue: str = ""
+    user: str = ""
+    ended_ms: int | None = None
+    episodes: tuple[Episode, ...] = ()
+    view_ms: int | None = None
+    checked: tuple[str, ...] = ()
+    labels: Mapping[str, str] | None = None
+    """Kubernetes labels of the subject, where known: an exemption may stand in one."""
+    at_least: Severity = Severity.INFO
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same anti-pattern of the same subject, whenever and by whomever it is found."""
+        subject = self.subject
+        parts = (self.pattern, self.variant, subject.kind, subject.cluster, subject.namespace)
+        text = "\0".join((*parts, subject.uid or subject.name))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """What a rule did not say, and why: a guard, or too little data. ``because`` completes "not found,
+    because …" in words for people."""
+
+    pattern: Pattern
+    subject: Subject
+    because: str
+    lacks_data: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """What one rule said of one set of facts."""
+
+    drafts: tuple[Draft, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wasted:
+    """Board time and money. ``nano`` is None where any of it has no price. ``counted`` says whether it is in
+    the waste ledger under this finding; else it is a view, and must not be added up."""
+
+    board_ms: int
+    nano: int | None
+    formula: str
+    counted: bool
+
+    @property
+    def gpu_hours(self) -> float:
+        return self.board_ms / HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A draft with what it wasted in the last 24 hours, and how much per hour it wastes now."""
+
+    draft: Draft
+    severity: Severity
+    wasted: Wasted
+    boards_now: float
+    nano_per_hour: int | None
+
+    @property
+    def fingerprint(self) -> str:
+        return self.draft.fingerprint
+
+    @property
+    def goes_on(self) -> bool:
+        return self.draft.ended_ms is None
