@@ -40,6 +40,8 @@ class History:
     catalog: ResourceCatalog = field(default_factory=ResourceCatalog)
     basis: ShareBasis = ShareBasis.COMPUTE
     zero_is_gap: bool = False
+    memo: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
+    """What several rules need and is worked out once (``unmet``)."""
 
     @cached_property
     def shares(self) -> Mapping[tuple[str, str, str], Fraction]:
@@ -138,6 +140,21 @@ class Prices:
             return None
         amount = exact * Fraction(boards)
         return round_half_even(amount.numerator, amount.denominator)
+
+    def nano_per_hour(self, cluster: str, node: str, at_ms: int) -> int | None:
+        """What one board of a node costs an hour at an instant; None where it has no price then."""
+        for row, spans in self._spans.get((cluster, node), ()):
+            for span in spans:
+                if max(row.start_ms, span.start_ms) <= at_ms < min(row.end_ms, span.end_ms):
+                    return None if span.rate is None else span.rate.nano_per_board_hour
+        return None
+
+    def typical(self, cluster: str, board_ms: int) -> int | None:
+        """What board time costs at the mean price of the cluster's nodes, for time that is on no node."""
+        now = self.history.window.end_ms - 1
+        rates = [self.nano_per_hour(*key, now) for key in self._spans if key[0] == cluster]
+        known = [rate for rate in rates if rate is not None]
+        return round_half_even(board_ms * sum(known), HOUR_MS * len(known)) if known else None
 
 
 @dataclass(frozen=True)

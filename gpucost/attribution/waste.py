@@ -1,0 +1,129 @@
+"""The waste ledger: every usage line divided among its buckets, to the millisecond and the nano-unit.
+
+Detectors say which stretches of held or free time were wasted (WASTE_PIECES). Here they meet the lines:
+a line's parts are whole milliseconds and nano-units that add up to the line, whatever the pieces say. What no
+piece claims is the line's rest (domain.waste.REST), except for held time that nobody observed: that is
+unknown. Observation is taken to be spread evenly over the time that was neither idle nor too much, since
+those two were observed to be known at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpucost.attribution.deal import Ints
+from gpucost.attribution.result import Attribution
+from gpucost.attribution.sweep import CODE_OF_BUCKET, expand
+from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
+from gpucost.domain.waste import ORDER, Waste
+
+PART_COLUMNS = ("line", "waste", "board_ms", "nano")
+_WASTES = tuple(Waste)
+_DIVIDED = (Bucket.HELD, Bucket.UNALLOCATED)
+_SEEN_TO_BE_KNOWN = (ORDER[Waste.IDLE], ORDER[Waste.OVERSIZED])
+
+
+def waste_parts(attribution: Attribution, pieces: pd.DataFrame) -> pd.DataFrame:
+    """The parts of lines that are not their line's rest: ``line`` (position in ``attribution.lines``),
+    ``waste`` (text), ``board_ms`` and ``nano`` (null where the line has no price). Every part is above 0;
+    those of a line add up to at most the line.
+    """
+    lines = attribution.lines.reset_index(drop=True)
+    divided = lines[lines["bucket"].isin([CODE_OF_BUCKET[bucket] for bucket in _DIVIDED])]
+    claimed = _claimed(attribution, divided, pieces)
+    parts = pd.concat([claimed, _unobserved(lines, divided, claimed)], ignore_index=True)
+    parts = parts.loc[parts["board_ms"] > 0].sort_values(["line", "rank"], ignore_index=True)
+    nano = _nano(lines, parts)
+    waste = pd.Series([_WASTES[rank].value for rank in parts["rank"]], dtype="str")
+    return pd.DataFrame({"line": parts["line"], "waste": waste, "board_ms": parts["board_ms"], "nano": nano})
+
+
+def _claimed(attribution: Attribution, divided: pd.DataFrame, pieces: pd.DataFrame) -> pd.DataFrame:
+    """Whole milliseconds that pieces claim of lines: line, rank (of the bucket) and board_ms."""
+    keyed = pd.DataFrame(
+        {
+            "line": divided.index.to_numpy(np.int64),
+            "window": divided["window"].to_numpy(np.int64),
+            "node": attribution.units["node"].to_numpy()[divided["unit"].to_numpy()],
+            "resource": attribution.units["resource"].to_numpy()[divided["unit"].to_numpy()],
+            "pod_uid": attribution.holders.frame["pod_uid"].to_numpy()[divided["holder"].to_numpy()],
+            "first": divided["first_ms"].to_numpy(np.int64),
+            "last": divided["last_ms"].to_numpy(np.int64),
+        }
+    )
+    joined = _by_window(attribution, pieces).merge(keyed, on=["window", "node", "resource", "pod_uid"])
+    until = joined[["end", "last"]].min(axis=1)
+    joined["claim"] = joined["boards"] * (until - joined[["start", "first"]].max(axis=1)).clip(lower=0)
+    claims: pd.DataFrame = joined.groupby(["line", "rank"], as_index=False)[["claim"]].sum()
+    claims = claims.sort_values(["line", "rank"], ignore_index=True)
+    whole = divided["board_ms"].reindex(claims["line"]).to_numpy(np.float64)
+    # Rounded sums, not sums of rounded parts: a line's parts never exceed the line.
+    reached = claims.groupby("line")["claim"].cumsum().round().to_numpy(np.float64)
+    reached = np.minimum(reached, whole)
+    first = ~claims["line"].duplicated().to_numpy()
+    before = np.where(first, 0.0, np.append(0.0, reached[:-1])[: len(reached)])
+    parts = {"line": claims["line"], "rank": claims["rank"], "board_ms": (reached - before).astype(np.int64)}
+    return pd.DataFrame(parts)
+
+
+def _by_window(attribution: Attribution, pieces: pd.DataFrame) -> pd.DataFrame:
+    """Pieces cut at the windows' edges; those of missing units are no part of what is divided."""
+    starts = np.array([window.start_ms for window in attribution.windows], dtype=np.int64)
+    edges: Ints = np.append(starts, attribution.windows[-1].end_ms).astype(np.int64)
+    inside = pieces[
+        (pieces["start_ms"] < edges[-1])
+        & (pieces["end_ms"] > edges[0])
+        & (pieces["pod_uid"] != HOLDER_OF_BUCKET[Bucket.UNAVAILABLE])
+    ].reset_index(drop=True)
+    start, end = inside["start_ms"].to_numpy(np.int64), inside["end_ms"].to_numpy(np.int64)
+    first = np.maximum(np.searchsorted(edges, start, "right") - 1, 0)
+    last = np.minimum(np.searchsorted(edges, end, "left"), len(edges) - 1)
+    row = np.repeat(np.arange(len(inside)), last - first)
+    window = expand(first.astype(np.int64), (last - first).astype(np.int64))
+    cut: dict[str, Any] = {
+        name: inside[name].astype("str").to_numpy()[row] for name in ("node", "resource", "pod_uid")
+    }
+    return pd.DataFrame(
+        {
+            **cut,
+            "window": window,
+            "start": np.maximum(start[row], edges[window]),
+            "end": np.minimum(end[row], edges[window + 1]),
+            "boards": inside["boards"].to_numpy(np.float64)[row],
+            "rank": inside["waste"].map({waste.value: rank for waste, rank in ORDER.items()}).to_numpy()[row],
+        }
+    ).astype({"node": "str", "resource": "str", "pod_uid": "str", "rank": "int64"})
+
+
+def _unobserved(lines: pd.DataFrame, divided: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
+    """The part of held lines' rest that nobody observed."""
+    held = divided[divided["bucket"] == CODE_OF_BUCKET[Bucket.HELD]]
+    at = held.index
+    board = held["board_ms"].to_numpy(np.float64)
+    seen = np.maximum(*(lines.loc[at, name].fillna(0).to_numpy(np.float64) for name in _OBSERVED))
+    claimed = parts.groupby("line")["board_ms"].sum().reindex(at, fill_value=0).to_numpy(np.float64)
+    of_seen = parts[parts["rank"].isin(_SEEN_TO_BE_KNOWN)]
+    used_up = of_seen.groupby("line")["board_ms"].sum().reindex(at, fill_value=0).to_numpy(np.float64)
+    rest, others = board - claimed, board - used_up
+    known = np.divide(seen - used_up, others, out=np.zeros_like(others), where=others > 0).clip(0, 1)
+    unknown = np.round(rest * (1 - known)).astype(np.int64)
+    return pd.DataFrame({"line": at.to_numpy(np.int64), "rank": ORDER[Waste.UNKNOWN], "board_ms": unknown})
+
+
+_OBSERVED = ("observed_ms", "sm_observed_ms")
+
+
+def _nano(lines: pd.DataFrame, parts: pd.DataFrame) -> pd.Series[int]:
+    """Money in proportion to time, rounded sum by rounded sum, in whole numbers of any size."""
+    found: list[int | None] = []
+    last, reached = -1, 0
+    board, nano = lines["board_ms"].tolist(), lines["nano"].astype("object").tolist()
+    for line, part in zip(parts["line"].tolist(), parts["board_ms"].tolist(), strict=True):
+        before = reached if line == last else 0
+        last, reached = line, before + part
+        whole, of = nano[line], board[line]
+        found.append(None if whole is pd.NA else whole * reached // of - whole * before // of)
+    return pd.Series(found, dtype="Int64")

@@ -1,0 +1,147 @@
+"""All rules on one look at a cluster: what each found, and what of it counts when each second counts once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from gpucost.detectors.facts import Facts
+from gpucost.detectors.findings import Detection, Draft, Finding, Pattern, Severity, Wasted, Withheld
+from gpucost.detectors.registry import RULES, RuleSettings
+from gpucost.detectors.resolve import resolve
+from gpucost.domain.holders import UNAVAILABLE
+from gpucost.domain.time import DAY_MS, HOUR_MS, Window
+
+_AT_LEAST_MS = ((24 * HOUR_MS, Severity.HIGH), (8 * HOUR_MS, Severity.MEDIUM), (HOUR_MS, Severity.LOW))
+_CRITICAL_PART = 0.05
+RECENT_MS = DAY_MS
+"""A finding's waste is that of the last day: what it costs a day, whenever it began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A rule that raised: the others are not its hostages."""
+
+    pattern: Pattern
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What all rules said. ``pieces`` (WASTE_PIECES) refer to ``findings`` by ``draft``; they reach over the
+    whole history, the findings' ``wasted`` over its last day. Findings that are over are among them."""
+
+    now_ms: int
+    findings: tuple[Finding, ...]
+    withheld: tuple[Withheld, ...]
+    pieces: pd.DataFrame
+    failures: tuple[Failure, ...] = ()
+
+
+def evaluate(facts: Facts, rules: RuleSettings) -> Evaluation:
+    """Run every rule that is enabled. Nothing that one rule raises stops another."""
+    detections, failures = _detections(facts, rules)
+    drafts = [draft for detection in detections for draft in detection.drafts]
+    pieces = resolve(facts.history, drafts)
+    findings = _findings(facts, drafts, pieces)
+    withheld = tuple(each for detection in detections for each in detection.withheld)
+    return Evaluation(facts.now_ms, findings, withheld, pieces, failures)
+
+
+def _detections(facts: Facts, rules: RuleSettings) -> tuple[list[Detection], tuple[Failure, ...]]:
+    found, failures = list[Detection](), list[Failure]()
+    for pattern, rule in RULES.items():
+        settings = rules.of(pattern)
+        if not settings.default.enabled:
+            continue
+        try:
+            found.append(rule.run(facts, settings))
+        except Exception as error:  # a defect of one rule must not blind the others
+            failures.append(Failure(pattern, error))
+    return found, tuple(failures)
+
+
+def _findings(facts: Facts, drafts: Sequence[Draft], pieces: pd.DataFrame) -> tuple[Finding, ...]:
+    window = facts.history.window
+    recent = Window(max(window.start_ms, window.end_ms - RECENT_MS), window.end_ms)
+    wasted = _wasted(facts, pieces, recent)
+    capacity = _capacity_ms(facts, recent)
+    return tuple(_finding(facts, draft, wasted.get(n, _Sum()), capacity) for n, draft in enumerate(drafts))
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Of one finding's pieces: over the last day, and of those that go on now."""
+
+    board_ms: float = 0.0
+    nano: int | None = 0
+    boards_now: float = 0.0
+    nano_per_hour: int | None = 0
+
+
+def _wasted(facts: Facts, pieces: pd.DataFrame, recent: Window) -> Mapping[int, _Sum]:
+    sums: dict[int, _Sum] = defaultdict(_Sum)
+    now = facts.now_ms
+    names = ("cluster", "node", "start_ms", "end_ms", "boards", "draft")
+    for cluster, node, start, end, boards, draft in zip(
+        *(pieces[name].tolist() for name in names), strict=True
+    ):
+        found = sums[draft]
+        a, b = max(start, recent.start_ms), min(end, recent.end_ms)
+        if a < b:
+            found.board_ms += boards * (b - a)
+            found.nano = _plus(found.nano, facts.prices.nano(cluster, node, a, b, boards))
+        if end >= now:
+            found.boards_now += boards
+            hourly = facts.prices.nano_per_hour(cluster, node, now - 1)
+            found.nano_per_hour = _plus(
+                found.nano_per_hour, None if hourly is None else round(hourly * boards)
+            )
+    return sums
+
+
+def _plus(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _finding(facts: Facts, draft: Draft, found: _Sum, capacity_ms: float) -> Finding:
+    counted = draft.view_ms is None
+    board_ms = round(found.board_ms) if counted else draft.view_ms or 0
+    nano = found.nano if counted else facts.prices.typical(facts.cluster, board_ms)
+    severity = max(
+        (draft.at_least, _severity(board_ms, capacity_ms) if counted else Severity.INFO),
+        key=lambda each: each.rank,
+    )
+    return Finding(
+        draft,
+        severity,
+        Wasted(board_ms, nano, draft.formula, counted),
+        found.boards_now,
+        found.nano_per_hour,
+    )
+
+
+def _severity(board_ms: float, capacity_ms: float) -> Severity:
+    """By antipatterns' section 5.0: 1, 8 and 24 GPU-hours in 24 hours, or 5 % of the cluster's capacity."""
+    found = next((severity for least, severity in _AT_LEAST_MS if board_ms >= least), Severity.INFO)
+    is_much = found is Severity.HIGH and capacity_ms > 0 and board_ms >= _CRITICAL_PART * capacity_ms
+    return Severity.CRITICAL if is_much else found
+
+
+def _capacity_ms(facts: Facts, recent: Window) -> float:
+    """Board time of all units that should exist, in the last day."""
+    rows = facts.history.frames.capacity
+    units = rows[["expected", "capacity", "allocatable"]].max(axis=1)
+    time = rows["end_ms"].clip(upper=recent.end_ms) - rows["start_ms"].clip(lower=recent.start_ms)
+    keys = zip(rows["cluster"], rows["node"], rows["resource"], strict=True)
+    share = [float(facts.history.shares.get(key, 0)) for key in keys]
+    return float((units * time.clip(lower=0) * share).sum())
+
+
+def claimed_ms(pieces: pd.DataFrame) -> float:
+    """Board milliseconds of pieces of held and free time: what the waste ledger takes from its rests."""
+    of_somebody = pieces[pieces["pod_uid"] != UNAVAILABLE]
+    return float((of_somebody["boards"] * (of_somebody["end_ms"] - of_somebody["start_ms"])).sum())

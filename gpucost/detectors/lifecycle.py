@@ -1,0 +1,186 @@
+"""The life of findings over many evaluations: opened, seen again, acknowledged or muted, resolved.
+
+A finding is known by its fingerprint. It closes after CLEAN evaluations that did not find it, and what comes
+back within REOPEN_MS is the same finding, not a new one. So neither a service that restarts nor a value that
+wavers about its threshold makes news. Pure: records in, records out; who stores them is not its business.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from gpucost.detectors.findings import Draft, Finding, Pattern
+from gpucost.domain.errors import InputError
+from gpucost.domain.time import MINUTE_MS, parse_day_or_instant
+
+CLEAN = 2
+REOPEN_MS = 10 * MINUTE_MS
+EXEMPT_LABEL = "gpucost.io/exempt-until"
+"""A label of a job or pod with a day (2026-12-31): until then no finding is raised about it."""
+
+
+class State(StrEnum):
+    OPEN = "open"
+    ACKNOWLEDGED = "acknowledged"
+    MUTED = "muted"
+    RESOLVED = "resolved"
+
+
+class Change(StrEnum):
+    """What an evaluation did to a finding."""
+
+    OPENED = "opened"
+    REOPENED = "reopened"
+    RESOLVED = "resolved"
+    WORSENED = "worsened"
+    UNMUTED = "unmuted"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A finding's life so far. ``opened_at_ms`` is when it was first reported, ``since_ms`` when what it is
+    about began. ``clean`` counts evaluations in a row that did not find it. ``finding`` is its last content.
+    ``exempt_until_ms`` is None where no exemption applies."""
+
+    finding: Finding
+    state: State
+    opened_at_ms: int
+    since_ms: int
+    last_seen_ms: int
+    closed_at_ms: int | None = None
+    clean: int = 0
+    muted_until_ms: int | None = None
+    exempt_until_ms: int | None = None
+    rehearsal: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        return self.finding.fingerprint
+
+    def speaks(self, now_ms: int) -> bool:
+        """Whether it may raise an alert or be posted: open, not exempt, and no rehearsal."""
+        exempt = self.exempt_until_ms is not None and now_ms < self.exempt_until_ms
+        return self.state is State.OPEN and not exempt and not self.rehearsal
+
+
+@dataclass(frozen=True, slots=True)
+class Exemption:
+    """A rule of the settings: findings about what it names are kept silent until ``until_ms``.
+
+    Empty tuples match everything; entries are shell patterns. ``reason`` is for whoever reads the list.
+    """
+
+    until_ms: int
+    reason: str
+    patterns: tuple[Pattern, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    teams: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+
+    def covers(self, draft: Draft) -> bool:
+        if self.patterns and draft.pattern not in self.patterns:
+            return False
+        asked = (
+            (self.namespaces, draft.subject.namespace),
+            (self.queues, draft.queue),
+            (self.teams, draft.team),
+            (self.users, draft.user),
+        )
+        return all(not wanted or _is_any(value, wanted) for wanted, value in asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one evaluation made of the lives: all that are not forgotten, and what happened to which."""
+
+    lives: tuple[Life, ...]
+    changes: tuple[tuple[Change, Life], ...]
+
+
+def exempt_until(draft: Draft, exemptions: Iterable[Exemption], now_ms: int) -> int | None:
+    """The last instant of the exemptions that apply now, None for none. A label that is no day is none."""
+    found = [each.until_ms for each in exemptions if each.covers(draft) and now_ms < each.until_ms]
+    label = (draft.labels or {}).get(EXEMPT_LABEL, "")
+    if label:
+        try:
+            until_ms = parse_day_or_instant(label, EXEMPT_LABEL)
+        except InputError:
+            until_ms = now_ms
+        if now_ms < until_ms:
+            found.append(until_ms)
+    return max(found, default=None)
+
+
+def advance(
+    lives: Sequence[Life],
+    findings: Sequence[Finding],
+    now_ms: int,
+    *,
+    exemptions: Sequence[Exemption] = (),
+    rehearsals: Mapping[Pattern, bool] | None = None,
+    unknown: Iterable[str] = (),
+) -> Step:
+    """One evaluation further. ``findings`` are those that go on; ``unknown`` are fingerprints of which nobody
+    could say whether they do (a rule that failed or lacked data): they stay as they are.
+
+    Of two findings with one fingerprint, the one that wastes more counts.
+    """
+    current: dict[str, Finding] = {}
+    for finding in sorted(findings, key=lambda each: each.wasted.board_ms):
+        if finding.goes_on:
+            current[finding.fingerprint] = finding
+    known = {life.fingerprint: life for life in _latest(lives)}
+    unsure = frozenset(unknown)
+    kept: list[Life] = []
+    changes: list[tuple[Change, Life]] = []
+    for fingerprint in sorted(known.keys() | current.keys()):
+        before, now = known.get(fingerprint), current.get(fingerprint)
+        if now is not None:
+            life, change = _seen(before, now, now_ms)
+            exempt = exempt_until(now.draft, exemptions, now_ms)
+            rehearsal = bool(rehearsals and rehearsals.get(now.draft.pattern))
+            life = replace(life, exempt_until_ms=exempt, rehearsal=rehearsal)
+        elif before is not None:
+            life, change = (before, None) if fingerprint in unsure else _missed(before, now_ms)
+        kept.append(life)
+        if change is not None:
+            changes.append((change, life))
+    return Step(tuple(kept), tuple(changes))
+
+
+def _latest(lives: Iterable[Life]) -> Iterable[Life]:
+    """Of each fingerprint its last life, those that are not over first in line."""
+    return sorted(lives, key=lambda life: (life.state is not State.RESOLVED, life.opened_at_ms))
+
+
+def _seen(before: Life | None, now: Finding, now_ms: int) -> tuple[Life, Change | None]:
+    since_ms = now.draft.since_ms
+    if before is None or (before.state is State.RESOLVED and not _comes_back(before, now_ms)):
+        return Life(now, State.OPEN, now_ms, since_ms, now_ms), Change.OPENED
+    life = replace(before, finding=now, last_seen_ms=now_ms, clean=0, since_ms=min(before.since_ms, since_ms))
+    if before.state is State.RESOLVED:
+        return replace(life, state=State.OPEN, closed_at_ms=None), Change.REOPENED
+    if life.state is State.MUTED and life.muted_until_ms is not None and life.muted_until_ms <= now_ms:
+        return replace(life, state=State.OPEN, muted_until_ms=None), Change.UNMUTED
+    worse = now.severity.rank > before.finding.severity.rank
+    return life, Change.WORSENED if worse else None
+
+
+def _comes_back(before: Life, now_ms: int) -> bool:
+    return before.closed_at_ms is not None and now_ms - before.closed_at_ms <= REOPEN_MS
+
+
+def _missed(before: Life, now_ms: int) -> tuple[Life, Change | None]:
+    if before.state is State.RESOLVED:
+        return before, None
+    if before.clean + 1 < CLEAN:
+        return replace(before, clean=before.clean + 1), None
+    return replace(before, state=State.RESOLVED, closed_at_ms=now_ms, clean=CLEAN), Change.RESOLVED
+
+
+def _is_any(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

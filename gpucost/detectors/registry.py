@@ -1,0 +1,62 @@
+"""Every rule under its name, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from gpucost.detectors.facts import Facts
+from gpucost.detectors.findings import Detection, Pattern
+from gpucost.detectors.rules import (
+    cpu_only_pods,
+    fragmentation,
+    gang_stall,
+    idle_allocation,
+    monopoly,
+    not_advertised,
+    oversized_request,
+    preemption_waste,
+    quota_starvation,
+    reserved_unused,
+    topology_spread,
+    unhealthy_allocated,
+)
+from gpucost.detectors.settings import DetectorSettings, Scoped
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: its settings' model, and what it does."""
+
+    settings: type[DetectorSettings]
+    run: Callable[[Facts, Scoped[Any]], Detection]
+
+
+RULES: Mapping[Pattern, Rule] = {
+    module.NAME: Rule(module.Settings, module.run)
+    for module in (
+        not_advertised,
+        unhealthy_allocated,
+        gang_stall,
+        preemption_waste,
+        idle_allocation,
+        oversized_request,
+        quota_starvation,
+        fragmentation,
+        cpu_only_pods,
+        topology_spread,
+        reserved_unused,
+        monopoly,
+    )
+}
+
+
+@dataclass(frozen=True)
+class RuleSettings:
+    """The settings of every rule; one that is not named has its defaults."""
+
+    given: Mapping[Pattern, Scoped[Any]] = field(default_factory=dict)
+
+    def of(self, pattern: Pattern) -> Scoped[Any]:
+        return cast(Scoped[Any], self.given.get(pattern) or Scoped(RULES[pattern].settings()))
