@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 
 from gpucost.contract.frames import (
@@ -35,7 +36,7 @@ def empty_frame(spec: FrameSpec) -> pd.DataFrame:
 
 
 def conform(frame: pd.DataFrame, spec: FrameSpec) -> pd.DataFrame:
-    """``frame`` with exactly the columns and dtypes of ``spec``, in its order.
+    """``frame`` with exactly the columns and dtypes of ``spec``, in its order; null for what it may lack.
 
     Raises InputError naming the column that is missing, unknown, null or of a type that does not convert
     without loss (1.5 for an integer, text for a number).
@@ -46,6 +47,9 @@ def conform(frame: pd.DataFrame, spec: FrameSpec) -> pd.DataFrame:
     columns = {}
     for column in spec.columns:
         if column.name not in frame.columns:
+            if column.may_lack:
+                columns[column.name] = pd.Series(np.nan, index=frame.index, dtype=column.type.value)
+                continue
             raise InputError(f"{spec.name}.{column.name}", "missing column", column.help)
         columns[column.name] = _convert(frame[column.name], f"{spec.name}.{column.name}", column.type)
     return pd.DataFrame(columns)

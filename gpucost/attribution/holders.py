@@ -96,12 +96,13 @@ class Holders:
 
 
 def _storable(labels: pd.Series[str]) -> pd.Series[str]:
-    odd = {value: text for value in labels.unique() if (text := _storable_text(value)) != value}
+    odd = {value: text for value in labels.unique() if (text := storable_text(value)) != value}
     return labels.astype(object).map(lambda value: odd.get(value, value)) if odd else labels
 
 
-def _storable_text(text: str) -> str:
-    return text.replace("\0", "").encode(errors="ignore").decode()[:MAX_TEXT]
+def storable_text(text: str, most: int | None = MAX_TEXT) -> str:
+    """What a database can store of a text, at most ``most`` characters of it."""
+    return text.replace("\0", "").encode(errors="ignore").decode()[:most]
 
 
 def _first_with_same_attributes(attributes: pd.DataFrame) -> Ints:

@@ -9,22 +9,35 @@ from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.query import DIMENSIONS, MEASURES
 from gpucost.ledger.records import (
     Adjustment,
+    Assessed,
     AuditEntry,
+    FindingEvent,
+    FindingRecord,
+    FindingState,
     IngestResult,
     LedgerState,
     MonthInfo,
     ProposedAdjustment,
     VerifyFinding,
+    WasteOfWindow,
     WindowInfo,
     WindowVersion,
 )
+from gpucost.ledger.waste import WASTE_MEASURES
+from gpucost.ledger.waste_writer import WASTE_LINES
 
 __all__ = [
     "DIMENSIONS",
     "MEASURES",
+    "WASTE_LINES",
+    "WASTE_MEASURES",
     "Adjustment",
+    "Assessed",
     "AuditEntry",
     "CloseRefused",
+    "FindingEvent",
+    "FindingRecord",
+    "FindingState",
     "IngestResult",
     "LateLines",
     "Ledger",
@@ -34,6 +47,7 @@ __all__ = [
     "MonthOpen",
     "ProposedAdjustment",
     "VerifyFinding",
+    "WasteOfWindow",
     "WindowInfo",
     "WindowVersion",
 ]

@@ -24,12 +24,12 @@ def check_int64(field: str, value: int) -> int:
     return value
 
 
-def check_text(field: str, value: object, *, empty: bool = True) -> None:
+def check_text(field: str, value: object, *, empty: bool = True, most: int = MAX_TEXT) -> None:
     """Raises InputError for what one of the databases could not store, or index, as it is."""
-    allowed = f"text of at most {MAX_TEXT} characters, without NUL; " + (
+    allowed = f"text of at most {most} characters, without NUL; " + (
         "empty where there is none" if empty else "not empty"
     )
-    if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value or not (empty or value.strip()):
+    if not isinstance(value, str) or len(value) > most or "\0" in value or not (empty or value.strip()):
         raise InputError(field, value, allowed)
     try:
         value.encode()

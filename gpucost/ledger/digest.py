@@ -14,7 +14,11 @@ from typing import Any
 from gpucost.contract.frames import LINE_MEASURES
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-_LINE = f'["%s","%s","%s","%s"{",%s" * len(LINE_MEASURES)}]'
+# The measures of the first release. Later ones are left out of a line that has none of them: so the digests
+# of what was written before them stay what they were.
+_FIRST = LINE_MEASURES.index("tensor_active_ms") + 1
+_SHORT, _WHOLE = (f'["%s","%s","%s","%s"{",%s" * measures}]' for measures in (_FIRST, len(LINE_MEASURES)))
+_NONE_LATER = ("null",) * (len(LINE_MEASURES) - _FIRST)
 
 
 def content_key(values: Sequence[Any]) -> str:
@@ -29,7 +33,11 @@ def line_texts(columns: Sequence[Sequence[Any]]) -> list[str]:
     are int or None: what the encoder would write, several times faster.
     """
     numbers = [["null" if value is None else value for value in column] for column in columns[4:]]
-    return [_LINE % row for row in zip(*columns[:4], *numbers, strict=True)]
+    cut = 4 + _FIRST
+    return [
+        _SHORT % row[:cut] if row[cut:] == _NONE_LATER else _WHOLE % row
+        for row in zip(*columns[:4], *numbers, strict=True)
+    ]
 
 
 def window_digest(
@@ -49,6 +57,18 @@ def window_digest(
         texts = sorted(rows)
         _update(digest, [kind, len(texts)])
         digest.update("".join(f"{text}\n" for text in texts).encode())
+    return digest.hexdigest()
+
+
+def waste_digest(header: Sequence[Any], lines: Iterable[Sequence[Any]]) -> str:
+    """Of (cluster, start, end, digest of the usage lines) and the waste lines, in any order.
+
+    A line is unit key, holder key, rate key, bucket, waste, board_ms and nano.
+    """
+    digest = hashlib.sha256()
+    texts = sorted(_ENCODER.encode(tuple(line)) for line in lines)
+    _update(digest, ["gpucost waste 1", *header, len(texts)])
+    digest.update("".join(f"{text}\n" for text in texts).encode())
     return digest.hexdigest()
 
 

@@ -22,7 +22,7 @@ def resolve(connection: Connection, table: Table, rows: Mapping[str, Sequence[An
 
     Raises LedgerConflict when another unique column of a row is taken.
     """
-    ids = _known(connection, table, rows)
+    ids = known(connection, table, rows)
     # In one order everywhere, so that two writers who add the same rows wait but never deadlock.
     missing = sorted(rows.keys() - ids.keys())
     if missing:
@@ -31,7 +31,7 @@ def resolve(connection: Connection, table: Table, rows: Mapping[str, Sequence[An
             insert_new(connection, table),
             [dict(zip(names, (key, *rows[key]), strict=True)) for key in missing],
         )
-        ids |= _known(connection, table, missing)
+        ids |= known(connection, table, missing)
     for key in rows.keys() - ids.keys():
         raise LedgerConflict(f"another writer has just added {table.name} {rows[key][0]!r} with other values")
     return ids
@@ -43,7 +43,8 @@ def chunked(values: Iterable[T], size: int = _CHUNK) -> Iterator[list[T]]:
         yield chunk
 
 
-def _known(connection: Connection, table: Table, keys: Iterable[str]) -> dict[str, int]:
+def known(connection: Connection, table: Table, keys: Iterable[str]) -> dict[str, int]:
+    """The id of those content keys that the ledger has."""
     found: dict[str, int] = {}
     for chunk in chunked(keys):
         statement = select(table.c.content_key, table.c.id).where(table.c.content_key.in_(chunk))

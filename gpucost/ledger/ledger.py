@@ -14,16 +14,20 @@ from gpucost.domain.problems import Problem
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Month, Window
-from gpucost.ledger import months, query, reader, verification, writer
+from gpucost.ledger import findings, months, query, reader, verification, waste, waste_writer, writer
 from gpucost.ledger.database import Database
 from gpucost.ledger.lines import Lines
 from gpucost.ledger.prepare import Facts, prepare
 from gpucost.ledger.records import (
     Adjustment,
+    Assessed,
     AuditEntry,
+    FindingEvent,
+    FindingRecord,
     IngestResult,
     MonthInfo,
     VerifyFinding,
+    WasteOfWindow,
     WindowInfo,
     WindowVersion,
 )
@@ -190,6 +194,29 @@ class Ledger:
                 now_ms=self._now(),
             )
 
+    def write_waste(
+        self,
+        cluster: str,
+        assessments: Sequence[WasteOfWindow],
+        *,
+        code_version: str,
+        reason: str = "",
+        author: str = "gpucost",
+    ) -> tuple[bool, ...]:
+        """Write what became of the lines of windows, in one transaction: of all of them or of none.
+
+        Whether each changed: the same content again changes nothing. A provisional assessment is replaced;
+        a final one stays, unless there is a ``reason``, which goes into the audit trail, and then what
+        replaces it is final too. A new version of a window's lines takes its assessment away.
+
+        Raises InputError for a window that is not in the ledger, and for parts (named) that are negative,
+        more than their line or of no line of capacity; LedgerConflict when a window has other lines than were
+        assessed, or other waste that is final; MonthClosed for a change in a closed month.
+        """
+        origin = waste_writer.Origin(code_version, reason, author, self._now())
+        with self._database.write(cluster) as connection:
+            return waste_writer.write(connection, cluster, assessments, origin)
+
     # --- reading what was used -----------------------------------------------------------------------
 
     def aggregate(
@@ -213,6 +240,26 @@ class Ledger:
         """
         with self._database.read() as connection:
             return query.aggregate(connection, scope, window, dims, filters or {}, step_ms)
+
+    def waste(
+        self,
+        scope: Scope,
+        window: Window,
+        dims: Sequence[str],
+        *,
+        filters: Mapping[str, Collection[str]] | None = None,
+        step_ms: int | None = None,
+    ) -> pd.DataFrame:
+        """Where the capacity of ``window`` went: one row per value of ``dims`` and bucket of waste.
+
+        Columns: the dims, ``step_start_ms`` when ``step_ms`` is given, ``waste``, then WASTE_MEASURES, as in
+        ``aggregate``. Every board-millisecond of capacity is in one row: over ``waste``, rows add up to
+        what ``aggregate`` says of the same lines, over-committed ones left out. Held and unallocated time of
+        windows without an assessment (see ``assessed``) is unknown. Sorted by dims, step, order of Waste. A
+        scope with teams sees their held time. Raises InputError as ``aggregate`` does.
+        """
+        with self._database.read() as connection:
+            return waste.waste(connection, scope, window, dims, filters or {}, step_ms)
 
     def job_window(self, scope: Scope, job_uid: str) -> Window | None:
         """From the first to the last ledger window with a line of this job; None when the scope sees none."""
@@ -268,6 +315,19 @@ class Ledger:
         with self._database.read() as connection:
             return reader.windows(connection, window, cluster)
 
+    def unassessed(self, cluster: str, span: Window) -> tuple[WindowInfo, ...]:
+        """Windows that meet ``span`` and whose waste can still be written and is not final; oldest first.
+
+        Those of closed months are left out: they stay as they are.
+        """
+        with self._database.read() as connection:
+            return waste.unassessed(connection, cluster, span)
+
+    def assessed(self, window: Window, cluster: str | None = None) -> Assessed:
+        """How many of the windows that meet ``window`` have waste that fits their lines."""
+        with self._database.read() as connection:
+            return waste.assessed(connection, window, cluster)
+
     def rates(self, rate_ids: Collection[str]) -> dict[str, Rate]:
         """The rates of these ids, as they were applied; ids that the ledger does not know are left out."""
         with self._database.read() as connection:
@@ -296,3 +356,83 @@ class Ledger:
         """The audit trail, oldest first. Raises LedgerError unless the scope sees all teams."""
         with self._database.read() as connection:
             return reader.audit(connection, scope)
+
+    # --- findings ------------------------------------------------------------------------------------
+
+    def live_findings(
+        self, cluster: str, *, resolved_since_ms: int | None = None
+    ) -> tuple[FindingRecord, ...]:
+        """Every finding of a cluster that is not resolved, and those resolved at or after a time; by id."""
+        with self._database.read() as connection:
+            return findings.live(connection, cluster, resolved_since_ms)
+
+    def save_findings(
+        self, cluster: str, records: Sequence[FindingRecord], events: Sequence[FindingEvent] = ()
+    ) -> tuple[FindingRecord, ...]:
+        """Write what an evaluation found, in one transaction; the records as they stand now, in their order.
+
+        Records without an id are added. Events are of findings by fingerprint and episode, given along or
+        already there. Names are cut to what a database can store. Raises LedgerConflict, and nothing is
+        written, when a finding is there already, or has changed since it was read (by a person, or another
+        process that evaluates): read ``live_findings`` again, and decide again.
+        """
+        with self._database.write(cluster) as connection:
+            return findings.save(connection, cluster, records, events)
+
+    def findings(
+        self,
+        scope: Scope,
+        *,
+        cluster: str | None = None,
+        states: Collection[str] | None = None,
+        patterns: Collection[str] | None = None,
+        teams: Collection[str] | None = None,
+        severities: Collection[str] | None = None,
+        since_ms: int | None = None,
+        limit: int = 100,
+        after: tuple[int | None, int] | None = None,
+    ) -> tuple[FindingRecord, ...]:
+        """A page of at most ``limit`` (1 to 1,000) findings, the dearest first, those without a price last.
+
+        ``since_ms``: last seen then or later. ``after`` is (nano, id) of the last one of the page before. A
+        scope with teams sees theirs; findings without a team are for those who see everything.
+        """
+        filters = findings.Filters(cluster, states, patterns, teams, severities, since_ms)
+        with self._database.read() as connection:
+            return findings.find(connection, scope, filters, limit, after)
+
+    def finding(self, scope: Scope, finding_id: int) -> FindingRecord | None:
+        """None when the scope sees none of this id."""
+        with self._database.read() as connection:
+            return findings.get(connection, scope, finding_id)
+
+    def finding_events(self, scope: Scope, finding_id: int) -> tuple[FindingEvent, ...]:
+        """What happened to a finding, oldest first. Raises InputError when the scope sees none of this id."""
+        with self._database.read() as connection:
+            return findings.events(connection, scope, finding_id)
+
+    def acknowledge(self, scope: Scope, finding_id: int, author: str, note: str = "") -> FindingRecord:
+        """Say that somebody knows. A muted finding stays muted.
+
+        Raises InputError for an id that the scope does not see, an empty author or a note of more than 1,000
+        characters; LedgerConflict when the finding is resolved.
+        """
+        with self._database.write(self._cluster_of(scope, finding_id)) as connection:
+            return findings.acknowledge(connection, scope, finding_id, author, note, self._now())
+
+    def mute(
+        self, scope: Scope, finding_id: int, author: str, until_ms: int, reason: str = ""
+    ) -> FindingRecord:
+        """Be silent about a finding until then, at most a year. Raises as ``acknowledge`` does."""
+        with self._database.write(self._cluster_of(scope, finding_id)) as connection:
+            return findings.mute(connection, scope, finding_id, author, until_ms, reason, self._now())
+
+    def unmute(self, scope: Scope, finding_id: int, author: str) -> FindingRecord:
+        """Back to what it was; nothing when it is not muted. Raises InputError as ``acknowledge`` does."""
+        with self._database.write(self._cluster_of(scope, finding_id)) as connection:
+            return findings.unmute(connection, scope, finding_id, author, self._now())
+
+    def _cluster_of(self, scope: Scope, finding_id: int) -> str:
+        """Whose writers to wait for. A finding never moves."""
+        with self._database.read() as connection:
+            return findings.require(connection, scope, finding_id).cluster

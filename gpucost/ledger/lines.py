@@ -89,8 +89,8 @@ class Lines:
         """``frame`` of USAGE_LINES of one window. Raises InputError for columns that are not as declared."""
         columns = plain_columns(frame, USAGE_LINES)
         _check_place(columns, cluster, window)
-        units, unit = _distinct(columns, UNIT_COLUMNS)
-        holders, holder = _distinct(columns, HOLDER_KEY_COLUMNS)
+        units, unit = distinct(columns, UNIT_COLUMNS)
+        holders, holder = distinct(columns, HOLDER_KEY_COLUMNS)
         used = _used_rates(columns["rate_id"], rates)
         rate_at = {rate_id: n for n, rate_id in enumerate(used)} | {"": -1}
         for at, bucket in enumerate(columns["bucket"]):
@@ -169,7 +169,7 @@ def _check_place(columns: Mapping[str, list[Any]], cluster: str, window: Window)
             raise InputError(f"usage_lines.{field}", value, f"{expected}, the window being written")
 
 
-def _distinct(columns: Mapping[str, list[Any]], names: Sequence[str]) -> tuple[Rows, Ints]:
+def distinct(columns: Mapping[str, list[Any]], names: Sequence[str]) -> tuple[Rows, Ints]:
     """The distinct rows, and the position of every line among them."""
     rows = list(zip(*(columns[name] for name in names), strict=True))
     position = {row: n for n, row in enumerate(dict.fromkeys(rows))}

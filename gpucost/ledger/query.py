@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-from sqlalchemy import BigInteger, ColumnElement, Connection, Table, case, cast, func, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, Table, case, cast, func, or_, select
 from sqlalchemy.sql.selectable import Subquery
 
+from gpucost.contract.frames import PEAKS, SIGNAL_MEASURES
 from gpucost.domain.errors import InputError
 from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import Problem, ProblemCode
@@ -36,10 +37,9 @@ _TABLE_OF: dict[str, Table] = (
     dict.fromkeys(UNIT_COLUMNS, UNIT) | dict.fromkeys(_HOLDER_DIMS, HOLDER) | {"rate_id": RATE}
 )
 DIMENSIONS = (*_UNIT_DIMS, "bucket", *_HOLDER_DIMS, "rate_id")
-_SIGNALS = ("observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms", "tensor_active_ms")
-_SUMS = ("board_ms", "nano", "unpriced_ms", *_SIGNALS)
+_SUMS = ("board_ms", "nano", "unpriced_ms", *SIGNAL_MEASURES)
 MEASURES = (*_SUMS, "first_ms", "last_ms")
-_NULLABLE = frozenset(("nano", *_SIGNALS))
+_NULLABLE = frozenset(("nano", *SIGNAL_MEASURES))
 
 # What a team is told of: its own time. Capacity that nobody held is not part of it.
 _OF_A_TEAM = (str(Bucket.HELD), str(Bucket.OVERCOMMITTED))
@@ -76,25 +76,17 @@ def aggregate(
     step_ms: int | None,
 ) -> pd.DataFrame:
     """See Ledger.aggregate. Sums by integer ids first, and names them after: the lines are read once."""
-    _check_dims(dims, filters)
+    check_dims(dims, filters)
     clusters = filters.get("cluster")
-    _refuse_cut(connection, window, clusters, step_ms)
+    refuse_cut(connection, window, clusters, step_ms)
     lines = _sums_by_id(scope, window, dims, filters, step_ms)
-    keys = [_label(lines, name) for name in dims]
-    if step_ms is not None:
-        keys.append(lines.c.step)
-    statement = select(
-        *keys,
-        *(cast(func.sum(lines.c[name]), BigInteger) for name in _SUMS),
+    measures = [
+        *(_total(name, lines.c[name]) for name in _SUMS),
         func.min(lines.c.first_ms),
         func.max(lines.c.last_ms),
-    ).group_by(*keys)
-    for table in dict.fromkeys(_TABLE_OF[name] for name in dims if name != "bucket"):
-        statement = statement.join(table, table.c.id == lines.c[f"{table.name}_id"])
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(_BY_HASH)
-    rows = connection.execute(statement.having(_SOME)).all()
-    return _frame(rows, dims, window, step_ms)
+    ]
+    rows = sums_by_name(connection, lines, measures, dims, ["step"] if step_ms is not None else [])
+    return as_frame(rows, dims, window, step_ms, MEASURES)
 
 
 def job_window(connection: Connection, scope: Scope, job_uid: str) -> Window | None:
@@ -111,9 +103,7 @@ def progress(connection: Connection, scope: Scope, window: Window, job_uid: str)
     _refuse_nul("job_uid", job_uid)
     p = PROGRESS_LINE.c
     pods = select(H.pod_uid).where(H.job_uid == job_uid, *_own_teams(scope))
-    statement = select(p.name, p.amount).where(
-        p.pod_uid.in_(pods), p.window_id.in_(_window_ids(window, None))
-    )
+    statement = select(p.name, p.amount).where(p.pod_uid.in_(pods), p.window_id.in_(window_ids(window, None)))
     amounts: dict[str, list[float]] = defaultdict(list)
     for name, amount in connection.execute(statement):
         amounts[name].append(amount)
@@ -126,7 +116,7 @@ def progress(connection: Connection, scope: Scope, window: Window, job_uid: str)
 def problems(connection: Connection, scope: Scope, window: Window) -> tuple[Problem, ...]:
     p = WINDOW_PROBLEM.c
     statement = select(p.code, p.cluster, p.subject, p.detail, p.board_ms).where(
-        p.window_id.in_(_window_ids(window, None))
+        p.window_id.in_(window_ids(window, None))
     )
     if not scope.sees_all:
         own = _own_teams(scope)
@@ -144,7 +134,7 @@ def problems(connection: Connection, scope: Scope, window: Window) -> tuple[Prob
     return tuple(replace(problem, board_ms=touched[problem]) for problem in sorted(touched))
 
 
-def _check_dims(dims: Sequence[str], filters: Mapping[str, Collection[str]]) -> None:
+def check_dims(dims: Sequence[str], filters: Mapping[str, Collection[str]]) -> None:
     for name in (*(name for name in dims if name not in _SHARE_DIMS), *filters):
         if name not in DIMENSIONS:
             raise InputError("dimension", name, ", ".join(DIMENSIONS))
@@ -162,7 +152,7 @@ def _refuse_nul(name: str, value: str) -> None:
         raise InputError(name, value, "text without NUL characters")
 
 
-def _refuse_cut(
+def refuse_cut(
     connection: Connection, window: Window, clusters: Collection[str] | None, step_ms: int | None
 ) -> None:
     """A window of the ledger is not divided: nobody knows how its sums fall on the two sides of a cut."""
@@ -186,7 +176,7 @@ def _refuse_cut(
         raise InputError("window", asked, f"edges between the ledger's windows; cut: {shown}{more}")
 
 
-def _window_ids(window: Window, clusters: Collection[str] | None) -> Any:
+def window_ids(window: Window, clusters: Collection[str] | None) -> Select[int]:
     statement = select(W.id).where(W.start_ms >= window.start_ms, W.end_ms <= window.end_ms)
     return statement if clusters is None else statement.where(W.cluster.in_(clusters))
 
@@ -195,11 +185,12 @@ def _own_teams(scope: Scope) -> list[ColumnElement[bool]]:
     return [] if scope.teams is None else [H.team.in_(sorted(scope.teams))]
 
 
-def _visible(scope: Scope) -> list[ColumnElement[bool]]:
+def _visible(scope: Scope, table: Table = USAGE_LINE) -> list[ColumnElement[bool]]:
     """Conditions on usage lines: everything, or the held and over-committed lines of the scope's teams."""
     if scope.teams is None:
         return []
-    return [L.bucket.in_(_OF_A_TEAM), L.holder_id.in_(select(H.id).where(*_own_teams(scope)))]
+    line = table.c
+    return [line.bucket.in_(_OF_A_TEAM), line.holder_id.in_(select(H.id).where(*_own_teams(scope)))]
 
 
 def _sums_by_id(
@@ -209,36 +200,78 @@ def _sums_by_id(
     filters: Mapping[str, Collection[str]],
     step_ms: int | None,
 ) -> Subquery:
-    alike = _alike_holders(dims)
+    unpriced = case((L.nano.is_(None), L.board_ms), else_=0)
+    # Lines of the first release: the tensor signal was read with the SM signal or not at all.
+    with_sm = case((L.tensor_active_ms.is_not(None), L.sm_observed_ms))
+    derived = {"unpriced_ms": unpriced, "tensor_observed_ms": func.coalesce(L.tensor_observed_ms, with_sm)}
+    measures = [
+        *(_total(name, derived[name] if name in derived else L[name]).label(name) for name in _SUMS),
+        func.min(L.first_ms).label("first_ms"),
+        func.max(L.last_ms).label("last_ms"),
+    ]
+    windows = window_ids(window, filters.get("cluster"))
+    return sums_by_id(USAGE_LINE, measures, windows, scope, dims, filters, step_ms).subquery()
+
+
+def sums_by_id(
+    table: Table,
+    measures: Sequence[ColumnElement[Any]],
+    windows: Select[int],
+    scope: Scope,
+    dims: Sequence[str],
+    filters: Mapping[str, Collection[str]],
+    step_ms: int | None,
+    others: Sequence[ColumnElement[Any]] = (),
+) -> Select[Any]:
+    """``measures`` over the rows of ``table``, which has the keys of usage lines, in ``windows`` (ids).
+
+    Columns: the ids that ``dims`` need, ``others``, ``step`` when ``step_ms`` is given, and the measures.
+    """
+    line, alike = table.c, _alike_holders(dims)
     keys: list[ColumnElement[Any]] = [
-        alike.c.holder_id if name == "holder_id" else L[name]
+        alike.c.holder_id if name == "holder_id" else line[name]
         for name in dict.fromkeys(
             "bucket" if name == "bucket" else f"{_TABLE_OF[name].name}_id" for name in dims
         )
     ]
-    conditions = [L.window_id.in_(_window_ids(window, filters.get("cluster"))), *_visible(scope)]
+    keys += others
+    conditions = [line.window_id.in_(windows), *_visible(scope, table)]
     for name, values in filters.items():
         if name == "bucket":
-            conditions.append(L.bucket.in_(sorted(values)))
+            conditions.append(line.bucket.in_(sorted(values)))
         else:
-            table = _TABLE_OF[name]
-            matching = select(table.c.id).where(table.c[name].in_(sorted(values)))
-            conditions.append(L[f"{table.name}_id"].in_(matching))
+            names = _TABLE_OF[name]
+            matching = select(names.c.id).where(names.c[name].in_(sorted(values)))
+            conditions.append(line[f"{names.name}_id"].in_(matching))
     if step_ms is not None:
         keys.append((W.start_ms // step_ms * step_ms).label("step"))
-    unpriced = case((L.nano.is_(None), L.board_ms), else_=0)
-    summed = {name: L[name] for name in _SUMS if name != "unpriced_ms"} | {"unpriced_ms": unpriced}
-    statement = select(
-        *keys,
-        *(cast(func.sum(column), BigInteger).label(name) for name, column in summed.items()),
-        func.min(L.first_ms).label("first_ms"),
-        func.max(L.last_ms).label("last_ms"),
-    ).where(*conditions)
+    statement = select(*keys, *measures).where(*conditions)
     if step_ms is not None:
-        statement = statement.join(LEDGER_WINDOW, W.id == L.window_id)
+        statement = statement.join(LEDGER_WINDOW, W.id == line.window_id)
     if any(key is alike.c.holder_id for key in keys):
-        statement = statement.join(alike, alike.c.id == L.holder_id)
-    return statement.group_by(*keys).having(_SOME).subquery()
+        statement = statement.join(alike, alike.c.id == line.holder_id)
+    return statement.group_by(*keys).having(_SOME)
+
+
+def _total(name: str, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    return func.max(column) if name in PEAKS else cast(func.sum(column), BigInteger)
+
+
+def sums_by_name(
+    connection: Connection,
+    lines: Subquery,
+    measures: Sequence[ColumnElement[Any]],
+    dims: Sequence[str],
+    others: Sequence[str],
+) -> Sequence[Any]:
+    """``measures`` over sums by id, by the names of ``dims`` and by columns that have no name to look up."""
+    keys = [*(_label(lines, name) for name in dims), *(lines.c[name] for name in others)]
+    statement = select(*keys, *measures).group_by(*keys)
+    for table in dict.fromkeys(_TABLE_OF[name] for name in dims if name != "bucket"):
+        statement = statement.join(table, table.c.id == lines.c[f"{table.name}_id"])
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(_BY_HASH)
+    return connection.execute(statement.having(_SOME)).all()
 
 
 def _alike_holders(dims: Sequence[str]) -> Subquery:
@@ -251,14 +284,21 @@ def _label(lines: Subquery, name: str) -> ColumnElement[Any]:
     return lines.c.bucket if name == "bucket" else _TABLE_OF[name].c[name]
 
 
-def _frame(rows: Sequence[Any], dims: Sequence[str], window: Window, step_ms: int | None) -> pd.DataFrame:
-    """Typed and sorted here, not by the database: collations differ."""
-    names = [*dims, *(("step_start_ms",) if step_ms is not None else ()), *MEASURES]
+def as_frame(
+    rows: Sequence[Any],
+    dims: Sequence[str],
+    window: Window,
+    step_ms: int | None,
+    measures: Sequence[str],
+    others: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Typed and sorted here, not by the database: collations differ. ``others`` are texts after the step."""
+    names = [*dims, *(("step_start_ms",) if step_ms is not None else ()), *others, *measures]
     columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
     frame = pd.DataFrame(
-        {name: pd.Series(values, dtype=_dtype(name, dims)) for name, values in columns.items()}
+        {name: pd.Series(values, dtype=_dtype(name, [*dims, *others])) for name, values in columns.items()}
     )
-    keys = names[: -len(MEASURES)]
+    keys = names[: -len(measures)]
     if step_ms is not None:
         frame["step_start_ms"] = frame["step_start_ms"].clip(lower=window.start_ms)
     return frame.sort_values(keys, ignore_index=True) if keys else frame

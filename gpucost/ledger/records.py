@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import pandas as pd
+
+from gpucost.detectors.lifecycle import State as FindingState
 from gpucost.domain.money import plain
 from gpucost.domain.time import Month, Window
 
@@ -64,6 +67,30 @@ class WindowVersion:
     source: str
     code_version: str
     written_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WasteOfWindow:
+    """What became of the lines of a window, as far as it is not their rest (domain.waste.REST).
+
+    ``digest`` is that of the window's usage lines (WindowInfo.digest) which were looked at. ``lines`` are
+    WASTE_LINES (ledger/waste_writer.py): the natural key of a usage line, and a part of it. ``final`` says
+    that nothing will be seen later that could change it.
+    """
+
+    window: Window
+    digest: str
+    lines: pd.DataFrame
+    final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Assessed:
+    """How many windows have a final, a provisional or no waste that fits their lines."""
+
+    final: int
+    provisional: int
+    missing: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +158,58 @@ class VerifyFinding:
     month: Month | None
     subject: str
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRecord:
+    """An episode of an anti-pattern of one subject: ``fingerprint`` and ``episode`` (from 1) tell it apart.
+
+    The words of detectors/findings.py are kept as text. ``content`` is the whole finding as JSON text;
+    ``board_ms``, ``nano`` (None where any has no price), ``counted`` and ``boards_now`` are of its waste.
+    ``rehearsal`` findings are told to nobody. ``state`` is as it was written: a mute that has run out stays
+    until the next evaluation. ``id`` and ``revision`` are the ledger's: None and 0 for a new one.
+    """
+
+    cluster: str
+    fingerprint: str
+    episode: int
+    pattern: str
+    variant: str
+    subject_kind: str
+    subject_name: str
+    subject_namespace: str
+    subject_uid: str
+    team: str
+    queue: str
+    severity: str
+    opened_at_ms: int
+    since_ms: int
+    last_seen_ms: int
+    content: str
+    board_ms: int
+    nano: int | None
+    counted: bool
+    boards_now: float
+    state: FindingState = FindingState.OPEN
+    closed_at_ms: int | None = None
+    clean_evaluations: int = 0
+    rehearsal: bool = False
+    exempt_until_ms: int | None = None
+    muted_until_ms: int | None = None
+    acknowledged_by: str | None = None
+    acknowledged_at_ms: int | None = None
+    acknowledged_note: str | None = None
+    id: int | None = None
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FindingEvent:
+    """Who did what to a finding, when."""
+
+    fingerprint: str
+    episode: int
+    at_ms: int
+    author: str
+    action: str
+    detail: str = ""

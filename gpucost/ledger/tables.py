@@ -18,11 +18,11 @@ from gpucost.domain.holders import Bucket
 ROW_ID = BigInteger().with_variant(Integer, "sqlite")
 
 
-def _id() -> Any:
+def row_id() -> Any:
     return Field(default=None, primary_key=True, sa_type=ROW_ID)
 
 
-def _big(**options: Any) -> Any:
+def big_int(**options: Any) -> Any:
     return Field(sa_type=BigInteger, **options)
 
 
@@ -45,21 +45,21 @@ class LedgerMeta(LedgerModel, table=True):
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
     id: int = Field(primary_key=True, sa_type=Integer, sa_column_kwargs={"autoincrement": False})
     currency: str
-    created_at_ms: int = _big()
+    created_at_ms: int = big_int()
 
 
 class Unit(LedgerModel, table=True):
     """What was held, and where: a node's boards as one resource hands them out."""
 
-    id: int | None = _id()
+    id: int | None = row_id()
     content_key: str = Field(unique=True)
     cluster: str
     node: str
     resource: str
     model: str
     profile: str
-    share_num: int = _big()
-    share_den: int = _big()
+    share_num: int = big_int()
+    share_den: int = big_int()
     basis: str
     instance_type: str
     capacity_type: str
@@ -71,7 +71,7 @@ class Unit(LedgerModel, table=True):
 class Holder(LedgerModel, table=True):
     """Who held it: a pod with what was known of it at the time, and the team the rules gave it."""
 
-    id: int | None = _id()
+    id: int | None = row_id()
     content_key: str = Field(unique=True)
     namespace: str
     pod: str
@@ -93,12 +93,12 @@ class RateRow(LedgerModel, table=True):
     """A price as it was applied. The row with an empty ``rate_id`` stands for "no price"."""
 
     __tablename__ = "rate"
-    id: int | None = _id()
+    id: int | None = row_id()
     content_key: str = Field(unique=True)
     rate_id: str = Field(unique=True)
-    nano_per_board_hour: int | None = _big()
+    nano_per_board_hour: int | None = big_int()
     currency: str
-    list_nano_per_board_hour: int | None = _big()
+    list_nano_per_board_hour: int | None = big_int()
     matched_by: str
     source: str
     retrieved: str
@@ -117,10 +117,10 @@ class LedgerWindow(LedgerModel, table=True):
         Index(None, "month"),
         Index(None, "start_ms"),
     )
-    id: int | None = _id()
+    id: int | None = row_id()
     cluster: str
-    start_ms: int = _big()
-    end_ms: int = _big()
+    start_ms: int = big_int()
+    end_ms: int = big_int()
     month: str
     state: str
     version: int
@@ -130,19 +130,19 @@ class WindowVersionRow(LedgerModel, table=True):
     """Every version of every window: what it summed to, and where it came from. Sums are over capacity."""
 
     __tablename__ = "window_version"
-    window_id: int = _big(primary_key=True, foreign_key="ledger_window.id")
+    window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
     version: int = Field(primary_key=True, sa_type=Integer)
     digest: str
     reason: str
-    line_count: int = _big()
-    board_ms: int = _big()
-    unknown_ms: int = _big()
-    unpriced_ms: int = _big()
-    nano: int = _big()
-    observed_ms: int = _big()
+    line_count: int = big_int()
+    board_ms: int = big_int()
+    unknown_ms: int = big_int()
+    unpriced_ms: int = big_int()
+    nano: int = big_int()
+    observed_ms: int = big_int()
     source: str
     code_version: str
-    written_at_ms: int = _big()
+    written_at_ms: int = big_int()
 
 
 class UsageLine(LedgerModel, table=True):
@@ -154,20 +154,30 @@ class UsageLine(LedgerModel, table=True):
         Index(None, "holder_id", "window_id"),
         {"sqlite_with_rowid": False},
     )
-    window_id: int = _big(primary_key=True, foreign_key="ledger_window.id")
-    unit_id: int = _big(primary_key=True, foreign_key="unit.id")
-    holder_id: int = _big(primary_key=True, foreign_key="holder.id")
-    rate_id: int = _big(primary_key=True, foreign_key="rate.id")
+    window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
+    unit_id: int = big_int(primary_key=True, foreign_key="unit.id")
+    holder_id: int = big_int(primary_key=True, foreign_key="holder.id")
+    rate_id: int = big_int(primary_key=True, foreign_key="rate.id")
     bucket: str = Field(primary_key=True)
-    board_ms: int = _big()
-    nano: int | None = _big()
-    first_ms: int = _big()
-    last_ms: int = _big()
-    observed_ms: int | None = _big()
-    busy_ms: int | None = _big()
-    sm_observed_ms: int | None = _big()
-    sm_active_ms: int | None = _big()
-    tensor_active_ms: int | None = _big()
+    board_ms: int = big_int()
+    nano: int | None = big_int()
+    first_ms: int = big_int()
+    last_ms: int = big_int()
+    observed_ms: int | None = big_int()
+    busy_ms: int | None = big_int()
+    sm_observed_ms: int | None = big_int()
+    sm_active_ms: int | None = big_int()
+    tensor_active_ms: int | None = big_int()
+    tensor_observed_ms: int | None = big_int()
+    memory_observed_ms: int | None = big_int()
+    memory_used_mib_s: int | None = big_int()
+    memory_total_mib_s: int | None = big_int()
+    memory_peak_mib: int | None = big_int()
+    energy_observed_ms: int | None = big_int()
+    energy_mj: int | None = big_int()
+    busy_over_ms: int | None = big_int()
+    sm_over_ms: int | None = big_int()
+    tensor_over_ms: int | None = big_int()
 
 
 class ProgressLine(LedgerModel, table=True):
@@ -175,7 +185,7 @@ class ProgressLine(LedgerModel, table=True):
 
     __tablename__ = "progress_line"
     __table_args__ = (Index(None, "pod_uid"), {"sqlite_with_rowid": False})
-    window_id: int = _big(primary_key=True, foreign_key="ledger_window.id")
+    window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
     pod_uid: str = Field(primary_key=True)
     name: str = Field(primary_key=True)
     amount: float = Field(sa_type=Float(53))
@@ -186,25 +196,25 @@ class WindowProblem(LedgerModel, table=True):
 
     __tablename__ = "window_problem"
     __table_args__ = ({"sqlite_with_rowid": False},)
-    window_id: int = _big(primary_key=True, foreign_key="ledger_window.id")
+    window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
     seq: int = Field(primary_key=True, sa_type=Integer)
     code: str
     cluster: str
     subject: str
     detail: str
-    board_ms: int | None = _big()
+    board_ms: int | None = big_int()
 
 
 class MonthRow(LedgerModel, table=True):
     """A closed month. ``seq`` is the order of closing, which the chain of digests follows."""
 
     __tablename__ = "month"
-    seq: int | None = _id()
+    seq: int | None = row_id()
     month: str = Field(unique=True)
     version: int
     digest: str
     previous_digest: str
-    closed_at_ms: int = _big()
+    closed_at_ms: int = big_int()
     author: str
     reason: str
 
@@ -214,24 +224,24 @@ class AdjustmentRow(LedgerModel, table=True):
 
     __tablename__ = "adjustment"
     __table_args__ = (UniqueConstraint("month", "team", "job_uid", "reference"),)
-    id: int | None = _id()
+    id: int | None = row_id()
     month: str = Field(foreign_key="month.month")
     team: str
     job_uid: str
-    board_ms: int = _big()
-    nano: int = _big()
+    board_ms: int = big_int()
+    nano: int = big_int()
     currency: str
     reason: str
     author: str
     reference: str
-    created_at_ms: int = _big()
+    created_at_ms: int = big_int()
     digest: str
 
 
 class AuditRow(LedgerModel, table=True):
     __tablename__ = "audit"
-    id: int | None = _id()
-    at_ms: int = _big()
+    id: int | None = row_id()
+    at_ms: int = big_int()
     author: str
     action: str
     subject: str
@@ -242,19 +252,19 @@ class AuditRow(LedgerModel, table=True):
 METADATA = LedgerModel.metadata
 
 
-def _table(model: type[LedgerModel]) -> Table:
+def table_of(model: type[LedgerModel]) -> Table:
     return METADATA.tables[str(model.__tablename__)]
 
 
-LEDGER_META = _table(LedgerMeta)
-UNIT = _table(Unit)
-HOLDER = _table(Holder)
-RATE = _table(RateRow)
-LEDGER_WINDOW = _table(LedgerWindow)
-WINDOW_VERSION = _table(WindowVersionRow)
-USAGE_LINE = _table(UsageLine)
-PROGRESS_LINE = _table(ProgressLine)
-WINDOW_PROBLEM = _table(WindowProblem)
-MONTH = _table(MonthRow)
-ADJUSTMENT = _table(AdjustmentRow)
-AUDIT = _table(AuditRow)
+LEDGER_META = table_of(LedgerMeta)
+UNIT = table_of(Unit)
+HOLDER = table_of(Holder)
+RATE = table_of(RateRow)
+LEDGER_WINDOW = table_of(LedgerWindow)
+WINDOW_VERSION = table_of(WindowVersionRow)
+USAGE_LINE = table_of(UsageLine)
+PROGRESS_LINE = table_of(ProgressLine)
+WINDOW_PROBLEM = table_of(WindowProblem)
+MONTH = table_of(MonthRow)
+ADJUSTMENT = table_of(AdjustmentRow)
+AUDIT = table_of(AuditRow)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table, select
 
 from gpucost.contract.frames import LINE_MEASURES
 from gpucost.domain.time import Month, Window
-from gpucost.ledger import reader
+from gpucost.ledger import reader, waste
 from gpucost.ledger.digest import adjustment_digest, content_key, line_texts, month_digest, window_digest
 from gpucost.ledger.months import SUMS
 from gpucost.ledger.prepare import totals
@@ -44,6 +44,7 @@ def verify(connection: Connection, month: Month | None) -> tuple[VerifyFinding, 
     wanted = known if month is None else {str(month)}
     for name in sorted(wanted):
         findings += _month(connection, Month.parse(name), closed.get(name))
+        findings += waste.verify(connection, name)
     findings += _chain(list(closed.values()), wanted)
     findings += _adjustments(connection, wanted)
     findings += trail(connection, wanted)

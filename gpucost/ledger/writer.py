@@ -31,6 +31,7 @@ from gpucost.ledger.tables import (
     WINDOW_PROBLEM,
     WINDOW_VERSION,
 )
+from gpucost.ledger.tables_waste import WASTE_LINE, WASTE_WINDOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +219,7 @@ def _replace(connection: Connection, cluster: str, change: _Change, old: _Stored
     """A settled window stays settled."""
     state = LedgerState.SETTLED if old.state == LedgerState.SETTLED else change.state
     _update_window(connection, old.id, state=state, version=change.version)
-    for table in (USAGE_LINE, PROGRESS_LINE, WINDOW_PROBLEM):
+    for table in (USAGE_LINE, PROGRESS_LINE, WINDOW_PROBLEM, WASTE_LINE, WASTE_WINDOW):
         connection.execute(delete(table).where(table.c.window_id == old.id))
     record(
         connection,

@@ -185,6 +185,13 @@ def random_rows(seed: int, window: Window, count: int = 40, cluster: str = CLUST
             row |= {"team": team, "pod": f"pod-{pod}", "pod_uid": f"pod-{pod}", "job_uid": f"job-{pod // 2}"}
         if choose.random() < 0.5:
             row |= {"observed_ms": board_ms, "busy_ms": board_ms // 2}
+        if choose.random() < 0.5:
+            row |= {"sm_observed_ms": board_ms, "tensor_active_ms": board_ms // 3}
+            row |= {"tensor_observed_ms": board_ms // 2} if choose.random() < 0.5 else {}
+        if choose.random() < 0.3:
+            row |= {"memory_observed_ms": board_ms, "memory_used_mib_s": board_ms * 40, "busy_over_ms": 7}
+            row |= {"memory_total_mib_s": board_ms * 80, "memory_peak_mib": choose.randrange(81_920)}
+            row |= {"energy_observed_ms": board_ms, "energy_mj": board_ms * choose.randrange(700)}
         rows.append(line(window, **row))
     return rows
 

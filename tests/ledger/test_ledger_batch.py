@@ -212,4 +212,7 @@ NUMBERS = st.none() | st.integers(-(1 << 63), INT64_MAX)
 )
 def test_the_text_of_a_line_is_its_json(rows: list[tuple[Any, ...]]) -> None:
     columns = list(zip(*rows, strict=True)) or [()] * (4 + len(LINE_MEASURES))
-    assert line_texts(columns) == [json.dumps(row, separators=(",", ":")) for row in rows]
+    first = 4 + LINE_MEASURES.index("tensor_active_ms") + 1
+    # What was added after the first release is left out where there is nothing of it.
+    expected = [row if any(value is not None for value in row[first:]) else row[:first] for row in rows]
+    assert line_texts(columns) == [json.dumps(row, separators=(",", ":")) for row in expected]

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from gpucost.contract.frames import SIGNAL_MEASURES
 from gpucost.domain.errors import InputError, LedgerConflict, LedgerError
 from gpucost.domain.money import INT64_MAX
 from gpucost.domain.problems import Problem, ProblemCode
@@ -65,7 +66,7 @@ def test_lines_come_back_as_they_went_in(ledger: Ledger) -> None:
         "first_ms": WINDOW.start_ms,
         "last_ms": WINDOW.end_ms,
         # What was not observed is null, never 0.
-        **dict.fromkeys(("observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms", "tensor_active_ms")),
+        **dict.fromkeys(SIGNAL_MEASURES),
     }
     assert found.nano.isna().tolist() == [True, False]
     assert found.unpriced_ms.tolist() == [5, 0]

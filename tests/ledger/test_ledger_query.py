@@ -49,6 +49,8 @@ def fill(ledger: Ledger, seed: int = 1) -> None:
 
 def expected(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """The aggregate in plain Python: every sum an exact integer, null where nothing was there."""
+    with_sm = frame["sm_observed_ms"].where(frame["tensor_active_ms"].notna())
+    frame = frame.assign(tensor_observed_ms=frame["tensor_observed_ms"].fillna(with_sm))
     groups: dict[tuple[object, ...], list[dict[str, object]]] = {}
     for row in frame.to_dict("records"):
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
@@ -62,7 +64,7 @@ def expected(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
                 for line_ in groups[key]
                 if not pd.isna(line_[source]) and (name != "unpriced_ms" or pd.isna(line_["nano"]))
             ]
-            reduce = {"first_ms": min, "last_ms": max}.get(name, sum)
+            reduce = {"first_ms": min, "last_ms": max, "memory_peak_mib": max}.get(name, sum)
             row[name] = reduce(found) if found else (0 if name == "unpriced_ms" else None)
         rows.append(row)
     nullable = set(MEASURES) - {"board_ms", "unpriced_ms", "first_ms", "last_ms"}

@@ -85,9 +85,12 @@ def test_a_ledger_of_the_first_release_goes_through_every_migration(
             "nano": [300, 5_000_000_000],
         }
         following = Window(MONTH.window.end_ms, MONTH.window.end_ms + DAY_MS)
-        ingest(ledger, following, line(following, team="blue", pod_uid="new"))
+        measured = {"energy_mj": 5, "energy_observed_ms": 3, "memory_peak_mib": 70, "busy_over_ms": 1}
+        ingest(ledger, following, line(following, team="blue", pod_uid="new", **measured))
         ledger.close_month(MONTH.next(), author="ann", min_coverage=Fraction(0), reason="one day")
         assert ledger.verify() == (), "and it goes on"
+        found = ledger.aggregate(EVERYTHING, following, ["team"]).iloc[0]
+        assert found[list(measured)].to_dict() == measured
 
 
 @pytest.mark.fault(45)

@@ -26,22 +26,9 @@ _IDENTITY = ("id", "cluster", "start_ms", "end_ms", "month")
 
 def sqlite_triggers() -> Iterator[str]:
     for table, keys in APPEND_ONLY.items():
-        for event in ("UPDATE", "DELETE"):
-            yield _sqlite(table, event, "1", f"{table} is append-only")
-        same = " OR ".join(
-            "({}) = ({})".format(key, ", ".join(f"NEW.{column}" for column in key.split(", ")))
-            for key in keys
-        )
-        yield _sqlite(
-            table, "INSERT", f"EXISTS (SELECT 1 FROM {table} WHERE {same})", f"{table} is append-only"
-        )
+        yield from sqlite_append_only(table, keys)
     for table in WINDOW_CONTENT:
-        for event, rows in (("INSERT", "NEW"), ("UPDATE", "OLD NEW"), ("DELETE", "OLD")):
-            closed = " OR ".join(
-                f"(SELECT state FROM ledger_window WHERE id = {row}.window_id) = 'closed'"
-                for row in rows.split()
-            )
-            yield _sqlite(table, event, closed, "the month is closed")
+        yield from sqlite_content(table)
     moved = " OR ".join(f"NEW.{column} <> OLD.{column}" for column in _IDENTITY)
     yield _sqlite("ledger_window", "UPDATE", "OLD.state = 'closed'", "the month is closed")
     yield _sqlite("ledger_window", "UPDATE", moved, "a window does not move", name="moved")
@@ -51,6 +38,24 @@ def sqlite_triggers() -> Iterator[str]:
     known = f"EXISTS (SELECT 1 FROM ledger_window WHERE {same})"
     yield _sqlite("ledger_window", "INSERT", in_closed, "the month is closed")
     yield _sqlite("ledger_window", "INSERT", known, "a window is never replaced", name="known")
+
+
+def sqlite_append_only(table: str, keys: tuple[str, ...]) -> Iterator[str]:
+    for event in ("UPDATE", "DELETE"):
+        yield _sqlite(table, event, "1", f"{table} is append-only")
+    same = " OR ".join(
+        "({}) = ({})".format(key, ", ".join(f"NEW.{column}" for column in key.split(", "))) for key in keys
+    )
+    yield _sqlite(table, "INSERT", f"EXISTS (SELECT 1 FROM {table} WHERE {same})", f"{table} is append-only")
+
+
+def sqlite_content(table: str) -> Iterator[str]:
+    """Rows with a ``window_id`` stay as they are once its month is closed."""
+    for event, rows in (("INSERT", "NEW"), ("UPDATE", "OLD NEW"), ("DELETE", "OLD")):
+        closed = " OR ".join(
+            f"(SELECT state FROM ledger_window WHERE id = {row}.window_id) = 'closed'" for row in rows.split()
+        )
+        yield _sqlite(table, event, closed, "the month is closed")
 
 
 def _sqlite(table: str, event: str, when: str, message: str, name: str = "guard") -> str:
@@ -84,20 +89,28 @@ def postgres_triggers() -> Iterator[str]:
         " RETURN NEW;",
     )
     for table in APPEND_ONLY:
-        yield _postgres(table, "BEFORE UPDATE OR DELETE OR TRUNCATE", "STATEMENT", "gpucost_append_only")
+        yield postgres_append_only(table)
     for table in WINDOW_CONTENT:
-        for event, rows in (("INSERT", "NEW"), ("UPDATE", "OLD"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
-            yield _postgres(
-                table,
-                f"AFTER {event}",
-                "STATEMENT",
-                "gpucost_content_guard",
-                f"REFERENCING {rows} TABLE AS changed ",
-                f"{event}_{rows}".lower(),
-            )
-        yield _postgres(table, "BEFORE TRUNCATE", "STATEMENT", "gpucost_append_only", name="truncate")
+        yield from postgres_content(table)
     yield _postgres("ledger_window", "BEFORE INSERT OR UPDATE OR DELETE", "ROW", "gpucost_window_guard")
     yield _postgres("ledger_window", "BEFORE TRUNCATE", "STATEMENT", "gpucost_append_only", name="truncate")
+
+
+def postgres_append_only(table: str) -> str:
+    return _postgres(table, "BEFORE UPDATE OR DELETE OR TRUNCATE", "STATEMENT", "gpucost_append_only")
+
+
+def postgres_content(table: str) -> Iterator[str]:
+    for event, rows in (("INSERT", "NEW"), ("UPDATE", "OLD"), ("UPDATE", "NEW"), ("DELETE", "OLD")):
+        yield _postgres(
+            table,
+            f"AFTER {event}",
+            "STATEMENT",
+            "gpucost_content_guard",
+            f"REFERENCING {rows} TABLE AS changed ",
+            f"{event}_{rows}".lower(),
+        )
+    yield _postgres(table, "BEFORE TRUNCATE", "STATEMENT", "gpucost_append_only", name="truncate")
 
 
 def _function(name: str, body: str) -> str:

@@ -1,0 +1,176 @@
+"""Reads of the waste ledger: what became of capacity, and how much of it has been looked at.
+
+Stored are the parts of usage lines that detectors claim; the rest of a line is what REST says. A window that
+was not assessed, or of which lines came after, is unknown as far as somebody could have claimed it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Select,
+    String,
+    case,
+    cast,
+    func,
+    literal,
+    select,
+    union_all,
+)
+from sqlalchemy.sql.selectable import Subquery
+
+from gpucost.domain.holders import Bucket
+from gpucost.domain.scope import Scope
+from gpucost.domain.time import Month, Window
+from gpucost.domain.waste import ORDER, REST, Waste
+from gpucost.ledger import reader
+from gpucost.ledger.digest import waste_digest
+from gpucost.ledger.query import as_frame, check_dims, refuse_cut, sums_by_id, sums_by_name, window_ids
+from gpucost.ledger.records import Assessed, LedgerState, VerifyFinding, WindowInfo
+from gpucost.ledger.tables import HOLDER, LEDGER_WINDOW, RATE, UNIT, USAGE_LINE, WINDOW_VERSION
+from gpucost.ledger.tables_waste import WASTE_LINE, WASTE_WINDOW
+
+FINAL, PROVISIONAL = "final", "provisional"
+WASTE_MEASURES = ("board_ms", "nano", "unpriced_ms")
+
+# Of a window that nobody looked at.
+_UNSEEN = {**REST, Bucket.HELD: Waste.UNKNOWN, Bucket.UNALLOCATED: Waste.UNKNOWN}
+_CAPACITY = [str(bucket) for bucket in Bucket if bucket.is_capacity]
+
+W, V, A, P = LEDGER_WINDOW.c, WINDOW_VERSION.c, WASTE_WINDOW.c, WASTE_LINE.c
+_CURRENT = (A.window_id == W.id) & (A.version == W.version)
+
+
+def waste(
+    connection: Connection,
+    scope: Scope,
+    window: Window,
+    dims: Sequence[str],
+    filters: Mapping[str, Collection[str]],
+    step_ms: int | None,
+) -> pd.DataFrame:
+    """See Ledger.waste. Lines and parts are summed by id; names come after, as in query.aggregate."""
+    check_dims(dims, filters)
+    refuse_cut(connection, window, filters.get("cluster"), step_ms)
+    lines = _by_id(scope, window, dims, filters, step_ms)
+    measures = [cast(func.sum(lines.c[name]), BigInteger) for name in WASTE_MEASURES]
+    others = [*(["step"] if step_ms is not None else []), "waste"]
+    rows = sums_by_name(connection, lines, measures, dims, others)
+    # What is claimed to the last millisecond leaves nothing.
+    left = [row for row in rows if row[-3] or row[-2]]
+    frame = as_frame(left, dims, window, step_ms, WASTE_MEASURES, ["waste"])
+    nobody_paid = (frame["board_ms"] == frame["unpriced_ms"]) & (frame["nano"] == 0)
+    frame["nano"] = frame["nano"].mask(nobody_paid)
+    keys = list(frame.columns[: -len(WASTE_MEASURES)])
+    return frame.sort_values(
+        keys, key=lambda column: column.map(ORDER) if column.name == "waste" else column, ignore_index=True
+    )
+
+
+def _by_id(
+    scope: Scope,
+    window: Window,
+    dims: Sequence[str],
+    filters: Mapping[str, Collection[str]],
+    step_ms: int | None,
+) -> Subquery:
+    """Lines of windows not assessed, lines of assessed ones as if all were rest, and the parts, which are
+    added where they belong and taken from the rest."""
+    keyed = list(dict.fromkeys((*dims, "bucket")))
+    capacity = dict(filters) | {"bucket": sorted({*filters.get("bucket", _CAPACITY)} & {*_CAPACITY})}
+    assessed = select(A.window_id).join(LEDGER_WINDOW, _CURRENT)
+    of_window = window_ids(window, filters.get("cluster"))
+    seen, unseen = of_window.where(W.id.in_(assessed)), of_window.where(W.id.not_in(assessed))
+
+    def sums(table: Any, windows: Select[int], *more: ColumnElement[Any]) -> Select[Any]:
+        line = table.c
+        unpriced = case((line.nano.is_(None), line.board_ms), else_=0)
+        by_name = {"board_ms": line.board_ms, "nano": func.coalesce(line.nano, 0), "unpriced_ms": unpriced}
+        measures = [cast(func.sum(column), BigInteger).label(name) for name, column in by_name.items()]
+        return sums_by_id(table, measures, windows, scope, keyed, capacity, step_ms, more)
+
+    parts = sums(WASTE_LINE, seen, P.waste).cte("parts")
+    unassessed, rest = sums(USAGE_LINE, unseen).subquery(), sums(USAGE_LINE, seen).subquery()
+    return union_all(
+        _select(unassessed, _label(unassessed.c.bucket, _UNSEEN)),
+        _select(rest, _label(rest.c.bucket, REST)),
+        _select(parts, parts.c.waste),
+        _select(parts, _label(parts.c.bucket, REST), sign=-1),
+    ).subquery("waste_sums")
+
+
+def _select(lines: Any, waste: ColumnElement[str], sign: int = 1) -> Select[Any]:
+    keys = [column for column in lines.c if column.name not in (*WASTE_MEASURES, "waste")]
+    return select(*keys, waste.label("waste"), *((lines.c[n] * sign).label(n) for n in WASTE_MEASURES))
+
+
+def _label(bucket: ColumnElement[str], names: Mapping[Bucket, Waste]) -> ColumnElement[str]:
+    whens = {str(key): literal(str(name), String) for key, name in names.items()}
+    return case(whens, value=bucket)
+
+
+def unassessed(connection: Connection, cluster: str, span: Window) -> tuple[WindowInfo, ...]:
+    """See Ledger.unassessed."""
+    statement = select(W.start_ms).join(WASTE_WINDOW, _CURRENT).where(W.cluster == cluster, A.state == FINAL)
+    statement = statement.where(W.start_ms < span.end_ms, W.end_ms > span.start_ms)
+    final = set(connection.execute(statement).scalars())
+    return tuple(
+        info
+        for info in reader.windows(connection, span, cluster)
+        if info.window.start_ms not in final and info.state is not LedgerState.CLOSED
+    )
+
+
+def assessed(connection: Connection, window: Window, cluster: str | None) -> Assessed:
+    """See Ledger.assessed."""
+    statement = select(A.state, func.count()).select_from(LEDGER_WINDOW).outerjoin(WASTE_WINDOW, _CURRENT)
+    statement = statement.where(W.start_ms < window.end_ms, W.end_ms > window.start_ms)
+    if cluster is not None:
+        statement = statement.where(W.cluster == cluster)
+    counts = connection.execute(statement.group_by(A.state))
+    found: Counter[str | None] = Counter(dict(tuple(row) for row in counts))
+    return Assessed(final=found[FINAL], provisional=found[PROVISIONAL], missing=found[None])
+
+
+def verify(connection: Connection, month: str) -> Iterator[VerifyFinding]:
+    """Findings about the windows of a month whose waste is not what was written."""
+    statement = (
+        select(W.id, W.cluster, W.start_ms, W.end_ms, W.version, V.digest)
+        .add_columns(A.version.label("assessed"), A.digest.label("recorded"))
+        .join(WINDOW_VERSION, reader.CURRENT_VERSION)
+        .outerjoin(WASTE_WINDOW, A.window_id == W.id)
+        .where(W.month == month)
+    )
+    for row in sorted(connection.execute(statement), key=lambda row: (row.cluster, row.start_ms)):
+        lines = _keyed_parts(connection, row.id)
+        digest = waste_digest((row.cluster, row.start_ms, row.end_ms, row.digest), lines)
+        subject = f"{row.cluster} {Window(row.start_ms, row.end_ms)}"
+        if row.recorded is None:
+            if lines:
+                detail = f"{len(lines)} waste lines of a window that was not assessed"
+                yield VerifyFinding(Month.parse(month), subject, detail)
+        elif row.assessed != row.version:
+            detail = f"waste of version {row.assessed}, the window has {row.version}"
+            yield VerifyFinding(Month.parse(month), subject, detail)
+        elif row.recorded != digest:
+            detail = f"waste changed: digest {digest}, recorded {row.recorded}"
+            yield VerifyFinding(Month.parse(month), subject, detail)
+
+
+def _keyed_parts(connection: Connection, window_id: int) -> list[tuple[Any, ...]]:
+    statement = (
+        select(UNIT.c.content_key, HOLDER.c.content_key, RATE.c.content_key)
+        .add_columns(P.bucket, P.waste, P.board_ms, P.nano)
+        .join(UNIT, UNIT.c.id == P.unit_id)
+        .join(HOLDER, HOLDER.c.id == P.holder_id)
+        .join(RATE, RATE.c.id == P.rate_id)
+        .where(P.window_id == window_id)
+    )
+    return [tuple(row) for row in connection.execute(statement)]
