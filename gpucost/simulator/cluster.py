@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
 from gpucost.attribution.frames import Frames, conform
-from gpucost.contract.frames import ALLOCATIONS, CAPACITY, NODES, OBSERVED
+from gpucost.contract.frames import ACTIVITY, ALLOCATIONS, OBSERVED
+from gpucost.detectors.findings import Pattern
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import Month, Window, iso
+from gpucost.simulator.activity import draw_activity, hour_sums
+from gpucost.simulator.boards import Boards, board_uuid, of_pods
+from gpucost.simulator.history import demand, evictions, free_units, health, stalls, workload_name
 from gpucost.simulator.incidents import HandOver, double_booking, gap_of, go_unseen, hand_over_of
-from gpucost.simulator.inventory import REGION, Node, inventory
-from gpucost.simulator.scheduler import Placement, Scheduler
-from gpucost.simulator.signals import draw_progress, draw_signals
+from gpucost.simulator.inventory import inventory
+from gpucost.simulator.machines import capacity_frame, nodes_frame
+from gpucost.simulator.plants import Plant, Script, arrive_late, of_jobs, planted
+from gpucost.simulator.quotas import RELEASE, RELEASE_UNITS, QueueQuota, queue_quotas, quotas
+from gpucost.simulator.scheduler import Placement, Scheduler, Wait
+from gpucost.simulator.signals import draw_progress, draw_signals, hourly
+from gpucost.simulator.staged import XID, stage
 from gpucost.simulator.workloads import Submission, stable_uid, submissions
 
 DEMO_MONTH = Month(2026, 10)
+
+
+CPU_NODE = "a100-owned-01"
+"""The node without a taint for GPUs, where pods without GPUs stand."""
 
 
 @dataclass(frozen=True)
@@ -51,27 +61,45 @@ class SimulatedCluster:
         self.window = month.window
         self.gap = gap_of(self.window)
         self.nodes = inventory(self.window, scale)
-        bound, never = Scheduler(self.nodes, self.window).run(submissions(self.window, seed, scale))
-        bound = [pod for pod in bound if pod.end_ms > self.window.start_ms]
+        self.scale = scale
+        scheduler = Scheduler(self.nodes, self.window)
+        work = [*submissions(self.window, seed, scale), *planted(self.window, seed)]
+        bound, never = scheduler.run(work)
+        bound = arrive_late([pod for pod in bound if pod.end_ms > self.window.start_ms])
         bound, self.lost = go_unseen(bound, self.gap)
+        self.staged = stage(self.nodes, bound, self.window, seed)
+        bound += self.staged.placements
         self.extra = double_booking(bound, self.nodes, self.window, seed)
         self.placements: Sequence[Placement] = (*bound, self.extra)
         self.never_bound: Sequence[Submission] = never
+        self.waits: Sequence[Wait] = scheduler.waits
         self.hand_over = hand_over_of(self.window)
 
     @cached_property
     def frames(self) -> Frames:
-        """All six frames of the month, and the problems a collector would report: the lost pods."""
+        """All frames of the month, and the problems a collector would report: the lost pods."""
         held = self._held()
+        gpus = [self._gpus[at] for at in held["placement"]]
         detail = f"not seen after {iso(self.gap.start_ms)}, when observation stopped"
         nodes = {node.name: node for node in self.nodes}
+        rng = np.random.default_rng([self.seed, 3])
+        activity = draw_activity(held, gpus, nodes, self.gap, self._of_jobs[1], rng)
+        hours = hourly(held)
+        free = free_units(self.nodes, self.placements)
+        seen = [(pod, uid) for pod, (_, uid) in zip(self.placements, self.names, strict=True)]
         return Frames(
             allocations=conform(held[list(ALLOCATIONS.column_names)], ALLOCATIONS),
-            nodes=self._nodes(),
-            capacity=self._capacity(),
+            nodes=nodes_frame(self.name, self.nodes),
+            capacity=capacity_frame(self.name, self.nodes),
             observed=self._observed(),
-            signals=draw_signals(held, nodes, self.gap, np.random.default_rng([self.seed, 3])),
+            signals=draw_signals(held, nodes, hours, hour_sums(activity, hours)),
             progress=draw_progress(held, np.random.default_rng([self.seed, 4])),
+            activity=conform(activity.frame, ACTIVITY),
+            demand=demand(self.name, self.waits, self.staged.waits, free, self.nodes),
+            stalls=stalls(self.name, self.placements),
+            evictions=evictions(self.name, seen, self.lost),
+            quotas=quotas(self.name, self.placements, self.queues, self.window),
+            health=health(self.name, self._broken()),
             problems=tuple(
                 Problem(ProblemCode.END_UNKNOWN, self.name, uid, detail)
                 for uid in sorted(held.loc[held["is_lost"], "pod_uid"])
@@ -97,29 +125,102 @@ class SimulatedCluster:
         )
         return GroundTruth(dict(held), capacity, over)
 
+    @cached_property
+    def names(self) -> Sequence[tuple[str, str]]:
+        """Name and uid of the pod of every placement."""
+        serial: Counter[str] = Counter()
+        found = []
+        for pod in self.placements:
+            job = pod.submission.job
+            number = serial[job.uid]
+            serial[job.uid] += 1
+            found.append((f"{job.name}-{number}", stable_uid(self.seed, f"{job.name}/{number}")))
+        return found
+
+    @cached_property
+    def plants(self) -> tuple[Plant, ...]:
+        """The anti-patterns that are in the month on purpose."""
+        return (*self._of_jobs[0], *self.staged.plants, *self._of_cluster())
+
+    @cached_property
+    def begun_ms(self) -> Mapping[tuple[str, int], int]:
+        """When the first pod of each attempt of a job was bound, by job uid and attempt."""
+        found: dict[tuple[str, int], int] = {}
+        for pod in self.placements:
+            key = (pod.submission.job.uid, pod.submission.attempt)
+            found[key] = min(found.get(key, pod.start_ms), pod.start_ms)
+        return found
+
+    @cached_property
+    def queues(self) -> Sequence[QueueQuota]:
+        return queue_quotas(self.placements, self.scale)
+
+    @cached_property
+    def _of_jobs(self) -> tuple[tuple[Plant, ...], tuple[Script, ...]]:
+        plants, scripts = of_jobs(self.placements)
+        return plants, (*scripts, *self.staged.scripts)
+
+    @cached_property
+    def _boards(self) -> Boards:
+        return Boards(self.nodes, self.placements, self.extra)
+
+    @cached_property
+    def _gpus(self) -> Sequence[tuple[str, ...]]:
+        """GPU ids of the units of every placement."""
+        return of_pods(self.seed, self.nodes, self.placements, self._boards)
+
+    def _of_cluster(self) -> Iterator[Plant]:
+        """Plants whose subject is a node or a queue."""
+        for node in self.nodes:
+            for spell in node.spells:
+                if spell.lost:
+                    window = Window(spell.start_ms, spell.end_ms)
+                    what = f"advertises {node.boards - spell.lost} of its {node.boards} boards"
+                    yield Plant(Pattern.NOT_ADVERTISED, node.name, window, spell.lost, what, node=node.name)
+        what = "two pods without GPUs have half of its cores: it has no taint to keep them away"
+        yield Plant(
+            Pattern.CPU_ONLY_PODS, "map-tiles", self.window, 0, what, namespace="robotics", node=CPU_NODE
+        )
+        what = f"{RELEASE_UNITS} GPUs are kept for releases, which use 2 of them for an hour a week"
+        yield Plant(Pattern.RESERVED_UNUSED, RELEASE, self.window, RELEASE_UNITS * self.scale, what)
+
+    def _broken(self) -> list[tuple[str, str, Window, str]]:
+        """(node, GPU, window, reason) of boards that were there but broken."""
+        found = [
+            (node.name, board_uuid(self.seed, node.name, self._boards.lost[node.name]),
+             Window(spell.start_ms, spell.end_ms), "lost")
+            for node in self.nodes for spell in node.spells if spell.lost
+        ]  # fmt: skip
+        broken = self.staged.broken
+        if broken is not None:
+            at = next(
+                at for at, pod in enumerate(self.placements)
+                if pod.submission.job.uid == broken.job_uid and pod.end_ms >= broken.window.end_ms
+            )  # fmt: skip
+            found.append((broken.node, self._gpus[at][broken.position], broken.window, XID))
+        return found
+
     def _held(self) -> pd.DataFrame:
         """Allocations, with what the drawing of signals needs: board share, leader of its gang, lost."""
         shares = {
             (node.name, offer.resource): float(offer.share) for node in self.nodes for offer in node.offers
         }
         lost = {id(pod) for pod in self.lost}
-        serial: Counter[str] = Counter()
         rows = []
-        for pod in self.placements:
+        for at, (pod, (name, uid)) in enumerate(zip(self.placements, self.names, strict=True)):
             submission, job = pod.submission, pod.submission.job
-            number = serial[job.uid]
-            serial[job.uid] += 1
+            share = shares[pod.node, submission.resource]
             queued = bool(job.team.queue)
             common = {
                 "cluster": self.name,
                 "node": pod.node,
                 "namespace": job.namespace,
-                "pod": f"{job.name}-{number}",
-                "pod_uid": stable_uid(self.seed, f"{job.name}/{number}"),
+                "pod": name,
+                "pod_uid": uid,
                 "job_kind": job.kind.value,
                 "job": job.name,
                 "job_uid": job.uid,
-                "workload": f"{job.kind.value.lower()}-{job.name}" if queued else "",
+                "workload": workload_name(submission),
                 "queue": job.team.queue,
                 "cluster_queue": job.team.cluster_queue,
                 "flavor": submission.pool if queued else "",
@@ -127,7 +228,9 @@ class SimulatedCluster:
                 "user": job.user,
                 "resource": submission.resource,
                 "count": submission.units,
-                "share": shares[pod.node, submission.resource] * submission.units,
+                "share": share * submission.units,
+                "unit_share": share,
+                "placement": at,
                 "leader": pod.index == 0,
                 "is_lost": id(pod) in lost,
             }
@@ -135,46 +238,6 @@ class SimulatedCluster:
                 label = team if job.labelled else ""
                 rows.append({**common, "team_label": label, "start_ms": start_ms, "end_ms": end_ms})
         return pd.DataFrame(rows)
-
-    def _nodes(self) -> pd.DataFrame:
-        rows = [
-            {
-                "cluster": self.name,
-                "node": node.name,
-                "start_ms": node.start_ms,
-                "end_ms": node.end_ms,
-                "product": node.product,
-                "boards": node.boards,
-                "instance_type": node.instance_type,
-                "capacity_type": node.capacity_type,
-                "region": REGION,
-                "zone": node.zone,
-                "pool": node.pool,
-                "labels": json.dumps({}, sort_keys=True),
-            }
-            for node in self.nodes
-        ]
-        return conform(pd.DataFrame(rows), NODES)
-
-    def _capacity(self) -> pd.DataFrame:
-        rows = [
-            {
-                "cluster": self.name,
-                "node": node.name,
-                "resource": offer.resource,
-                "start_ms": start_ms,
-                "end_ms": end_ms,
-                "expected": offer.units,
-                "capacity": offer.units,
-                "allocatable": offer.units - lost,
-                "replicas": offer.replicas,
-                "schedulable": int(not cordoned),
-            }
-            for node in self.nodes
-            for start_ms, end_ms, lost, cordoned in _states(node)
-            for offer in node.offers
-        ]
-        return conform(pd.DataFrame(rows), CAPACITY)
 
     def _observed(self) -> pd.DataFrame:
         before = Window(self.window.start_ms, self.gap.start_ms)
@@ -192,11 +255,3 @@ def _by_team(pod: Placement, hand_over: HandOver) -> Iterator[tuple[int, int, st
         return
     yield pod.start_ms, hand_over.at_ms, job.team.name
     yield hand_over.at_ms, pod.end_ms, hand_over.team
-
-
-def _states(node: Node) -> Iterator[tuple[int, int, int, bool]]:
-    """(start, end, units lost, cordoned) of the stretches of a node's life."""
-    cuts = sorted({node.start_ms, node.end_ms, *(t for s in node.spells for t in (s.start_ms, s.end_ms))})
-    for start_ms, end_ms in pairwise(cuts):
-        spells = [spell for spell in node.spells if spell.start_ms <= start_ms < spell.end_ms]
-        yield start_ms, end_ms, sum(s.lost for s in spells), any(s.cordoned for s in spells)

@@ -34,7 +34,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """One pod, bound to ``node`` during ``[start_ms, end_ms)``; RUNNING ones outlive the month."""
+    """One pod, bound to ``node`` during ``[start_ms, end_ms)``; RUNNING ones outlive the month.
+
+    ``by`` is who preempted it, as namespace/name.
+    """
 
     submission: Submission
     index: int
@@ -42,6 +45,16 @@ class Placement:
     start_ms: int
     end_ms: int
     outcome: Outcome
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One attempt of a submission without nodes during ``[start_ms, end_ms)``."""
+
+    submission: Submission
+    start_ms: int
+    end_ms: int
 
 
 @dataclass(slots=True)
@@ -70,6 +83,9 @@ class Scheduler:
         self._events: list[tuple[int, int, _Handler]] = []
         self._count = 0
         self._placements: list[Placement] = []
+        self._measured = {node.name for node in nodes if node.signal_coverage == 1}
+        self.waits: list[Wait] = []
+        """Every attempt that did not start at once; filled by ``run``."""
         for node in nodes:
             self._plan(node)
 
@@ -83,6 +99,8 @@ class Scheduler:
         for run_id in list(self._runs):
             self._stop(run_id, self._month.end_ms, Outcome.RUNNING)
         never = [entry[3] for pool in sorted(self._waiting) for entry in self._waiting[pool]]
+        for pool in sorted(self._waiting):
+            self.waits += [Wait(sub, since, self._month.end_ms) for _, since, _, sub in self._waiting[pool]]
         self._placements.sort(key=lambda pod: (pod.start_ms, pod.submission.job.uid, pod.index, pod.node))
         return self._placements, [sub for sub in never if sub.attempt == 0]
 
@@ -152,10 +170,10 @@ class Scheduler:
             self._interrupt(run_id, now, Outcome.EVICTED)
         return node.pool
 
-    def _interrupt(self, run_id: int, now: int, outcome: Outcome) -> None:
+    def _interrupt(self, run_id: int, now: int, outcome: Outcome, by: str = "") -> None:
         """Stop a run before its time; work that restarts comes back for what is left of it."""
         start_ms = self._runs[run_id].start_ms
-        submission = self._stop(run_id, now, outcome)
+        submission = self._stop(run_id, now, outcome, by)
         left_ms = submission.run_ms - (now - start_ms)
         if submission.restarts and left_ms > 0:
             again = replace(
@@ -163,14 +181,14 @@ class Scheduler:
             )
             self._at(now + _BACKOFF_MS, partial(self._submit, again))
 
-    def _stop(self, run_id: int, now: int, outcome: Outcome) -> Submission:
+    def _stop(self, run_id: int, now: int, outcome: Outcome, by: str = "") -> Submission:
         run = self._runs.pop(run_id)
         submission = run.submission
         for index, name in enumerate(run.nodes):
             self._free[name, submission.resource] += submission.units
             self._on_node[name].discard(run_id)
             if now > run.start_ms:
-                self._placements.append(Placement(submission, index, name, run.start_ms, now, outcome))
+                self._placements.append(Placement(submission, index, name, run.start_ms, now, outcome, by))
         return submission
 
     def _schedule(self, pool: str, now: int) -> None:
@@ -183,11 +201,16 @@ class Scheduler:
                 nodes = self._preempt(submission, now)
             if nodes is not None:
                 waiting.remove(entry)
+                if now > entry[1]:
+                    self.waits.append(Wait(submission, entry[1], now))
                 self._start(submission, nodes, now)
 
     def _fit(self, submission: Submission) -> list[str] | None:
         """The nodes for all pods of the gang, or None: each time the fullest node that still has room."""
-        free = {name: self._free[name, submission.resource] for name in self._open[submission.pool]}
+        names = self._open[submission.pool]
+        if submission.measured:
+            names = names & self._measured
+        free = {name: self._free[name, submission.resource] for name in names}
         chosen: list[str] = []
         for _ in range(submission.pods):
             fitting = [(units, name) for name, units in free.items() if units >= submission.units]
@@ -205,7 +228,7 @@ class Scheduler:
             run_id for run_id in sorted(runs, reverse=True) if not self._runs[run_id].submission.urgent
         ]
         for run_id in victims:
-            self._interrupt(run_id, now, Outcome.PREEMPTED)
+            self._interrupt(run_id, now, Outcome.PREEMPTED, submission.job.full_name)
             nodes = self._fit(submission)
             if nodes is not None:
                 return nodes

@@ -1,32 +1,28 @@
-"""How busy the held time was, hour by hour, and how far training jobs came.
+"""What was measured of the held time, hour by hour, as sums of the activity; and how far training jobs came.
 
-Training is either at work (nearly always busy, half of the SMs active) or stuck; servers follow the day;
-notebooks mostly wait for their owner. MIG slices have no busy signal and L4 boards no SM signal, as in
-real life; some nodes measure only part of the time, and one not at all. Null means not measured.
+MIG slices have no busy signal and L4 boards no SM signal, as in real life. Null means not measured.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from gpucost.attribution.frames import conform
 from gpucost.contract.frames import PROGRESS, SIGNALS
-from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
-from gpucost.domain.time import HOUR_MS, Window
+from gpucost.domain.jobs import JobKind
+from gpucost.domain.time import HOUR_MS
 from gpucost.simulator.inventory import Node
-from gpucost.simulator.workloads import rhythm
+from gpucost.simulator.workloads import Floats
 
-# Busy level while at work and chance of an hour at nothing, by class of work; then the two ratios of SM
-# activity to busy time and of tensor activity to SM activity, each as the two parameters of a beta.
-_CHARACTER = {
-    WorkloadClass.BATCH: ((26.0, 1.5), 0.10, (5.0, 4.0), (3.0, 5.0)),
-    WorkloadClass.SERVING: ((4.0, 3.0), 0.05, (3.0, 6.0), (3.0, 6.0)),
-    WorkloadClass.INTERACTIVE: ((1.5, 5.0), 0.80, (2.0, 7.0), (1.0, 8.0)),
-    WorkloadClass.UNKNOWN: ((3.0, 3.0), 0.40, (3.0, 5.0), (2.0, 6.0)),
-}
 _TRAINING = (JobKind.PYTORCH_JOB.value, JobKind.TRAIN_JOB.value)
+
+_LEVELS = (
+    *("memory_observed_ms", "memory_used_mib_s", "memory_total_mib_s", "memory_peak_mib"),
+    *("energy_observed_ms", "energy_mj"),
+)
 
 
 def hourly(held: pd.DataFrame) -> pd.DataFrame:
@@ -46,21 +42,16 @@ def hourly(held: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_signals(
-    held: pd.DataFrame, nodes: dict[str, Node], gap: Window, rng: np.random.Generator
+    held: pd.DataFrame, nodes: dict[str, Node], hours: pd.DataFrame, sums: Mapping[str, Floats]
 ) -> pd.DataFrame:
-    """The signals frame. ``held`` is the allocations frame with ``share``: boards held."""
-    hours = hourly(held)
+    """The signals frame: ``sums`` of the activity (``activity.hour_sums``) in each row of ``hours``."""
     at = hours["row"].to_numpy()
-    coverage = held["node"].map({name: node.signal_coverage for name, node in nodes.items()}).to_numpy()[at]
-    seen_ms = (hours["end_ms"] - hours["start_ms"] - _overlap_ms(hours, gap)).to_numpy() * coverage
-    board_ms = seen_ms * held["share"].to_numpy()[at]
-    busy, sm, tensor = _levels(held, hours, rng)
     product = held["node"].map({name: node.product for name, node in nodes.items()}).to_numpy()[at]
     sliced = (
         np.array(["-MIG-" in text for text in product]) | held["resource"].str.contains("mig-").to_numpy()[at]
     )
     small = np.array(["L4" in text for text in product])
-    measured = coverage > 0
+    measured = sums["observed_ms"] + sums["sm_observed_ms"] > 0
     signals = pd.DataFrame(
         {
             "cluster": held["cluster"].to_numpy()[at],
@@ -68,44 +59,16 @@ def draw_signals(
             "pod_uid": held["pod_uid"].to_numpy()[at],
             "start_ms": hours["start_ms"],
             "end_ms": hours["end_ms"],
-            "observed_ms": np.where(sliced, np.nan, board_ms),
-            "busy_ms": np.where(sliced, np.nan, board_ms * busy),
-            "sm_observed_ms": np.where(small, np.nan, board_ms),
-            "sm_active_ms": np.where(small, np.nan, board_ms * sm),
-            "tensor_active_ms": np.where(small, np.nan, board_ms * tensor),
+            "observed_ms": np.where(sliced, np.nan, sums["observed_ms"]),
+            "busy_ms": np.where(sliced, np.nan, sums["busy_ms"]),
+            "sm_observed_ms": np.where(small, np.nan, sums["sm_observed_ms"]),
+            "sm_active_ms": np.where(small, np.nan, sums["sm_active_ms"]),
+            "tensor_active_ms": np.where(small, np.nan, sums["tensor_active_ms"]),
+            "tensor_observed_ms": np.where(small, np.nan, sums["sm_observed_ms"]),
+            **{name: sums[name] for name in _LEVELS},
         }
     )
     return conform(signals[measured].reset_index(drop=True), SIGNALS)
-
-
-def _levels(
-    held: pd.DataFrame, hours: pd.DataFrame, rng: np.random.Generator
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Busy, SM-active and tensor-active levels (0 to 1) of every hour: a pod's own level with some noise."""
-    at = hours["row"].to_numpy()
-    classes = np.array([workload_class(JobKind(kind)) for kind in held["job_kind"]], dtype=object)
-    level, idle, sm_ratio, tensor_ratio = (np.zeros(len(held)) for _ in range(4))
-    for kind, (busy, idle_chance, sm, tensor) in _CHARACTER.items():
-        mine = classes == kind
-        level[mine] = rng.beta(*busy, mine.sum())
-        idle[mine] = idle_chance
-        sm_ratio[mine] = rng.beta(*sm, mine.sum())
-        tensor_ratio[mine] = rng.beta(*tensor, mine.sum())
-    stuck = (classes == WorkloadClass.BATCH) & (rng.random(len(held)) < 0.08)
-    level[stuck] *= rng.random(int(stuck.sum())) * 0.2
-    daily = np.where(
-        (classes == WorkloadClass.SERVING)[at], rhythm(hours["start_ms"].to_numpy(np.int64)) / 1.8, 1.0
-    )
-    working = rng.random(len(at)) >= idle[at]
-    noise = np.clip(rng.normal(1, 0.05, len(at)), 0, None)
-    busy_level = np.clip(level[at] * daily * working * noise, 0, 1)
-    sm_level = busy_level * sm_ratio[at]
-    return busy_level, sm_level, sm_level * tensor_ratio[at]
-
-
-def _overlap_ms(hours: pd.DataFrame, gap: Window) -> pd.Series[int]:
-    end = hours["end_ms"].clip(upper=gap.end_ms)
-    return (end - hours["start_ms"].clip(lower=gap.start_ms)).clip(lower=0)
 
 
 def draw_progress(held: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:

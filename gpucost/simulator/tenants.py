@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpucost.domain.holders import NO_TEAM
 
@@ -38,6 +38,9 @@ TEAMS: tuple[Team, ...] = (
 )
 
 TEAM_BY_NAME = {team.name: team for team in TEAMS}
+
+# What platform keeps for releases: a queue of its own, hardly used.
+RELEASE = replace(TEAM_BY_NAME["platform"], queue="release", cluster_queue="release")
 
 # A namespace that no team rule knows: what runs here shows up in reports as nobody's.
 SANDBOX = Team(NO_TEAM, ("sandbox",), "", "", ("",), ("guest",))

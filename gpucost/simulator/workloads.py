@@ -33,6 +33,11 @@ class JobIdentity:
     user: str
     labelled: bool
 
+    @property
+    def full_name(self) -> str:
+        """As namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -40,7 +45,8 @@ class Submission:
 
     Attempt ``k`` fails after the part ``failures[k]`` of its run time, if there is such an entry, and is
     tried again up to ``retries`` times. ``urgent`` work preempts other; ``restarts`` says whether the job
-    comes back after an eviction, for the rest of its run time.
+    comes back after an eviction, for the rest of its run time. ``measured`` work goes to nodes that measure
+    all the time, and to no others.
     """
 
     job: JobIdentity
@@ -55,10 +61,11 @@ class Submission:
     urgent: bool = False
     restarts: bool = True
     attempt: int = 0
+    measured: bool = False
 
 
 def submissions(month: Window, seed: int, scale: int = 1) -> list[Submission]:
-    """Everything submitted in ``month``, in order of time; ``scale`` multiplies how much comes."""
+    """What the teams submit in ``month``, in order of time; ``scale`` multiplies how much comes."""
     rng = np.random.default_rng([seed, 1])
     found = [sub for template in TEMPLATES for sub in _of_template(template, month, rng, seed, scale)]
     for server in SERVERS:
@@ -72,17 +79,23 @@ def stable_uid(seed: int, name: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"gpucost.simulator/{seed}/{name}"))
 
 
+def stable_rng(seed: int, name: str) -> np.random.Generator:
+    """Randomness that depends on nothing but the seed and the name."""
+    return np.random.default_rng([seed, *name.encode()])
+
+
 def rhythm(instants_ms: Ints, nocturnal: bool = False) -> Floats:
     """How much is submitted, 1 being a weekday's average: nights and weekends are slow, cron runs at two."""
     hour = instants_ms // HOUR_MS % 24
     if nocturnal:
         return np.where(hour == 2, 24.0, 0.0)
     by_day = 1 + 0.8 * np.sin((hour - 9) / 24 * 2 * np.pi)
-    return np.asarray(by_day * np.where(_is_weekend(instants_ms), 0.35, 1.0), dtype=np.float64)
+    return np.asarray(by_day * np.where(is_weekend(instants_ms), 0.35, 1.0), dtype=np.float64)
 
 
-def _is_weekend(instants_ms: Ints) -> npt.NDArray[np.bool_]:
-    return (instants_ms // DAY_MS + 3) % 7 >= 5  # 1970-01-01 was a Thursday
+def is_weekend(instants_ms: Ints | int) -> npt.NDArray[np.bool_]:
+    """Saturday or Sunday, UTC."""
+    return np.asarray((instants_ms // DAY_MS + 3) % 7 >= 5)  # 1970-01-01 was a Thursday
 
 
 def _of_template(
@@ -97,7 +110,7 @@ def _of_template(
         labelled = bool(rng.random() < template.labelled) and not nobodys
         run_s = np.clip(rng.lognormal(np.log(template.median_s), template.sigma), 4, 6 * 86_400)
         yield Submission(
-            _identity(
+            identity(
                 seed,
                 f"{template.stem}-{number:05d}",
                 template.kind,
@@ -140,8 +153,8 @@ def _of_server(
     week = 7 * DAY_MS
     days = np.arange(month.start_ms, month.end_ms, DAY_MS, dtype=np.int64)
     spans = [(t, week) for t in range(month.start_ms - 2 * DAY_MS, month.end_ms, week)] * server.base
-    spans += [(int(day) + 7 * HOUR_MS, 12 * HOUR_MS) for day in days[~_is_weekend(days)]] * server.peak
-    job = _identity(seed, server.name, server.kind, TEAM_BY_NAME[server.team], rng)
+    spans += [(int(day) + 7 * HOUR_MS, 12 * HOUR_MS) for day in days[~is_weekend(days)]] * server.peak
+    job = identity(seed, server.name, server.kind, TEAM_BY_NAME[server.team], rng)
     for start_ms, length_ms in spans * scale:
         late_ms = int(rng.integers(0, 600)) * SECOND_MS
         yield Submission(
@@ -154,17 +167,17 @@ def _scripted(month: Window, seed: int, scale: int) -> Iterator[Submission]:
     rng = np.random.default_rng([seed, 2])
     language, robotics = TEAM_BY_NAME["language"], TEAM_BY_NAME["robotics"]
     for day in (8, 22):
-        job = _identity(seed, f"deadline-{day:02d}", JobKind.PYTORCH_JOB, language, rng)
+        job = identity(seed, f"deadline-{day:02d}", JobKind.PYTORCH_JOB, language, rng)
         at_ms = month.start_ms + day * DAY_MS + 10 * HOUR_MS
         yield Submission(job, "h100", GPU, 4 * scale, 8, at_ms, 5 * HOUR_MS, urgent=True)
-    bad_image = _identity(seed, "bad-image", JobKind.JOB, robotics, rng)
+    bad_image = identity(seed, "bad-image", JobKind.JOB, robotics, rng)
     at_ms = month.start_ms + 5 * DAY_MS + 9 * HOUR_MS
     yield Submission(bad_image, "h100", GPU, 1, 1, at_ms, 4 * MINUTE_MS, failures=(0.99,))
-    too_big = _identity(seed, "too-big", JobKind.JOB, robotics, rng)
+    too_big = identity(seed, "too-big", JobKind.JOB, robotics, rng)
     yield Submission(too_big, "h100", GPU, 1, 16, month.start_ms + 13 * DAY_MS, HOUR_MS)
 
 
-def _identity(
+def identity(
     seed: int, name: str, kind: JobKind, team: Team, rng: np.random.Generator, labelled: bool = True
 ) -> JobIdentity:
     namespace, project, user = (str(rng.choice(c)) for c in (team.namespaces, team.projects, team.users))

@@ -10,9 +10,20 @@ import pytest
 
 from gpucost.attribution import attribute
 from gpucost.attribution.teams import TeamRules
-from gpucost.contract.gpu_metrics import POD_COUNTED_SINCE
+from gpucost.contract.gpu_metrics import GPU_MEMORY_TOTAL, GPU_MEMORY_USED, GPU_UP, POD_COUNTED_SINCE
 from gpucost.contract.metrics import METRICS, NODE_METRICS, POD_METRICS, SIGNAL_METRICS, STATE_UP
 from gpucost.contract.openmetrics import EOF
+from gpucost.contract.queue_metrics import (
+    CLUSTER_QUEUE_BORROWING_LIMIT,
+    CLUSTER_QUEUE_INFO,
+    CLUSTER_QUEUE_NOMINAL,
+    CLUSTER_QUEUE_USED,
+    WORKLOAD_INFO,
+    WORKLOAD_LAYER,
+    WORKLOAD_SET_MIN,
+    WORKLOAD_SET_PODS,
+    WORKLOAD_SET_UNITS,
+)
 from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import ProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
@@ -58,8 +69,17 @@ def test_all_metrics_of_the_contract_are_written_once_each_and_end_with_eof(
     pieces = list(exposition(cluster.frames, SCRAPE_MS, _after(cluster, 6, 6)))
     assert pieces[-1] == EOF
     types = [line.split()[2] for piece in pieces for line in piece.splitlines() if line.startswith("# TYPE")]
-    simulated = (STATE_UP, *POD_METRICS, *NODE_METRICS, POD_COUNTED_SINCE, *SIGNAL_METRICS.values())
-    assert types == [spec.family for spec in METRICS if spec in simulated]
+    simulated = {STATE_UP, *POD_METRICS, *NODE_METRICS, POD_COUNTED_SINCE, *SIGNAL_METRICS.values()}
+    simulated |= {GPU_UP, GPU_MEMORY_USED, GPU_MEMORY_TOTAL}
+    simulated |= {
+        CLUSTER_QUEUE_INFO,
+        CLUSTER_QUEUE_NOMINAL,
+        CLUSTER_QUEUE_USED,
+        CLUSTER_QUEUE_BORROWING_LIMIT,
+    }
+    simulated |= {WORKLOAD_INFO, WORKLOAD_LAYER, WORKLOAD_SET_PODS, WORKLOAD_SET_MIN, WORKLOAD_SET_UNITS}
+    assert types == [spec.family for spec in METRICS if spec.family in types]
+    assert {spec.family for spec in simulated} <= set(types)
     samples = list(_samples(iter(pieces)))
     assert len({(series, at) for series, _, at in samples}) == len(samples)
     assert all(at % SCRAPE_MS == 0 for _, _, at in samples)

@@ -1,0 +1,221 @@
+"""What only detectors look at, of the simulated month: who waited, stalled, was evicted; what was broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from gpucost.attribution.frames import conform
+from gpucost.contract.frames import DEMAND, EVICTIONS, HEALTH, STALLS
+from gpucost.contract.queue_metrics import Layer
+from gpucost.domain.jobs import JobKind
+from gpucost.domain.time import HOUR_MS, Window
+from gpucost.simulator.inventory import Node
+from gpucost.simulator.scheduler import Outcome, Placement, Wait
+from gpucost.simulator.staged import Held
+from gpucost.simulator.workloads import Ints, Submission
+
+_WAITING_FOR_QUOTA, _UNSCHEDULABLE = "WaitingForQuota", "Unschedulable"
+_SAVES = (JobKind.PYTORCH_JOB, JobKind.TRAIN_JOB)
+_SAVE_EVERY_MS = HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A number that changes at ``at_ms`` to ``value``; 0 before the first."""
+
+    at_ms: Ints
+    value: Ints
+
+    @classmethod
+    def of(cls, changes: Sequence[tuple[int, int]]) -> Steps:
+        """From (instant, change) pairs in any order."""
+        if not changes:
+            return cls(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        at, change = np.array(changes, dtype=np.int64).T
+        instants, where = np.unique(at, return_inverse=True)
+        return cls(instants, np.cumsum(np.bincount(where, weights=change)).astype(np.int64))
+
+    def at(self, at_ms: int) -> int:
+        """The value at an instant."""
+        position = int(np.searchsorted(self.at_ms, at_ms, "right"))
+        return int(self.value[position - 1]) if position else 0
+
+    def within(self, window: Window) -> Iterator[tuple[int, int, int]]:
+        """(start, end, value) of the stretches in ``window``; neighbours differ."""
+        begun, value = window.start_ms, 0
+        until = int(np.searchsorted(self.at_ms, window.end_ms, "left"))
+        first = max(0, int(np.searchsorted(self.at_ms, window.start_ms, "right")) - 1)
+        for at, new in zip(self.at_ms[first:until].tolist(), self.value[first:until].tolist(), strict=True):
+            if at > begun and new != value:
+                yield begun, at, value
+                begun = at
+            value = new
+        yield begun, window.end_ms, value
+
+
+def free_units(nodes: Sequence[Node], placements: Sequence[Placement]) -> dict[tuple[str, str], Steps]:
+    """Units that are free over time, by pool and resource; those of cordoned nodes are not."""
+    changes: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    pools = {node.name: node for node in nodes}
+    for node in nodes:
+        for offer in node.offers:
+            found = changes.setdefault((node.pool, offer.resource), [])
+            found += [(node.start_ms, offer.units), (node.end_ms, -offer.units)]
+            for spell in node.spells:
+                away = offer.units if spell.cordoned else spell.lost
+                found += [(spell.start_ms, -away), (spell.end_ms, away)]
+    for pod in placements:
+        units = pod.submission.units
+        found = changes[pools[pod.node].pool, pod.submission.resource]
+        cordoned = [spell for spell in pools[pod.node].spells if spell.cordoned]
+        # Those that a cordoned node still has are counted as away already.
+        end_ms = min([pod.end_ms, *(s.start_ms for s in cordoned if pod.start_ms < s.start_ms < pod.end_ms)])
+        found += [(pod.start_ms, -units), (end_ms, units)]
+    return {key: Steps.of(found) for key, found in changes.items()}
+
+
+def demand(
+    cluster: str,
+    waits: Sequence[Wait],
+    held: Sequence[Held],
+    free: Mapping[tuple[str, str], Steps],
+    nodes: Sequence[Node],
+) -> pd.DataFrame:
+    """The demand frame. While its pool has too little free, a job waits for quota, which is all there is;
+    else the free units are in the wrong places. What no queue manages is always looking for a place."""
+    products = {(node.pool, offer.resource): node.product for node in nodes for offer in node.offers}
+    rows = []
+    for wait in waits:
+        sub = wait.submission
+        window = Window(wait.start_ms, wait.end_ms)
+        for start_ms, end_ms, layer in _layers(sub, window, free[sub.pool, sub.resource]):
+            reason = _WAITING_FOR_QUOTA if layer is Layer.QUOTA else _UNSCHEDULABLE
+            rows.append(_demand_row(cluster, sub, products, layer, reason, start_ms, end_ms))
+    for each in held:
+        sub = each.wait.submission
+        times = each.wait.start_ms, each.wait.end_ms
+        rows.append(_demand_row(cluster, sub, products, each.layer, each.reason, *times))
+    frame = conform(pd.DataFrame(rows, columns=list(DEMAND.column_names)), DEMAND)
+    return frame.sort_values(["start_ms", "job_uid"], kind="stable").reset_index(drop=True)
+
+
+def _layers(sub: Submission, window: Window, free: Steps) -> Iterator[tuple[int, int, Layer]]:
+    last: tuple[int, int, Layer] | None = None
+    for start_ms, end_ms, units in free.within(window):
+        layer = _layer(sub, units)
+        if last is not None and last[2] is layer:
+            last = (last[0], end_ms, layer)
+            continue
+        if last is not None:
+            yield last
+        last = (start_ms, end_ms, layer)
+    if last is not None:
+        yield last
+
+
+def _layer(sub: Submission, free_units: int) -> Layer:
+    fits = free_units >= sub.pods * sub.units or not sub.job.team.queue
+    return Layer.PLACEMENT if fits else Layer.QUOTA
+
+
+def layer_at(sub: Submission, free: Steps, at_ms: int) -> Layer:
+    """What holds a job that waits at an instant."""
+    return _layer(sub, free.at(at_ms))
+
+
+def workload_name(submission: Submission) -> str:
+    """The Kueue Workload of a job, empty where no queue manages it."""
+    job = submission.job
+    return f"{job.kind.value.lower()}-{job.name}" if job.team.queue else ""
+
+
+def _demand_row(
+    cluster: str,
+    sub: Submission,
+    products: Mapping[tuple[str, str], str],
+    layer: Layer,
+    reason: str,
+    start_ms: int,
+    end_ms: int,
+) -> dict[str, Any]:
+    job = sub.job
+    return {
+        "cluster": cluster, "namespace": job.namespace, "job_kind": job.kind.value, "job": job.name,
+        "job_uid": job.uid, "workload": workload_name(sub), "queue": job.team.queue,
+        "cluster_queue": job.team.cluster_queue, "team_label": job.team.name if job.labelled else "",
+        "pod_set": "", "resource": sub.resource, "products": products[sub.pool, sub.resource],
+        "pods": sub.pods, "min_pods": sub.pods, "units": sub.units, "layer": layer.value, "reason": reason,
+        "start_ms": start_ms, "end_ms": end_ms,
+    }  # fmt: skip
+
+
+def evictions(
+    cluster: str, pods: Sequence[tuple[Placement, str]], unseen: Sequence[Placement]
+) -> pd.DataFrame:
+    """The evictions frame. ``pods`` are placements with their uids; ``unseen`` those whose end nobody saw."""
+    lost = {id(pod) for pod in unseen}
+    reasons = {Outcome.PREEMPTED: "Preempted", Outcome.EVICTED: "Drain"}
+    rows = [
+        {
+            "cluster": cluster,
+            "pod_uid": uid,
+            "job_uid": pod.submission.job.uid,
+            "queue": pod.submission.job.team.queue,
+            "start_ms": pod.start_ms,
+            "end_ms": pod.end_ms,
+            "reason": reasons[pod.outcome],
+            "by": pod.by,
+            "checkpoint_ms": _checkpoint(pod),
+        }
+        for pod, uid in pods
+        if pod.outcome in reasons and id(pod) not in lost
+    ]
+    frame = pd.DataFrame(rows, columns=list(EVICTIONS.column_names))
+    return conform(frame.sort_values(["end_ms", "pod_uid"], ignore_index=True), EVICTIONS)
+
+
+def _checkpoint(pod: Placement) -> int:
+    """Training saves every hour, and says so; nothing else does."""
+    if pod.submission.job.kind not in _SAVES or pod.end_ms - pod.start_ms < _SAVE_EVERY_MS:
+        return -1
+    return pod.end_ms - (pod.end_ms - pod.start_ms) % _SAVE_EVERY_MS
+
+
+def stalls(cluster: str, placements: Sequence[Placement]) -> pd.DataFrame:
+    """The stalls frame: gangs whose pods of one attempt did not begin together."""
+    gangs: dict[tuple[str, int, int], list[Placement]] = {}
+    for pod in placements:
+        if pod.submission.pods > 1:
+            gangs.setdefault((pod.submission.job.uid, pod.submission.attempt, pod.end_ms), []).append(pod)
+    rows = []
+    for members in gangs.values():
+        for begun_ms, next_ms in pairwise(sorted({pod.start_ms for pod in members})):
+            sub = members[0].submission
+            running = sum(pod.start_ms <= begun_ms for pod in members)
+            rows.append(
+                {
+                    "cluster": cluster, "gang": sub.job.uid, "namespace": sub.job.namespace,
+                    "job_kind": sub.job.kind.value, "job": sub.job.name, "job_uid": sub.job.uid,
+                    "queue": sub.job.team.queue, "min_members": sub.pods, "running": running,
+                    "pending": sub.pods - running, "start_ms": begun_ms, "end_ms": next_ms,
+                }
+            )  # fmt: skip
+    return conform(pd.DataFrame(rows, columns=list(STALLS.column_names)), STALLS)
+
+
+def health(cluster: str, broken: Sequence[tuple[str, str, Window, str]]) -> pd.DataFrame:
+    """The health frame, from (node, gpu, window, reason)."""
+    rows = [
+        {
+            "cluster": cluster, "node": node, "gpu": gpu, "start_ms": window.start_ms,
+            "end_ms": window.end_ms, "reason": reason,
+        }
+        for node, gpu, window, reason in sorted(broken, key=lambda each: each[:2])
+    ]  # fmt: skip
+    return conform(pd.DataFrame(rows, columns=list(HEALTH.column_names)), HEALTH)

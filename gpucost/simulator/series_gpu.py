@@ -1,0 +1,140 @@
+"""What the GPU exporter would have said: counters of pods by GPU, memory, and what broke."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+
+from gpucost.attribution.frames import Frames
+from gpucost.contract.gpu_metrics import (
+    GPU_MEMORY_TOTAL,
+    GPU_MEMORY_USED,
+    GPU_UP,
+    GPU_XID_EVENTS,
+    HOLDER_COUNTERS,
+    HOLDER_LABELS,
+    POD_COUNTED_SINCE,
+    POD_LABELS,
+    Holder,
+    Measure,
+    Method,
+)
+from gpucost.contract.metrics import SIGNAL_METRICS
+from gpucost.contract.spec import MetricSpec
+from gpucost.simulator.rooms import STEP_MS
+from gpucost.simulator.series import Curve, Levels, Life, Run, Scrapes
+from gpucost.simulator.workloads import Floats, Ints
+
+# Of the activity's columns: the counter, and the column's unit in the counter's.
+_COUNTED: Mapping[str, tuple[MetricSpec, float]] = {
+    "held_ms": (HOLDER_COUNTERS[Measure.HELD], 1e-3),
+    "observed_ms": (HOLDER_COUNTERS[Measure.OBSERVED], 1e-3),
+    "busy_ms": (HOLDER_COUNTERS[Measure.BUSY], 1e-3),
+    "sm_observed_ms": (HOLDER_COUNTERS[Measure.SM_OBSERVED], 1e-3),
+    "sm_active_ms": (HOLDER_COUNTERS[Measure.SM_ACTIVE], 1e-3),
+    "tensor_observed_ms": (HOLDER_COUNTERS[Measure.TENSOR_OBSERVED], 1e-3),
+    "tensor_active_ms": (HOLDER_COUNTERS[Measure.TENSOR_ACTIVE], 1e-3),
+    "energy_j": (HOLDER_COUNTERS[Measure.ENERGY], 1.0),
+}
+_OF_SIGNALS: Mapping[str, tuple[MetricSpec, float]] = {
+    column: (spec, 1e-3) for column, spec in SIGNAL_METRICS.items()
+}
+_GAUGES: Mapping[str, MetricSpec] = {
+    "memory_used_bytes": GPU_MEMORY_USED,
+    "memory_total_bytes": GPU_MEMORY_TOTAL,
+}
+_XID = "xid_"
+
+
+def of_gpus(frames: Frames, scrapes: Scrapes, life: Life) -> Iterator[Run]:
+    """Counters that rise from 0 at the pod's start, as the rows of the activity say, and gauges.
+
+    Frames without activity have one series per pod, of no GPU in particular, as the signals say.
+    """
+    here = scrapes.near(frames.signals)["pod_uid"].unique()
+    signals = frames.signals[frames.signals["pod_uid"].isin(here)].sort_values("start_ms")
+    lives = frames.allocations[frames.allocations["pod_uid"].isin(here)].sort_values("start_ms")
+    pods = lives.drop_duplicates("pod_uid", keep="last").set_index("pod_uid").to_dict("index")
+    if frames.activity.empty:
+        rows, counted = signals.assign(gpu=""), _OF_SIGNALS
+    else:
+        activity = frames.activity[frames.activity["pod_uid"].isin(here)]
+        rows, counted = _with_tensor(activity, signals), _COUNTED
+    known: set[str] = set()
+    for (uid, gpu), group in rows.groupby(["pod_uid", "gpu"], observed=True, sort=True):
+        pod = pods[uid] | {"pod_uid": uid}
+        place = {name: str(pod[name]) for name in POD_LABELS}
+        start_ms, gone_ms = int(group["start_ms"].iloc[0]), life.gone_ms(pod["end_ms"], str(uid))
+        if uid not in known:
+            known.add(str(uid))
+            yield Run(POD_COUNTED_SINCE, place, pod["cluster"], start_ms / 1000, start_ms, gone_ms)
+        board, _, instance = str(gpu).partition("/")
+        labels = {
+            **dict.fromkeys(HOLDER_LABELS, ""),
+            **place,
+            "holder": Holder.POD,
+            "method": Method.EXACT,
+            "gpu_uuid": board,
+            "gpu_instance": instance,
+        }
+        at_ms = np.column_stack([group["start_ms"], group["end_ms"]]).ravel()
+        for column, (spec, unit) in counted.items():
+            values = group[column].to_numpy(np.float64) * unit
+            if not np.isnan(values).any():
+                yield Run(spec, labels, pod["cluster"], Curve(at_ms, _risen(values)), start_ms, gone_ms)
+    yield from _memory(scrapes.near(frames.activity))
+    yield from _health(frames)
+
+
+def _with_tensor(activity: pd.DataFrame, signals: pd.DataFrame) -> pd.DataFrame:
+    """With the tensor activity, which is the same part of a pod's SM activity on all its GPUs."""
+    sums = signals.groupby("pod_uid")[["tensor_active_ms", "sm_active_ms"]].sum(min_count=1)
+    ratio = activity["pod_uid"].astype("str").map(sums["tensor_active_ms"] / sums["sm_active_ms"]).fillna(0.0)
+    return activity.assign(
+        tensor_observed_ms=activity["sm_observed_ms"], tensor_active_ms=activity["sm_active_ms"] * ratio
+    )
+
+
+def _risen(values: Floats) -> Floats:
+    """The counter at the start and the end of every row."""
+    after = np.cumsum(values)
+    return np.column_stack([after - values, after]).ravel()
+
+
+def _memory(activity: pd.DataFrame) -> Iterator[Run]:
+    """Memory of a GPU while somebody holds it: of all who share it, and never more than there is."""
+    step: Ints = activity["start_ms"].to_numpy() // STEP_MS * STEP_MS
+    by_step = activity.assign(step=step).groupby(["node", "gpu", "step"], observed=True, sort=True)
+    rows = by_step.agg({"cluster": "first", "memory_used_bytes": "sum", "memory_total_bytes": "max"})
+    rows["memory_used_bytes"] = rows[["memory_used_bytes", "memory_total_bytes"]].min(axis=1)
+    for (node, gpu), group in rows.reset_index().groupby(["node", "gpu"], observed=True):
+        board, _, instance = str(gpu).partition("/")
+        labels = {"node": str(node), "gpu_uuid": board, "gpu_instance": instance}
+        start = group["step"].to_numpy(np.int64)
+        for column, spec in _GAUGES.items():
+            values = Levels(start, start + STEP_MS, group[column].to_numpy(np.float64).round())
+            cluster = str(group["cluster"].iloc[0])
+            yield Run(spec, labels, cluster, values, int(start[0]), int(start[-1]) + STEP_MS)
+
+
+def _health(frames: Frames) -> Iterator[Run]:
+    """Boards that answered at some time, as long as their node is there; 0 while they are broken."""
+    named = frames.activity[["cluster", "node", "gpu"]].drop_duplicates().astype(str)
+    named["gpu"] = named["gpu"].str.partition("/")[0]
+    boards = pd.concat([named, frames.health[["cluster", "node", "gpu"]]]).drop_duplicates()
+    nodes = frames.nodes.drop_duplicates("node").set_index("node")
+    broken = {key: group.sort_values("start_ms") for key, group in frames.health.groupby(["node", "gpu"])}
+    nothing = frames.health.iloc[:0]
+    for cluster, node, gpu in zip(boards["cluster"], boards["node"], boards["gpu"], strict=True):
+        labels = {"node": node, "gpu_uuid": gpu}
+        reached, end_ms = int(nodes.loc[node, "start_ms"]), int(nodes.loc[node, "end_ms"])
+        for row in broken.get((node, gpu), nothing).to_dict("records"):
+            yield Run(GPU_UP, labels, cluster, 1, reached, row["start_ms"])
+            yield Run(GPU_UP, labels, cluster, 0, row["start_ms"], row["end_ms"])
+            reached = row["end_ms"]
+            if row["reason"].startswith(_XID):
+                xid = {**labels, "xid": row["reason"].removeprefix(_XID)}
+                yield Run(GPU_XID_EVENTS, xid, cluster, 1, row["start_ms"], row["end_ms"])
+        yield Run(GPU_UP, labels, cluster, 1, reached, end_ms)

@@ -1,0 +1,229 @@
+"""Jobs, workloads and pods of the simulated cluster at one instant: those that run and those that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gpucost.cluster.jobs import JobObject
+from gpucost.cluster.kueue import Assignment, Workload
+from gpucost.cluster.objects import Condition, Meta, times
+from gpucost.cluster.ownership import JOB_UID, KUEUE_QUEUES, POD_SET, WORKLOAD
+from gpucost.cluster.pods import Pod, PodPhase, PodSet, PodTemplate, Toleration, Waiting
+from gpucost.contract.queue_metrics import Layer
+from gpucost.domain.jobs import JobKind, Owner, WorkloadClass, workload_class
+from gpucost.simulator.cluster import SimulatedCluster
+from gpucost.simulator.history import free_units, layer_at, workload_name
+from gpucost.simulator.scheduler import Placement
+from gpucost.simulator.state_names import API, KIND_NAMES, POOL, TAINT, cores_and_memory, meta
+from gpucost.simulator.workloads import Submission, stable_uid
+
+_MAIN = "main"
+# What pods ask of a node's cores and memory, of what their part of its units would be.
+_HOST_PART = 0.5
+
+
+@dataclass
+class Work:
+    """What is made for jobs. Each job has one workload for what runs, and one for what waits."""
+
+    pods: list[Pod] = field(default_factory=list)
+    jobs: list[JobObject] = field(default_factory=list)
+    workloads: list[Workload] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, cluster: SimulatedCluster, at_ms: int) -> Work:
+        maker = _Maker(cluster, at_ms)
+        running: dict[str, list[tuple[Placement, str, str]]] = {}
+        for pod, (name, uid) in zip(cluster.placements, cluster.names, strict=True):
+            late = _is_missing(pod, cluster, at_ms)
+            if pod.start_ms <= at_ms < pod.end_ms or late:
+                running.setdefault(pod.submission.job.uid, []).append((pod, name, uid))
+        for pods in running.values():
+            maker.running(pods, at_ms)
+        free = free_units(cluster.nodes, cluster.placements)
+        for wait in cluster.waits:
+            if wait.start_ms <= at_ms < wait.end_ms:
+                sub = wait.submission
+                maker.waiting(sub, wait.start_ms, layer_at(sub, free[sub.pool, sub.resource], at_ms))
+        for held in cluster.staged.waits:
+            if held.wait.start_ms <= at_ms < held.wait.end_ms:
+                maker.waiting(held.wait.submission, held.wait.start_ms, held.layer)
+        return maker.work
+
+
+def _is_missing(pod: Placement, cluster: SimulatedCluster, at_ms: int) -> bool:
+    """Whether the rest of its gang is there, and it is not yet."""
+    begun_ms = cluster.begun_ms.get((pod.submission.job.uid, pod.submission.attempt), pod.start_ms)
+    return pod.submission.pods > 1 and begun_ms <= at_ms < pod.start_ms
+
+
+class _Maker:
+    def __init__(self, cluster: SimulatedCluster, at_ms: int) -> None:
+        self.work = Work()
+        self._seed = cluster.seed
+        self._known: set[str] = set()
+        moved = cluster.hand_over
+        self._moved = {moved.job: moved.team} if at_ms >= moved.at_ms else {}
+        first = {node.pool: node for node in reversed(cluster.nodes)}
+        self._hosts = {
+            (pool, offer.resource): (*cores_and_memory(node), sum(o.units for o in node.offers))
+            for pool, node in first.items()
+            for offer in node.offers
+        }
+
+    def running(self, pods: list[tuple[Placement, str, str]], at_ms: int) -> None:
+        sub = pods[0][0].submission
+        since_ms = min(pod.start_ms for pod, _, _ in pods)
+        for pod, name, uid in pods:
+            self._pod(pod.submission, name, uid, "", pod if pod.start_ms <= at_ms else None, since_ms)
+        self._job(sub, len(pods))
+        if sub.job.team.queue:
+            self._workload(sub, "", max(sub.pods, len(pods)), since_ms, has_quota=True)
+
+    def waiting(self, sub: Submission, since_ms: int, layer: Layer) -> None:
+        suffix = f"-{sub.attempt}-{since_ms // 1000 % 1_000_000}"
+        self._job(sub, 0)
+        if sub.job.team.queue:
+            self._workload(sub, suffix, sub.pods, since_ms, has_quota=layer is not Layer.QUOTA)
+        if layer is Layer.QUOTA:
+            return
+        for index in range(sub.pods):
+            name = f"{sub.job.name}{suffix}-{index}"
+            self._pod(sub, name, stable_uid(self._seed, f"waiting/{name}"), suffix, None, since_ms)
+
+    def _template(self, sub: Submission) -> PodTemplate:
+        cores, memory, units = self._hosts[sub.pool, sub.resource]
+        part = _HOST_PART * sub.units / units
+        requests = {"cpu": int(cores * part), "memory": int(memory * part), sub.resource: sub.units}
+        return PodTemplate(requests, {POOL: sub.pool}, tolerations=(Toleration(TAINT, exists=True),))
+
+    def _pod(
+        self, sub: Submission, name: str, uid: str, suffix: str, bound: Placement | None, since_ms: int
+    ) -> None:
+        message = "0/19 nodes are available: insufficient free units on one node"
+        start_ms = None if bound is None else bound.start_ms
+        self.work.pods.append(
+            Pod(
+                self._pod_meta(sub, name, uid, suffix, since_ms),
+                PodPhase.PENDING if bound is None else PodPhase.RUNNING,
+                self._template(sub),
+                node="" if bound is None else bound.node,
+                bound_ms=start_ms,
+                ready_ms=start_ms,
+                waiting=Waiting("Unschedulable", message, since_ms) if bound is None else None,
+            )
+        )
+
+    def _pod_meta(self, sub: Submission, name: str, uid: str, suffix: str, since_ms: int) -> Meta:
+        job = sub.job
+        labels = self._labels(sub)
+        annotations = {}
+        if job.team.queue:
+            labels[POD_SET] = _MAIN
+            annotations[WORKLOAD] = workload_name(sub) + suffix
+        owner = None if job.kind is JobKind.POD else self._owner(sub)
+        return meta(
+            self._seed, "pod", job.namespace, name, since_ms, labels,
+            uid=uid, annotations=annotations, owner=owner,
+        )  # fmt: skip
+
+    def _owner(self, sub: Submission) -> Owner:
+        """The object that makes the pods: a Deployment's are made by its ReplicaSet."""
+        job = sub.job
+        if job.kind is JobKind.DEPLOYMENT:
+            return Owner(
+                "apps/v1", "ReplicaSet", f"{job.name}-7d9f", stable_uid(self._seed, f"rs/{job.name}")
+            )
+        return Owner(API[job.kind], KIND_NAMES.get(job.kind, job.kind.value), job.name, job.uid)
+
+    def _job(self, sub: Submission, active: int) -> None:
+        job = sub.job
+        if job.uid in self._known or job.kind is JobKind.POD:
+            return
+        self._known.add(job.uid)
+        self.work.jobs += list(self._objects(sub, active))
+
+    def _objects(self, sub: Submission, active: int) -> Iterator[JobObject]:
+        job, pod_sets = sub.job, (PodSet(_MAIN, sub.pods, self._template(sub)),)
+        kind = KIND_NAMES.get(job.kind, job.kind.value)
+        is_gang = sub.pods > 1 and workload_class(job.kind) is WorkloadClass.BATCH
+        owner = None
+        if job.kind is JobKind.CRON_JOB:
+            name = job.name.rpartition("-")[0]
+            owner = Owner("batch/v1", "CronJob", name, stable_uid(self._seed, f"cron/{name}"))
+            if owner.uid not in self._known:
+                self._known.add(owner.uid)
+                own = meta(
+                    self._seed, "", job.namespace, name, sub.submit_ms, self._labels(sub), uid=owner.uid
+                )
+                yield JobObject(own, owner.api_version, owner.kind, JobKind.CRON_JOB)
+        own = meta(
+            self._seed,
+            "",
+            job.namespace,
+            job.name,
+            sub.submit_ms,
+            self._labels(sub),
+            uid=job.uid,
+            owner=owner,
+        )
+        job_kind = JobKind.JOB if job.kind is JobKind.CRON_JOB else job.kind
+        size = sub.pods if is_gang else None
+        yield JobObject(own, API[job.kind], kind, job_kind, pod_sets, size, active=active)
+        if job.kind is JobKind.DEPLOYMENT:
+            link = self._owner(sub)
+            above = Owner(API[job.kind], kind, job.name, job.uid)
+            own = meta(
+                self._seed,
+                "",
+                job.namespace,
+                link.name,
+                sub.submit_ms,
+                self._labels(sub),
+                uid=link.uid,
+                owner=above,
+            )
+            yield JobObject(own, link.api_version, link.kind, JobKind.REPLICA_SET)
+
+    def _workload(self, sub: Submission, suffix: str, count: int, since_ms: int, *, has_quota: bool) -> None:
+        job, template = sub.job, self._template(sub)
+        name = workload_name(sub) + suffix
+        own = meta(
+            self._seed, "workload", job.namespace, name, min(sub.submit_ms, since_ms), {JOB_UID: job.uid},
+            owner=None if job.kind is JobKind.POD else self._owner_of_workload(sub),
+        )  # fmt: skip
+        if not has_quota:
+            message = f"insufficient unused quota for {sub.resource} in flavor {sub.pool}"
+            conditions = {"QuotaReserved": Condition(False, "Pending", message, since_ms)}
+            pod_sets = (PodSet(_MAIN, count, template),)
+            self.work.workloads.append(Workload(own, pod_sets, job.team.queue, conditions=conditions))
+            return
+        reserved = Condition(True, "QuotaReserved", "Quota reserved in ClusterQueue", since_ms)
+        admitted = Condition(True, "Admitted", "The workload is admitted", since_ms)
+        usage = times({sub.resource: sub.units}, count)
+        self.work.workloads.append(
+            Workload(
+                own,
+                (PodSet(_MAIN, count, template),),
+                job.team.queue,
+                priority=1_000 if sub.urgent else 0,
+                cluster_queue=job.team.cluster_queue,
+                assignments=(Assignment(_MAIN, {sub.resource: sub.pool}, usage, count),),
+                conditions={"QuotaReserved": reserved, "Admitted": admitted},
+            )
+        )
+
+    def _labels(self, sub: Submission) -> dict[str, str]:
+        job = sub.job
+        found = {"gpucost.io/user": job.user}
+        if job.labelled:
+            team = self._moved.get(job.name, job.team.name)
+            found |= {"gpucost.io/team": team, "gpucost.io/project": job.project}
+        if job.team.queue:
+            found[KUEUE_QUEUES[1]] = job.team.queue
+        return found
+
+    def _owner_of_workload(self, sub: Submission) -> Owner:
+        kind = KIND_NAMES.get(sub.job.kind, sub.job.kind.value)
+        return Owner(API[sub.job.kind], kind, sub.job.name, sub.job.uid)
