@@ -12,7 +12,7 @@ from typing import Any
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.ownership import OwnerKeys
 from gpucost.cluster.problems import ProblemCode
-from gpucost.contract.queue_metrics import JOB_WAITING, STATE_PROBLEMS
+from gpucost.contract.queue_metrics import STATE_PROBLEMS
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.collections import Collection
 from gpucost.kube.connect.transport import Transport
@@ -43,6 +43,7 @@ from gpucost_queue_collector.queue_series import (
 from gpucost_queue_collector.rows import Rows
 from gpucost_queue_collector.self_series import Self, write_problems, write_self
 from gpucost_queue_collector.workload_series import (
+    WAITING_JOB,
     ShownWorkload,
     shown_workloads,
     waiting_jobs,
@@ -223,7 +224,7 @@ class Collector:
         yield Part("waiting_pods", Rows(pod_series.WAITING, write_waiting), waiting_pods)
         yield Part(NODES, Rows(node_series.SPECS, write_node), self._nodes)
         yield Part("workloads", Rows(workload_series.SPECS, write_workload), self._shown_workloads)
-        yield Part("waiting_jobs", Rows((JOB_WAITING,), write_waiting_job), waiting_jobs)
+        yield Part("waiting_jobs", Rows(WAITING_JOB, write_waiting_job), waiting_jobs)
         yield Part(
             "gangs",
             Rows(gang_series.SPECS, write_gang),

@@ -15,6 +15,13 @@ from gpucost.contract import queue_metrics as m
 from gpucost.contract.metrics import LINGER_MS
 from gpucost.contract.spec import MetricSpec
 from gpucost.domain.jobs import Job
+from gpucost_queue_collector.demand_series import (
+    JOB_SETS,
+    WORKLOAD_SETS,
+    Demand,
+    WaitingSet,
+    write_sets,
+)
 from gpucost_queue_collector.lines import labels, line, sample
 
 SPECS = (
@@ -30,7 +37,9 @@ SPECS = (
     m.WORKLOAD_LAYER,
     m.WORKLOAD_EVICTIONS,
     m.WORKLOAD_REQUEUES,
+    *WORKLOAD_SETS,
 )
+WAITING_JOB = (m.JOB_WAITING, m.JOB_WAITING_INFO, *JOB_SETS)
 # The condition that says why a workload is in a state.
 _WHY = {
     WorkloadState.PENDING: "QuotaReserved",
@@ -43,7 +52,8 @@ _WHY = {
 
 class ShownWorkload(NamedTuple):
     """A workload and what follows from the state around it. ``cluster_queue`` is where it is or would go,
-    ``queued_ms`` since when it waits, or waited, for the quota it has; None where nobody knows."""
+    ``queued_ms`` since when it waits, or waited, for the quota it has; None where nobody knows. ``wants`` are
+    its pod sets while it waits."""
 
     workload: Workload
     cluster_queue: str
@@ -53,11 +63,26 @@ class ShownWorkload(NamedTuple):
     queued_ms: int | None
     position: int | None
     hold: Hold | None
+    wants: tuple[WaitingSet, ...] = ()
+
+
+class WaitingJob(NamedTuple):
+    """A job without a workload that waits. ``belonging`` is that of one of its waiting pods, ``pod_group``
+    the PodGroup it names; empty before there are pods."""
+
+    job: Job
+    hold: Hold
+    namespace: str = ""
+    pod_group: str = ""
+    queue: str = ""
+    team: str = ""
+    wants: tuple[WaitingSet, ...] = ()
 
 
 def shown_workloads(overview: Overview, before: Mapping[str, ShownWorkload]) -> dict[str, ShownWorkload]:
     """By uid: all that have not been finished for long. ``before`` is what was shown last."""
     state, since_ms = overview.state, overview.state.at_ms - LINGER_MS
+    demand = Demand(overview)
     return {
         uid: ShownWorkload(
             workload,
@@ -68,6 +93,7 @@ def shown_workloads(overview: Overview, before: Mapping[str, ShownWorkload]) -> 
             _queued_ms(workload, before.get(uid)),
             overview.positions.get(uid),
             overview.holds.get(uid),
+            demand.of_workload(workload) if uid in overview.holds else (),
         )
         for uid, workload in state.workloads.items()
         if (finished_ms := workload.finished_ms) is None or finished_ms > since_ms
@@ -123,18 +149,36 @@ def write_workload(shown: ShownWorkload) -> Sequence[bytes]:
         b"" if hold is None else line(m.WORKLOAD_LAYER, (*identity, hold.layer.value, hold.reason), 1),
         _by(m.WORKLOAD_EVICTIONS, identity, _evictions(workload)),
         sample(m.WORKLOAD_REQUEUES, written, workload.requeue_count),
+        *write_sets(WORKLOAD_SETS, identity, shown.wants),
     )
 
 
-def waiting_jobs(overview: Overview) -> dict[str, tuple[Job, Hold]]:
+def waiting_jobs(overview: Overview) -> dict[str, WaitingJob]:
     """Jobs without a workload that wait, by uid."""
-    return {job.uid: (job, hold) for job, hold in overview.job_holds.items()}
+    demand = Demand(overview)
+    return {job.uid: _waiting_job(job, hold, demand) for job, hold in overview.job_holds.items()}
 
 
-def write_waiting_job(waiting: tuple[Job, Hold]) -> Sequence[bytes]:
-    """The text of JOB_WAITING."""
-    job, hold = waiting
-    return (line(m.JOB_WAITING, (job.kind.value, job.name, job.uid, hold.layer.value, hold.reason), 1),)
+def _waiting_job(job: Job, hold: Hold, demand: Demand) -> WaitingJob:
+    pods = demand.pods_of(job)
+    if not pods:
+        return WaitingJob(job, hold)
+    first = min(pods, key=lambda pod: (pod.meta.created_ms, pod.meta.uid))
+    of, group = demand.ownership.of(first), demand.ownership.pod_group_of(first)
+    name = "" if group is None else group.meta.name
+    return WaitingJob(job, hold, first.meta.namespace, name, of.queue, of.team, demand.of_job(job))
+
+
+def write_waiting_job(waiting: WaitingJob) -> Sequence[bytes]:
+    """One text for each of WAITING_JOB."""
+    job, hold = waiting.job, waiting.hold
+    identity = (job.kind.value, job.name, job.uid)
+    info = (waiting.namespace, waiting.pod_group, waiting.queue, waiting.team)
+    return (
+        line(m.JOB_WAITING, (*identity, hold.layer.value, hold.reason), 1),
+        line(m.JOB_WAITING_INFO, (*identity, *info), 1),
+        *write_sets(JOB_SETS, identity, waiting.wants),
+    )
 
 
 def _reason(workload: Workload) -> str:

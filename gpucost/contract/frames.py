@@ -19,12 +19,16 @@ class ColumnType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: ``unit`` is its unit (``ms``, ``units``, ``boards``, or empty for names)."""
+    """One column: ``unit`` is its unit (``ms``, ``units``, ``boards``, or empty for names).
+
+    One that ``may_lack`` was added after the first release: where it is missing, all of it is null.
+    """
 
     name: str
     type: ColumnType
     unit: str
     help: str
+    may_lack: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,10 @@ def _int(name: str, unit: str, help_: str) -> Column:
 
 def _real(name: str, unit: str, help_: str) -> Column:
     return Column(name, ColumnType.REAL, unit, help_)
+
+
+def _later(name: str, unit: str, help_: str) -> Column:
+    return Column(name, ColumnType.REAL, unit, help_, may_lack=True)
 
 
 _CLUSTER = _text("cluster", "name of the Kubernetes cluster")
@@ -131,7 +139,8 @@ OBSERVED = FrameSpec(
 
 SIGNALS = FrameSpec(
     "signals",
-    "What was measured on the time a pod held, per window. Board milliseconds; null where no signal exists.",
+    "What was measured on the time a pod held, per window; null where no signal exists. On a shared board a "
+    "pod may be active for more than the board time observed for it: the part of the board that it held.",
     (
         _CLUSTER,
         _NODE,
@@ -143,6 +152,19 @@ SIGNALS = FrameSpec(
         _real("sm_observed_ms", "board ms", "board time for which the SM signal was observed"),
         _real("sm_active_ms", "board ms", "time weighted by the share of SMs active"),
         _real("tensor_active_ms", "board ms", "time weighted by the share of tensor pipes active"),
+        _later("tensor_observed_ms", "board ms", "board time for which the tensor signal was observed"),
+        _later("memory_observed_ms", "board ms", "board time for which memory was read"),
+        _later(
+            "memory_used_mib_s", "MiB s", "memory in use of what was held, times time; shared by share held"
+        ),
+        _later("memory_total_mib_s", "MiB s", "memory there was of what was held, times time"),
+        _later(
+            "memory_peak_mib",
+            "MiB",
+            "most memory in use of one GPU the pod held, by all who share it",
+        ),
+        _later("energy_observed_ms", "board ms", "board time for which energy was read"),
+        _later("energy_mj", "mJ", "energy of the pod's part of its boards"),
     ),
 )
 
@@ -309,6 +331,22 @@ USAGE_LINES = FrameSpec(
         _int("sm_observed_ms", "board ms", "as in signals, rounded"),
         _int("sm_active_ms", "board ms", "as in signals, rounded"),
         _int("tensor_active_ms", "board ms", "as in signals, rounded"),
+        _int("tensor_observed_ms", "board ms", "as in signals, rounded"),
+        _int("memory_observed_ms", "board ms", "as in signals, rounded"),
+        _int("memory_used_mib_s", "MiB s", "as in signals, rounded"),
+        _int("memory_total_mib_s", "MiB s", "as in signals, rounded"),
+        _int("memory_peak_mib", "MiB", "as in signals, rounded; over several lines the largest, never a sum"),
+        _int("energy_observed_ms", "board ms", "as in signals, rounded"),
+        _int("energy_mj", "mJ", "as in signals, rounded"),
+        _int(
+            "busy_over_ms",
+            "board ms",
+            "busy beyond what was observed (a shared board); null where nothing was",
+        ),
+        _int("sm_over_ms", "board ms", "SM activity beyond what was observed; null where nothing was"),
+        _int(
+            "tensor_over_ms", "board ms", "tensor activity beyond what was observed; null where nothing was"
+        ),
     ),
 )
 # The longest text of a usage line, in characters: PostgreSQL indexes at most 2,704 bytes of a value, and no
@@ -325,7 +363,21 @@ LINE_MEASURES = (
     "sm_observed_ms",
     "sm_active_ms",
     "tensor_active_ms",
+    "tensor_observed_ms",
+    "memory_observed_ms",
+    "memory_used_mib_s",
+    "memory_total_mib_s",
+    "memory_peak_mib",
+    "energy_observed_ms",
+    "energy_mj",
+    "busy_over_ms",
+    "sm_over_ms",
+    "tensor_over_ms",
 )
+# What was measured on the time of a line; the rest of LINE_MEASURES is the time itself and its cost.
+SIGNAL_MEASURES = LINE_MEASURES[4:]
+# Of these the largest counts where others are added up.
+PEAKS = frozenset({"memory_peak_mib"})
 
 # What attribution needs, and what only detectors look at: a recording may lack any of the latter.
 HISTORY_FRAMES: tuple[FrameSpec, ...] = (ACTIVITY, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH)

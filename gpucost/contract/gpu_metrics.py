@@ -193,11 +193,14 @@ def _of_holder(measure: Measure) -> MetricSpec:
 
 GPU_COUNTERS: Mapping[Measure, MetricSpec] = {measure: _of_gpu(measure) for measure in Measure}
 HOLDER_COUNTERS: Mapping[Measure, MetricSpec] = {measure: _of_holder(measure) for measure in Measure}
+POD_HELD = HOLDER_COUNTERS[Measure.HELD]
 POD_OBSERVED = HOLDER_COUNTERS[Measure.OBSERVED]
 POD_BUSY = HOLDER_COUNTERS[Measure.BUSY]
 POD_SM_OBSERVED = HOLDER_COUNTERS[Measure.SM_OBSERVED]
 POD_SM_ACTIVE = HOLDER_COUNTERS[Measure.SM_ACTIVE]
+POD_TENSOR_OBSERVED = HOLDER_COUNTERS[Measure.TENSOR_OBSERVED]
 POD_TENSOR_ACTIVE = HOLDER_COUNTERS[Measure.TENSOR_ACTIVE]
+POD_ENERGY = HOLDER_COUNTERS[Measure.ENERGY]
 
 NVML_UP = _gauge("gpucost_nvml_up", "", ("node",), "1 while NVML answers and shows at least one GPU, else 0.")
 MISSING_SINCE = _gauge(

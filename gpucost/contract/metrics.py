@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from gpucost.contract.gpu_metrics import (
     GPU_EXPORTER_METRICS,
     POD_BUSY,
+    POD_ENERGY,
+    POD_HELD,
     POD_LABELS,
     POD_OBSERVED,
     POD_SM_ACTIVE,
     POD_SM_OBSERVED,
     POD_TENSOR_ACTIVE,
+    POD_TENSOR_OBSERVED,
 )
 from gpucost.contract.queue_metrics import QUEUE_METRICS
 from gpucost.contract.spec import MetricSpec, MetricType
@@ -180,13 +183,17 @@ NODE_METRICS = (
     NODE_START,
     NODE_END,
 )
-# Columns of frames.SIGNALS -> the counters they are the increase of.
+# Columns of frames.SIGNALS -> the counters they are a thousand times the increase of: seconds and joules. Of
+# the time held, it is that of which there is energy.
 SIGNAL_METRICS: Mapping[str, MetricSpec] = {
     "observed_ms": POD_OBSERVED,
     "busy_ms": POD_BUSY,
     "sm_observed_ms": POD_SM_OBSERVED,
     "sm_active_ms": POD_SM_ACTIVE,
     "tensor_active_ms": POD_TENSOR_ACTIVE,
+    "tensor_observed_ms": POD_TENSOR_OBSERVED,
+    "energy_observed_ms": POD_HELD,
+    "energy_mj": POD_ENERGY,
 }
 METRICS: tuple[MetricSpec, ...] = (
     STATE_UP,

@@ -27,6 +27,12 @@ QUEUE_RULES = """\
   granular one (`WaitingForQuota`, `NotAdvertised`). All values of labels stand in queue-collector.md.
 - Positions count from 1, in the order in which Kueue looks at a queue: priority, then waiting time. Kueue's
   admission fair sharing may order otherwise.
+- Of a waiting workload, or of a job without one, `…_pod_set_…` tell each pod set with pods that wait: how
+  many, how many of them must start at once, and the GPU units of each. `products` are the GPU products of
+  nodes whose labels and taints admit its pods, joined by `|`; `nodes` says how to read it. `all`: every
+  product that has the resource is admitted, and `products` is empty. `some`: those in `products`. `none`: no
+  such node is ready and admits them, and `products` is empty. `unknown`: it was not looked at, since its pods
+  have more rules than the collector evaluates. What is free there is not asked, nor what a flavor will add.
 - Finished workloads keep their series for ten minutes, unless they are deleted before.
 - A gang is what must run together: a PodGroup, else a Kueue workload, else a job of a kind whose pods work
   together. It is partial while some of its members hold GPUs and the others it needs do not.
@@ -49,7 +55,18 @@ class GangKind(StrEnum):
     JOB = "job"
 
 
+class Admitting(StrEnum):
+    """Which nodes with its resource would take a pod, by labels and taints. Values of the label ``nodes``."""
+
+    ALL = "all"
+    SOME = "some"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+PRODUCT_SEPARATOR = "|"
 WORKLOAD_LABELS = ("namespace", "workload", "workload_uid")
+JOB_LABELS = ("job_kind", "job_name", "job_uid")
 GANG_LABELS = ("namespace", "gang", "gang_uid", "gang_kind")
 QUOTA_LABELS = ("flavor", "resource")
 _CLUSTER_QUEUE = ("cluster_queue",)
@@ -286,8 +303,39 @@ WORKLOAD_LAYER = _gauge(
 )
 JOB_WAITING = _gauge(
     "job_waiting",
-    ("job_kind", "job_name", "job_uid", "layer", "reason"),
+    (*JOB_LABELS, "layer", "reason"),
     "The first layer that holds back a job which no Kueue workload stands for; always 1.",
+)
+JOB_WAITING_INFO = _gauge(
+    "job_waiting_info",
+    (*JOB_LABELS, "namespace", "pod_group", "queue", "owner_team"),
+    "What a waiting job without a workload belongs to; always 1.",
+)
+WORKLOAD_SET_PODS = _gauge(
+    "workload_pod_set_pods", (*WORKLOAD_LABELS, "pod_set"), "Pods of a waiting workload's pod set that wait."
+)
+WORKLOAD_SET_MIN = _gauge(
+    "workload_pod_set_min_pods",
+    (*WORKLOAD_LABELS, "pod_set"),
+    "How many of them must start at once: those of a gang, 1 where each is of use alone.",
+)
+WORKLOAD_SET_UNITS = _gauge(
+    "workload_pod_set_units",
+    (*WORKLOAD_LABELS, "pod_set", "resource", "products", "nodes"),
+    "GPU units of one pod of the pod set; products are those that would take it, as nodes says.",
+)
+JOB_SET_PODS = _gauge(
+    "job_pod_set_pods", (*JOB_LABELS, "pod_set"), "Pods of a job without a workload that wait, by pod set."
+)
+JOB_SET_MIN = _gauge(
+    "job_pod_set_min_pods",
+    (*JOB_LABELS, "pod_set"),
+    "How many of them must start at once: those of a gang, 1 where each is of use alone.",
+)
+JOB_SET_UNITS = _gauge(
+    "job_pod_set_units",
+    (*JOB_LABELS, "pod_set", "resource", "products", "nodes"),
+    "GPU units of one pod of the pod set; products are those that would take it, as nodes says.",
 )
 WORKLOAD_EVICTIONS = _counter(
     "workload_evictions_total",

@@ -8,11 +8,14 @@ from gpucost.cluster.kueue import Eviction, Workload, WorkloadState
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.waiting import Hold
 from gpucost.contract.metrics import LINGER_MS
-from gpucost.contract.queue_metrics import JOB_WAITING, Layer
+from gpucost.contract.queue_metrics import Admitting, Layer
 from gpucost.domain.jobs import Job, JobKind
+from gpucost_queue_collector.demand_series import WaitingSet, Wanted
 from gpucost_queue_collector.workload_series import (
     SPECS,
+    WAITING_JOB,
     ShownWorkload,
+    WaitingJob,
     shown_workloads,
     write_waiting_job,
     write_workload,
@@ -220,7 +223,14 @@ def test_a_workload_outlives_its_job() -> None:
 
 def test_a_job_that_waits_without_a_workload() -> None:
     hold = Hold(Layer.PLACEMENT, "Unschedulable", "0/9 nodes", T0)
-    assert lines((JOB_WAITING,), write_waiting_job((JOB, hold))) == [
-        'job_waiting{job_kind="Job",job_name="train",job_uid="job-uid",layer="placement",'
-        'reason="Unschedulable"} 1.0'
+    wants = (Wanted(GPU, 8, Admitting.SOME, ("A100", "H100")),)
+    waiting = WaitingJob(JOB, hold, "team-a", "pg", "vq", "vision", (WaitingSet("worker", 4, 2, wants),))
+    who = 'job_kind="Job",job_name="train",job_uid="job-uid"'
+    assert lines(WAITING_JOB, write_waiting_job(waiting)) == [
+        f'job_waiting{{{who},layer="placement",reason="Unschedulable"}} 1.0',
+        f'job_waiting_info{{{who},namespace="team-a",pod_group="pg",queue="vq",owner_team="vision"}} 1.0',
+        f'job_pod_set_pods{{{who},pod_set="worker"}} 4.0',
+        f'job_pod_set_min_pods{{{who},pod_set="worker"}} 2.0',
+        f'job_pod_set_units{{{who},pod_set="worker",resource="nvidia.com/gpu",products="A100|H100",'
+        'nodes="some"} 8.0',
     ]

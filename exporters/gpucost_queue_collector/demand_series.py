@@ -1,0 +1,212 @@
+"""Series of what waits: pod sets, how many of their pods wait, what one wants, which nodes would take it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+from gpucost.cluster.fit import is_evaluated, matches
+from gpucost.cluster.kueue import Workload
+from gpucost.cluster.nodes import Node
+from gpucost.cluster.objects import Resources
+from gpucost.cluster.overview import Overview
+from gpucost.cluster.ownership import POD_SET, Ownership
+from gpucost.cluster.pods import Pod, PodSet, PodTemplate
+from gpucost.contract import queue_metrics as m
+from gpucost.contract.queue_metrics import PRODUCT_SEPARATOR, Admitting, Layer
+from gpucost.contract.spec import MetricSpec
+from gpucost.domain.jobs import Job
+from gpucost_queue_collector.lines import line
+
+WORKLOAD_SETS = (m.WORKLOAD_SET_PODS, m.WORKLOAD_SET_MIN, m.WORKLOAD_SET_UNITS)
+JOB_SETS = (m.JOB_SET_PODS, m.JOB_SET_MIN, m.JOB_SET_UNITS)
+K = TypeVar("K")
+# Labels that name what part of its job a pod is: Kueue's, Volcano's and the training operator's.
+SET_LABELS = (
+    *(POD_SET, "volcano.sh/task-spec"),
+    *("training.kubeflow.org/replica-type", "jobset.sigs.k8s.io/replicatedjob-name"),
+)
+
+
+class Wanted(NamedTuple):
+    """GPU ``units`` of one resource for one pod, and which nodes would take it."""
+
+    resource: str
+    units: int
+    nodes: Admitting
+    products: tuple[str, ...] = ()
+
+
+class WaitingSet(NamedTuple):
+    """Equal pods that wait: how many, and how many of them must start at once."""
+
+    name: str
+    pods: int
+    min_pods: int
+    wants: tuple[Wanted, ...]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What the waiting workloads and jobs of one state want. Equal templates are looked at once."""
+
+    overview: Overview
+    _answers: dict[object, tuple[Admitting, tuple[str, ...]]] = field(default_factory=dict)
+
+    @property
+    def ownership(self) -> Ownership:
+        return self.overview.ownership
+
+    def of_workload(self, workload: Workload) -> tuple[WaitingSet, ...]:
+        """One that is held back. While quota holds it, all of its pods wait, made or not; once it is
+        admitted, those without a node. One whose pods all have nodes, and cannot start there, wants none."""
+        layer = self.overview.holds[workload.meta.uid].layer
+        waiting = self._by_workload.get(workload.meta.uid, ())
+        size = self._gang_size(workload)
+        found = []
+        for each in workload.pod_sets:
+            pods = max(0, each.count - workload.reclaimable.get(each.name, 0))
+            if layer is not Layer.QUOTA:
+                names = (each.name, "") if len(workload.pod_sets) == 1 else (each.name,)
+                pods = min(pods, sum(pod.meta.labels.get(POD_SET, "") in names for pod in waiting))
+            wants = self._wants(each.template, self._asked(workload, each))
+            if pods and wants:
+                fewest = pods if each.min_count is None else min(pods, each.min_count)
+                found.append(WaitingSet(each.name, pods, max(1, min(fewest, size)), wants))
+        return tuple(found)
+
+    def pods_of(self, job: Job) -> Sequence[Pod]:
+        """Pods without a node of a job that no workload stands for."""
+        return self._by_job.get(job, ())
+
+    def of_job(self, job: Job) -> tuple[WaitingSet, ...]:
+        """Its pods without a node, alike ones together, named by their labels; of several with one name the
+        others are numbered, in order of their rules."""
+        need = self._gang_need.get(job, 1)
+        alike: dict[tuple[str, str, tuple[Wanted, ...]], int] = {}
+        for pod in self.pods_of(job):
+            wants = self._wants(pod.template, self.overview.units.of(pod))
+            name = next((pod.meta.labels[key] for key in SET_LABELS if pod.meta.labels.get(key)), "")
+            key = name, repr(wants), wants
+            alike[key] = alike.get(key, 0) + 1
+        names: dict[str, int] = {}
+        found = []
+        for (name, _, wants), pods in sorted(alike.items(), key=lambda item: item[0][:2]):
+            names[name] = names.get(name, 0) + 1
+            numbered = name if names[name] == 1 else f"{name}#{names[name]}"
+            found.append(WaitingSet(numbered, pods, max(1, min(pods, need)), wants))
+        return tuple(found)
+
+    def _asked(self, workload: Workload, pod_set: PodSet) -> Resources:
+        """GPU units of one pod: of its template, else, for devices of claims, what Kueue counted."""
+        units = self.overview.units
+        asked = units.asked(pod_set.template.requests)
+        if asked or not pod_set.count:
+            return asked
+        counted = units.asked(workload.asked.get(pod_set.name, {}))
+        return {resource: -(-amount // pod_set.count) for resource, amount in counted.items()}
+
+    def _gang_size(self, workload: Workload) -> int:
+        """How many of its pods are of no use without each other, at most; as for gangs, the job's shape says,
+        and where it is not known, all are."""
+        job = self.ownership.maker_of(workload)
+        if job is not None and (job.pod_sets or job.gang_size):
+            return job.gang_size or 1
+        return sum(each.count for each in workload.pod_sets)
+
+    @cached_property
+    def _gang_need(self) -> Mapping[Job, int]:
+        """By job, how many more its neediest gang needs."""
+        found: dict[Job, int] = {}
+        for gang in self.overview.gangs:
+            if gang.pending:
+                found[gang.job] = max(found.get(gang.job, 1), gang.min_members - gang.running)
+        return found
+
+    @cached_property
+    def _waiting(self) -> Sequence[Pod]:
+        units = self.overview.units
+        pods = self.overview.state.pods.values()
+        return [pod for pod in pods if pod.bound_ms is None and not pod.has_ended and units.of(pod)]
+
+    @cached_property
+    def _by_workload(self) -> Mapping[str, Sequence[Pod]]:
+        return _grouped((self.ownership.of(pod).workload_uid, pod) for pod in self._waiting)
+
+    @cached_property
+    def _by_job(self) -> Mapping[Job, Sequence[Pod]]:
+        belongings = ((self.ownership.of(pod), pod) for pod in self._waiting)
+        return _grouped((of.job, pod) for of, pod in belongings if not of.workload_uid)
+
+    def _wants(self, template: PodTemplate, asked: Resources) -> tuple[Wanted, ...]:
+        return tuple(
+            Wanted(resource, amount, *self._admitting(template, resource))
+            for resource, amount in sorted(asked.items())
+        )
+
+    def _admitting(self, template: PodTemplate, resource: str) -> tuple[Admitting, tuple[str, ...]]:
+        if not is_evaluated(template):
+            return Admitting.UNKNOWN, ()
+        selector = tuple(sorted(template.node_selector.items()))
+        key = selector, template.affinity, template.tolerations, resource
+        found = self._answers.get(key)
+        if found is None:
+            found = self._answers[key] = self._look(template, resource)
+        return found
+
+    def _look(self, template: PodTemplate, resource: str) -> tuple[Admitting, tuple[str, ...]]:
+        """One node of a product is enough."""
+        by_product = self._nodes.get(resource, {})
+        admitted = {
+            product for product, nodes in by_product.items() if any(matches(node, template) for node in nodes)
+        }
+        if not admitted:
+            return Admitting.NONE, ()
+        if len(admitted) == len(by_product):
+            return Admitting.ALL, ()
+        return Admitting.SOME, tuple(sorted(admitted - {""}))
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, Mapping[str, Sequence[Node]]]:
+        """Nodes that have a resource, or should, by it and their GPU product."""
+        found: dict[str, dict[str, list[Node]]] = {}
+        published, units = self.overview.published, self.overview.units
+        for node in self.overview.state.nodes.values():
+            known = (node.capacity, node.allocatable, node.expected, published.get(node.meta.name, {}))
+            has = {resource for of in known for resource, amount in of.items() if amount > 0}
+            for resource in has:
+                if units.is_gpu(resource):
+                    found.setdefault(resource, {}).setdefault(node.product, []).append(node)
+        return found
+
+
+def _grouped(pairs: Iterable[tuple[K, Pod]]) -> dict[K, list[Pod]]:
+    found: dict[K, list[Pod]] = {}
+    for key, pod in pairs:
+        found.setdefault(key, []).append(pod)
+    return found
+
+
+def write_sets(
+    specs: tuple[MetricSpec, MetricSpec, MetricSpec], identity: tuple[str, ...], sets: Sequence[WaitingSet]
+) -> tuple[bytes, bytes, bytes]:
+    """One text for each of ``specs``: pods, fewest pods, units of a pod."""
+    pods, fewest, units = specs
+    return (
+        b"".join(line(pods, (*identity, each.name), each.pods) for each in sets),
+        b"".join(line(fewest, (*identity, each.name), each.min_pods) for each in sets),
+        b"".join(
+            line(
+                units,
+                (
+                    *(*identity, each.name, wanted.resource),
+                    *(PRODUCT_SEPARATOR.join(wanted.products), wanted.nodes.value),
+                ),
+                wanted.units,
+            )
+            for each in sets
+            for wanted in each.wants
+        ),
+    )
