@@ -28,7 +28,7 @@ from sqlalchemy import create_engine, text
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from gpucost.contract.frames import HOLDER_COLUMNS, USAGE_LINES
+from gpucost.contract.frames import HOLDER_COLUMNS, SIGNAL_MEASURES, USAGE_LINES
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Month, Window
@@ -68,11 +68,10 @@ def lines_of(window: Window, per_window: int, hour: int) -> pd.DataFrame:
     columns |= {"pod": pod, "pod_uid": pod, "job": job, "job_uid": job}
     columns |= {"board_ms": HOUR_MS, "nano": PRICE.nano_per_board_hour}
     columns |= {"first_ms": window.start_ms, "last_ms": window.end_ms}
+    columns |= dict.fromkeys(SIGNAL_MEASURES, pd.NA)
     columns |= {"observed_ms": HOUR_MS, "busy_ms": (gpu * 7919 + hour) % HOUR_MS}
-    columns |= dict.fromkeys(["sm_observed_ms", "sm_active_ms", "tensor_active_ms"], pd.NA)
     frame = pd.DataFrame(columns, index=pd.RangeIndex(per_window))[list(USAGE_LINES.column_names)]
-    nullable = ["nano", "observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms", "tensor_active_ms"]
-    return frame.astype(dict.fromkeys(nullable, "Int64"))
+    return frame.astype(dict.fromkeys(["nano", *SIGNAL_MEASURES], "Int64"))
 
 
 def fill(ledger: Ledger, lines: int) -> int:

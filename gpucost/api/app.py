@@ -14,14 +14,17 @@ from gpucost.api import (
     errors,
     metrics,
     routes_allocations,
+    routes_findings,
     routes_jobs,
     routes_reports,
     routes_service,
+    routes_waste,
 )
 from gpucost.api.outermost import Outermost
 from gpucost.api.services import Services
 from gpucost.domain.errors import ConfigError, Remark
 from gpucost.ledger import Ledger
+from gpucost.service.detect_status import DetectStatus
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings_api import ApiSettings
 from gpucost.service.status import LoopStatus
@@ -42,9 +45,12 @@ def create_app(
     *,
     now: Callable[[], int],
     status: LoopStatus | None = None,
+    detectors: DetectStatus | None = None,
     quotas: Mapping[str, Fraction] = _NO_QUOTAS,
 ) -> FastAPI:
     """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are boards per team.
+
+    ``status`` and ``detectors`` are what the loops of the service say of themselves.
 
     Raises ConfigError when keys are asked for and none is configured: nobody could ever ask.
     """
@@ -63,7 +69,9 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     reporting = Reporting(ledger, gpucost.__version__, quotas, settings.team_idle_sharing)
-    app.state.services = Services(ledger, reporting, settings, now, status or LoopStatus())
+    app.state.services = Services(
+        ledger, reporting, settings, now, status or LoopStatus(), detectors or DetectStatus()
+    )
     app.state.registry = metrics.registry(app.state.services)
     errors.install(app)
     for router in (
@@ -72,6 +80,9 @@ def create_app(
         routes_reports.router,
         routes_allocations.router,
         routes_jobs.router,
+        routes_findings.router,
+        routes_findings.changes,
+        routes_waste.router,
     ):
         app.include_router(router)
     return app

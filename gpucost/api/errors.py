@@ -40,6 +40,7 @@ _PLAIN_WORDS = (
     (re.compile(r"Input should be a valid integer.*"), "a whole number"),
     (re.compile(r"Input should be (greater|less) than or equal to (.+)"), r"a number \1 than or equal to \2"),
     (re.compile(r".* should have at most (\d+) (?:characters|items).*"), r"at most \1 characters"),
+    (re.compile(r"Input should be a valid string"), "text"),
     (re.compile(r"Input should be "), ""),
 )
 
@@ -77,9 +78,12 @@ class ApiError(Exception):
         self.status = status
         self.headers = dict(headers or {})
         text = value if isinstance(value, str) else repr(value)
-        shown = None if value is None else text[:_LONGEST_VALUE]
+        # A lone surrogate is in no UTF-8, so it cannot be answered as it is.
+        shown = None if value is None else _encodable(text[:_LONGEST_VALUE])
         self.body = ErrorBody(
-            error=ErrorDetail(code=code, message=message, field=field, value=shown, allowed=allowed)
+            error=ErrorDetail(
+                code=code, message=_encodable(message), field=field, value=shown, allowed=allowed
+            )
         )
         super().__init__(message)
 
@@ -98,9 +102,9 @@ def unauthorized() -> ApiError:
     )
 
 
-def forbidden(role: str) -> ApiError:
+def forbidden(role: str, verb: str = "read") -> ApiError:
     return ApiError(
-        HTTPStatus.FORBIDDEN, "forbidden", f"the role {role} may not read this", field="Authorization"
+        HTTPStatus.FORBIDDEN, "forbidden", f"the role {role} may not {verb} this", field="Authorization"
     )
 
 
@@ -117,6 +121,18 @@ def unknown_parameter(name: str, allowed: tuple[str, ...]) -> ApiError:
         f"{name}: there is no such parameter; allowed: {names}",
         field=name[:100],
         allowed=names,
+    )
+
+
+def unknown_key(name: str, allowed: str) -> ApiError:
+    """A key of a body that its route does not have."""
+    shown = shorten(name)
+    return ApiError(
+        HTTPStatus.BAD_REQUEST,
+        "unknown_parameter",
+        f"body: there is no such key as {shown}; allowed: {allowed}",
+        field=_encodable(name[:100]),
+        allowed=allowed,
     )
 
 
@@ -224,10 +240,18 @@ async def _validation_error(request: Request, error: Exception) -> Response:
     field = str(first["loc"][1])
     if first["type"] == "missing":
         return missing_parameter(field, _described(request, field)).response()
-    allowed = str(first["msg"])
+    return await _input_error(request, InputError(field, first.get("input"), plain_words(str(first["msg"]))))
+
+
+def plain_words(message: str) -> str:
+    """The framework's words for what would do -> ours."""
     for pattern, words in _PLAIN_WORDS:
-        allowed = pattern.sub(words, allowed)
-    return await _input_error(request, InputError(field, first.get("input"), allowed))
+        message = pattern.sub(words, message)
+    return message
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _described(request: Request, name: str) -> str | None:
@@ -255,15 +279,19 @@ async def _ledger_error(request: Request, error: Exception) -> Response:
     return await _ledger_unavailable(request, error)
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     status, headers = HTTPStatus(error.status_code), dict(error.headers or {})
     if status is HTTPStatus.NOT_FOUND:
         return ApiError(
             status, "not_found", "there is no such path; GET / lists them", allowed="a path that GET / lists"
         ).response()
+    if status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        # Of a body without a length, which is found out while it is read.
+        return too_large(request.app.state.services.settings.max_body_bytes).response()
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
-        headers = {"Allow": "GET, HEAD"}
+        methods = headers.get("Allow") or headers.get("allow") or "GET"
+        headers = {"Allow": "GET, HEAD" if "GET" in methods else methods}
     code = status.phrase.lower().replace(" ", "_")
     allowed = headers.get("Allow")
     return ApiError(

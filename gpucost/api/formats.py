@@ -66,8 +66,11 @@ def answer(body: str | bytes, format_: Format, stand: LedgerStand, name: str) ->
     return Response(body, media_type=MEDIA_TYPES[format_], headers=headers)
 
 
-def described(report: type, *formats: Format) -> dict[str, Any]:
-    """The OpenAPI entry of a success: the report's own fields, and the other formats."""
+def described(report: type, *formats: Format, of_ledger: bool = True) -> dict[str, Any]:
+    """The OpenAPI entry of a success: the report's own fields, and the other formats.
+
+    ``of_ledger``: it is made of windows of the ledger, which a header names.
+    """
     names = ["schema", *report.__dataclass_fields__]  # type: ignore[attr-defined]
     schema: dict[str, Any] = {
         "type": "object",
@@ -77,14 +80,15 @@ def described(report: type, *formats: Format) -> dict[str, Any]:
         "required": names,
     }
     other = {Format.PARQUET: {"type": "string", "format": "binary"}}
+    header = {
+        LEDGER_HEADER: {
+            "description": "digest of the ledger's windows that the answer was made from",
+            "schema": {"type": "string"},
+        }
+    }
     return {
         "description": "the report",
-        "headers": {
-            LEDGER_HEADER: {
-                "description": "digest of the ledger's windows that the answer was made from",
-                "schema": {"type": "string"},
-            }
-        },
+        "headers": header if of_ledger else {},
         "content": {
             MEDIA_TYPES[format_]: {
                 "schema": schema if format_ is Format.JSON else other.get(format_, {"type": "string"})

@@ -9,22 +9,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+from pydantic import ValidationError
 
 import gpucost
+from gpucost.api.families import Sample, family, money
+from gpucost.api.metrics_detectors import FindingFamilies, WasteFamilies, detector_families
 from gpucost.api.services import Services
-from gpucost.domain.errors import LedgerError
+from gpucost.domain.errors import LedgerError, shorten
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import Month
 from gpucost.service import metrics as m
-from gpucost.service.metrics import ServiceMetric
 
 logger = logging.getLogger(__name__)
 
 _JOB_DIMS = ("cluster", "namespace", "job_kind", "job", "job_uid", "team")
-Sample = tuple[Sequence[str], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +44,49 @@ class ServiceCollector(Collector):
         self._services = services
         self._lock = threading.Lock()
         self._costs: _Costs | None = None
+        self._findings = FindingFamilies(services)
+        self._waste = WasteFamilies(services.ledger)
 
     def collect(self) -> Iterator[Metric]:
         status = self._services.status
-        yield _family(m.BUILD, [((gpucost.__version__,), 1.0)])
+        yield family(m.BUILD, [((gpucost.__version__,), 1.0)])
         clusters = status.clusters()
         pending = [((name,), c.pending) for name, c in clusters.items() if c.pending is not None]
-        yield _family(m.PENDING, pending)
-        yield _family(m.LOST, [((name,), c.lost) for name, c in clusters.items() if c.lost is not None])
-        yield _family(m.INGESTED, [((name,), n) for name, n in status.ingested().items()])
+        yield family(m.PENDING, pending)
+        yield family(m.LOST, [((name,), c.lost) for name, c in clusters.items() if c.lost is not None])
+        yield family(m.INGESTED, [((name,), n) for name, n in status.ingested().items()])
         up = [((name,), float(c.up)) for name, c in clusters.items() if c.up is not None]
-        yield _family(m.SOURCE_UP, up)
+        yield family(m.SOURCE_UP, up)
         successes = [
             ((name,), c.last_success_ms / 1000)
             for name, c in clusters.items()
             if c.last_success_ms is not None
         ]
-        yield _family(m.SOURCE_SUCCESS, successes)
-        yield _family(m.SOURCE_ERRORS, list(status.source_errors().items()))
-        yield _family(m.ERRORS, [((kind,), n) for kind, n in status.other_errors().items()])
+        yield family(m.SOURCE_SUCCESS, successes)
+        yield family(m.SOURCE_ERRORS, list(status.source_errors().items()))
+        yield family(m.ERRORS, [((kind,), n) for kind, n in status.other_errors().items()])
         last_turn_ms = status.last_turn_ms()
-        yield _family(m.LAST_TURN, [] if last_turn_ms is None else [((), last_turn_ms / 1000)])
+        yield family(m.LAST_TURN, [] if last_turn_ms is None else [((), last_turn_ms / 1000)])
+        yield from detector_families(self._services.detectors)
         yield from self._ledger_families()
+        for collect in (self._findings.collect, self._waste.collect):
+            try:
+                yield from list(collect())
+            except (LedgerError, ValidationError) as error:
+                # A finding that another version of gpucost wrote may be one that this one cannot read.
+                logger.warning("ledger not readable for a scrape: %s", shorten(str(error), 500))
 
     def _ledger_families(self) -> Iterable[Metric]:
         try:
             lags, costs, currency = self._lags(), self._current_costs(), self._services.ledger.currency
         except LedgerError as error:
             logger.warning("ledger unavailable for a scrape: %s", error)
-            return [_family(m.LEDGER_UP, [((), 0.0)])]
+            return [family(m.LEDGER_UP, [((), 0.0)])]
         return [
-            _family(m.LEDGER_UP, [((), 1.0)]),
-            _family(m.LEDGER_LAG, lags),
-            _money(m.TEAM_COST, costs.teams, currency),
-            _money(m.JOB_COST, costs.jobs, currency),
+            family(m.LEDGER_UP, [((), 1.0)]),
+            family(m.LEDGER_LAG, lags),
+            money(m.TEAM_COST, costs.teams, currency),
+            money(m.JOB_COST, costs.jobs, currency),
         ]
 
     def _lags(self) -> list[Sample]:
@@ -123,25 +133,3 @@ def _jobs(rows: Sequence[tuple[tuple[str, ...], int]], most: int) -> tuple[Sampl
         named = labels if position < most else (labels[0], "", "", "", "", labels[-1])
         sums[named] += nano
     return tuple((labels, nano / NANO) for labels, nano in sorted(sums.items()))
-
-
-def _family(metric: ServiceMetric, samples: Iterable[Sample]) -> Metric:
-    if metric.type == m.COUNTER:
-        family: CounterMetricFamily | GaugeMetricFamily = CounterMetricFamily(
-            metric.name, metric.help, labels=metric.labels
-        )
-    else:
-        family = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for labels, value in samples:
-        family.add_metric(labels, value)
-    return family
-
-
-def _money(metric: ServiceMetric, samples: Sequence[Sample], currency: str | None) -> Metric:
-    """A name says its unit: ``_usd`` is for dollars only, another currency is a label."""
-    if currency in (None, "USD"):
-        return _family(metric, samples)
-    other = ServiceMetric(
-        metric.name.removesuffix("_usd"), metric.type, (*metric.labels, "currency"), metric.help
-    )
-    return _family(other, [((*labels, str(currency)), value) for labels, value in samples])

@@ -66,10 +66,10 @@ def _scope(key: ApiKey) -> Scope:
     return Scope(key.teams)
 
 
-def _require(*roles: Role) -> Callable[[Principal], Principal]:
+def _require(*roles: Role, verb: str = "read") -> Callable[[Principal], Principal]:
     def check(principal: Annotated[Principal, Depends(authenticate)]) -> Principal:
         if principal.role not in roles:
-            raise forbidden(principal.role)
+            raise forbidden(principal.role, verb)
         return principal
 
     return check
@@ -77,3 +77,6 @@ def _require(*roles: Role) -> Callable[[Principal], Principal]:
 
 Reader = Annotated[Principal, Depends(_require(Role.VIEWER, Role.FINANCE, Role.ADMIN))]
 Operator = Annotated[Principal, Depends(_require(Role.METRICS, Role.FINANCE, Role.ADMIN))]
+Responder = Annotated[Principal, Depends(_require(Role.VIEWER, Role.ADMIN, verb="change"))]
+"""Who may answer a finding: a team its own, an admin all of them. Finance reads everything and changes
+nothing."""

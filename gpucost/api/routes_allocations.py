@@ -12,14 +12,13 @@ from pydantic.json_schema import SkipJsonSchema
 from gpucost.api.errors import responses
 from gpucost.api.formats import answer, chosen, described
 from gpucost.api.principal import Reader, authenticate
-from gpucost.api.services import Known, Services, nothing_held
+from gpucost.api.services import Known, Services, check_span, nothing_held
 from gpucost.api.strict import WholeNumber, refuse_unknown_parameters
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import Window, parse_duration
 from gpucost.reports.allocations import DIMENSIONS, Allocations, IdlePolicy
 from gpucost.service.rendering import Format, render_allocations
 from gpucost.service.reporting import WINDOW_FORMS, Answer, parse_window
-from gpucost.settings.types import milliseconds
 
 router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
 
@@ -153,13 +152,6 @@ def checked_limit(known: Services, limit: int | None) -> int:
     if limit is not None and limit > most:
         raise InputError("limit", limit, f"1 to {most}")
     return limit or min(_PAGE_ROWS, most)
-
-
-def check_span(known: Services, window: Window) -> None:
-    """Refuse a window that is longer than the settings allow."""
-    longest = known.settings.max_span
-    if window.length_ms > milliseconds(longest):
-        raise InputError("window", str(window), f"at most {longest.days} days")
 
 
 def check_steps(known: Services, window: Window, step_ms: int) -> None:

@@ -60,9 +60,14 @@ def healthz() -> Health:
 def index(request: Request) -> Index:
     """The routes of this API, for whoever has any key."""
     paths = request.app.openapi()["paths"]
-    return Index(
-        routes={path: item["get"]["description"].partition("\n\n")[0] for path, item in paths.items()}
-    )
+    return Index(routes={path: _told(item) for path, item in paths.items()})
+
+
+def _told(item: dict[str, Any]) -> str:
+    """What a path answers to GET; of one that has none, to POST, and it says so."""
+    method = "get" if "get" in item else "post"
+    text = str(item[method]["description"]).partition("\n\n")[0]
+    return text if method == "get" else f"POST: {text}"
 
 
 @router.get("/readyz", responses=responses(400, 401, 403, 503))

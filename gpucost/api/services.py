@@ -9,24 +9,29 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from gpucost.api.errors import ApiError, not_found
-from gpucost.domain.errors import shorten
+from gpucost.domain.errors import InputError, shorten
+from gpucost.domain.time import Window
 from gpucost.ledger import Ledger
+from gpucost.service.detect_status import DetectStatus
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings_api import ApiSettings
 from gpucost.service.status import LoopStatus
+from gpucost.settings.types import milliseconds
 
 _MOST_MONTHS = 24
 
 
 @dataclass(frozen=True)
 class Services:
-    """``now`` is the clock in ms UTC; ``status`` is what the service loop says of itself."""
+    """``now`` is the clock in ms UTC; ``status`` and ``detectors`` are what the loops say of
+    themselves."""
 
     ledger: Ledger
     reporting: Reporting
     settings: ApiSettings
     now: Callable[[], int]
     status: LoopStatus
+    detectors: DetectStatus
 
     def lag_ms(self, cluster: str) -> int | None:
         """How far the settled windows of a cluster are behind now; None before the first of them.
@@ -50,6 +55,13 @@ def nothing_held(known: Services, field: str, value: str) -> ApiError:
     earlier = f"{len(months) - _MOST_MONTHS} earlier, " if len(months) > _MOST_MONTHS else ""
     held = earlier + ", ".join(months[-_MOST_MONTHS:]) if months else "nothing yet: the ledger is empty"
     return not_found(field, value, f"the ledger holds nothing of {shorten(value)}; it holds: {held}", held)
+
+
+def check_span(known: Services, window: Window) -> None:
+    """Refuse a window that is longer than the settings allow."""
+    longest = known.settings.max_span
+    if window.length_ms > milliseconds(longest):
+        raise InputError("window", str(window), f"at most {longest.days} days")
 
 
 Known = Annotated[Services, Depends(services)]

@@ -51,6 +51,9 @@ def demo(
     with Demo.record(place, seed) as run:
         with progress(f"{DEMO_MONTH}", len(run.pending())) as advance:
             run.ingest(advance)
+        with progress("where it went", len(run.unassessed())) as advance:
+            run.assess(advance)
+        run.detect()
         _show(run, place)
         difference = run.difference()
         if difference.uncounted:
@@ -75,7 +78,8 @@ def _show(run: Demo, place: Path) -> None:
     write_file(page, to_html(report).encode("utf-8"))
     typer.echo(f"report: {page}\nledger: {place / LEDGER}\nlook further:")
     typer.echo(f"  export GPUCOST_CONFIG={shlex.quote(str((place / CONFIG).absolute()))}")
-    typer.echo(f"  {_program()} report {DEMO_MONTH}")
+    for command in (f"report {DEMO_MONTH}", f"waste {DEMO_MONTH}", "findings"):
+        typer.echo(f"  {_program()} {command}")
 
 
 def _program() -> str:
@@ -96,6 +100,8 @@ def _serve(run: Demo) -> None:
         base = url_of(listener)
         typer.echo(f"{base}/v1/reports/{DEMO_MONTH}?format=html")
         typer.echo(f"{base}/v1/allocations?window={DEMO_MONTH}&group_by=team,model")
+        typer.echo(f"{base}/v1/waste?window={DEMO_MONTH}")
+        typer.echo(f"{base}/v1/findings")
         typer.echo(f"{base}/metrics")
         typer.echo("Ctrl-C ends it.")
         answer(app, listener)

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import gpucost
-from gpucost.cli import demo, ingest, key, month, prices, reports, serve, state
+from gpucost.cli import demo, findings, ingest, job, key, month, prices, reports, serve, state, waste
 from gpucost.cli.context import Context
 from gpucost.cli.exits import EPILOG, reported
 from gpucost.cli.output import tolerate_narrow_encodings
@@ -59,7 +59,9 @@ def options(
 app.command("ingest")(ingest.ingest)
 app.command("report")(reports.report)
 app.command("allocations")(reports.allocations)
-app.command("job")(reports.job)
+app.command("job")(job.job)
+app.command("waste")(waste.waste)
+app.add_typer(findings.app, name="findings")
 app.add_typer(prices.app, name="prices")
 app.add_typer(month.app, name="month")
 app.add_typer(state.app, name="state")

@@ -72,9 +72,7 @@ def close(
     wanted = Month.parse(month)
     with context_of(ctx).ledger() as ledger:
         already = "" if ledger.month(wanted).closed_at_ms is None else "already "
-        info = ledger.close_month(
-            wanted, author=author or _user(), min_coverage=_coverage(ctx), reason=reason
-        )
+        info = ledger.close_month(wanted, author=author or user(), min_coverage=_coverage(ctx), reason=reason)
     typer.echo(f"{info.month} {already}closed by {info.author}, digest {info.digest}")
 
 
@@ -119,7 +117,7 @@ def adjust(
             nano,
             board_ms,
             reason,
-            author or _user(),
+            author or user(),
             reference,
             job_uid=job,
         )
@@ -170,7 +168,7 @@ def _coverage(ctx: typer.Context) -> Fraction:
     return Fraction(context_of(ctx).settings.ledger.close_coverage)
 
 
-def _user() -> str:
+def user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):

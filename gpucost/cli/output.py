@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from gpucost.domain.errors import InputError, Remark
 
@@ -18,8 +20,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpucost.domain.time import Window
+    from gpucost.ledger import Ledger
 
 OnWindow = Callable[[str, "Window"], None]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
+]
 
 
 def write(content: str | bytes, output: Path | None) -> None:
@@ -32,6 +38,18 @@ def write(content: str | bytes, output: Path | None) -> None:
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+
+
+def refuse_table_file(is_table: bool, output: Path | None) -> None:
+    """A table is made for the screen it is on. Raises InputError."""
+    if is_table and output is not None:
+        raise InputError("--output", str(output), "a --format other than table")
+
+
+def held(ledger: Ledger, what: str) -> str:
+    """What the ledger holds, as what is allowed instead of something that it does not."""
+    extent = ledger.extent()
+    return "nothing: the ledger is empty" if extent is None else f"{what} {extent}, which the ledger holds"
 
 
 def write_file(path: Path, data: bytes) -> None:

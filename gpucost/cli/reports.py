@@ -1,20 +1,16 @@
-"""gpucost report, allocations, job: what the ledger knows, on a terminal or as a file."""
+"""gpucost report, allocations: what the ledger knows, on a terminal or as a file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from gpucost.cli.context import context_of
 from gpucost.cli.exits import complain, fields_as
-from gpucost.cli.output import stdout, write
+from gpucost.cli.output import Output, held, refuse_table_file, stdout, write
 from gpucost.domain.errors import InputError
-
-if TYPE_CHECKING:
-    from gpucost.service.reporting import Reporting
 
 # What the layers below call a value -> what the user wrote.
 _OPTIONS = {
@@ -24,10 +20,6 @@ _OPTIONS = {
     **dict.fromkeys(("idle", "quotas"), "--idle"),
     "step": "--step",
 }
-
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
-]
 
 
 def report(
@@ -48,11 +40,11 @@ def report(
     with fields_as({"month": "MONTH"}):
         wanted = Month.parse(month)
     kind = None if format_ == "table" else Format(format_)
-    _refuse_table_file(kind is None, output)
+    refuse_table_file(kind is None, output)
     with context_of(ctx).reporting() as reporting:
         found = reporting.month(EVERYTHING, wanted, every_job=kind is not None and kind.lists_every_job)
         if found is None:
-            raise InputError("MONTH", month, _held(reporting, "a month of"))
+            raise InputError("MONTH", month, held(reporting.ledger, "a month of"))
         if kind is None:
             print_month(found.report, stdout())
         else:
@@ -93,7 +85,7 @@ def allocations(
     from gpucost.service.rendering import Format, render_allocations
     from gpucost.service.reporting import parse_window
 
-    _refuse_table_file(format_ == "table", output)
+    refuse_table_file(format_ == "table", output)
     filters = _filters(only or [])
     with fields_as(_OPTIONS), context_of(ctx).reporting() as reporting:
         answer = reporting.allocations(
@@ -105,7 +97,7 @@ def allocations(
             filters=filters,
         )
         if not answer.stand.windows:
-            raise InputError("WINDOW", window, _held(reporting, "a month or START/END within"))
+            raise InputError("WINDOW", window, held(reporting.ledger, "a month or START/END within"))
         nothing = f"nothing matches {_shown(filters)} in {window}" if not answer.report.rows else ""
         if format_ == "table" and nothing:
             typer.echo(nothing)
@@ -115,29 +107,6 @@ def allocations(
             if nothing:
                 complain(nothing)
             write(render_allocations(answer, Format(format_)), output)
-
-
-def job(
-    ctx: typer.Context,
-    uid: Annotated[str, typer.Argument(metavar="UID", help="uid of the job's Kubernetes object.")],
-    progress: Annotated[str | None, typer.Option(help="Cost per unit of this progress metric only.")] = None,
-    format_: Annotated[Literal["table", "json", "csv", "parquet"], typer.Option("--format", "-f")] = "table",
-    output: Output = None,
-) -> None:
-    """One job: its cost so far, and how every part of it is computed."""
-    from gpucost.domain.scope import EVERYTHING
-    from gpucost.reports.terminal import print_job
-    from gpucost.service.rendering import Format, render_job
-
-    _refuse_table_file(format_ == "table", output)
-    with fields_as({"progress": "--progress"}), context_of(ctx).reporting() as reporting:
-        answer = reporting.job(EVERYTHING, uid, progress)
-        if answer is None:
-            raise InputError("UID", uid, "the uid of a job with usage in the ledger")
-        if format_ == "table":
-            print_job(answer.report, stdout())
-        else:
-            write(render_job(answer, Format(format_)), output)
 
 
 def _filters(texts: list[str]) -> dict[str, frozenset[str]]:
@@ -154,13 +123,3 @@ def _filters(texts: list[str]) -> dict[str, frozenset[str]]:
 def _shown(filters: Mapping[str, frozenset[str]]) -> str:
     shown = (f"--filter {name}={','.join(sorted(values))}" for name, values in filters.items())
     return " ".join(shown) or "the window"
-
-
-def _held(reporting: Reporting, what: str) -> str:
-    extent = reporting.ledger.extent()
-    return "nothing: the ledger is empty" if extent is None else f"{what} {extent}, which the ledger holds"
-
-
-def _refuse_table_file(is_table: bool, output: Path | None) -> None:
-    if is_table and output is not None:
-        raise InputError("--output", str(output), "a --format other than table")

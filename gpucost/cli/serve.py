@@ -6,6 +6,7 @@ import logging
 import random
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,6 +37,7 @@ def serve(
     """Bring the ledger up to date, keep it so, and answer the API."""
     from gpucost.api.app import create_app
     from gpucost.service import assemble
+    from gpucost.service.detect_status import DetectStatus
     from gpucost.service.loop import Loop
     from gpucost.service.status import LoopStatus
 
@@ -44,12 +46,20 @@ def serve(
     _log(context)
     book = context.book(settings)
     rules = assemble.build_rules(settings.attribution, book, context.teams)
-    status, stop = LoopStatus(), threading.Event()
+    status, detect_status, stop = LoopStatus(), DetectStatus(), threading.Event()
     with context.ledger(create=True) as ledger, listen(settings.api.host, settings.api.port) as listener:
-        app = create_app(ledger, settings.api, now=now_ms, status=status, quotas=context.teams.quotas)
+        app = create_app(
+            ledger,
+            settings.api,
+            now=now_ms,
+            status=status,
+            quotas=context.teams.quotas,
+            detectors=detect_status,
+        )
         source = assemble.open_source(settings, book, now_ms, stopped=stop)
+        pipeline = assemble.build_pipeline(settings.ingest, source, ledger, rules, now_ms)
         loop = Loop(
-            assemble.build_pipeline(settings.ingest, source, ledger, rules, now_ms),
+            pipeline,
             settings.ingest,
             status,
             sleep=stop.wait,
@@ -57,8 +67,16 @@ def serve(
             rng=random.Random(),
             expected=settings.prometheus.cluster,
         )
-        thread = threading.Thread(target=loop.run, name="gpucost-loop", daemon=True)
-        thread.start()
+        threads = [threading.Thread(target=loop.run, name="gpucost-loop", daemon=True)]
+        watching = assemble.build_watching(settings, rules.catalog) if settings.detectors.enabled else None
+        if settings.detectors.enabled:
+            state = watching.overview if watching is not None else _nobody_watches
+            detectors = assemble.build_detect_loop(settings, pipeline, detect_status, state, stop)
+            threads.append(threading.Thread(target=detectors.run, name="gpucost-detectors", daemon=True))
+        if watching is not None:
+            watching.start()
+        for thread in threads:
+            thread.start()
         typer.echo(f"gpucost: answering on {url_of(listener)}", err=True)
         try:
             answer(app, listener)
@@ -66,9 +84,20 @@ def serve(
             # The window that is being written is finished; nothing of the next is begun. A source that hangs
             # is not waited for: the ledger is transactional, and what is missing is due after the next start.
             stop.set()
-            thread.join(_GRACE_S)
-            if thread.is_alive():
-                logger.warning("the source does not answer: leaving without the window that is being read")
+            deadline = time.monotonic() + _GRACE_S
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+                if thread.is_alive():
+                    logger.warning(
+                        "%s: the source does not answer: leaving without what is being read", thread.name
+                    )
+            if watching is not None:
+                watching.close()
+
+
+def _nobody_watches(cluster: str) -> None:
+    """The state of a cluster that is not watched."""
+    del cluster
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -276,7 +276,7 @@ HEALTH = FrameSpec(
     (
         _CLUSTER,
         _NODE,
-        _text("gpu", "uuid of the board, empty for all of the node"),
+        _text("gpu", "uuid of the board; empty where it is not known which of the node's it is"),
         _START,
         _END,
         _text("reason", "what says so: lost, or xid_ and its code"),

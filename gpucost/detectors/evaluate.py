@@ -10,6 +10,7 @@ import pandas as pd
 
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Detection, Draft, Finding, Pattern, Severity, Wasted, Withheld
+from gpucost.detectors.labels import finite, labelled
 from gpucost.detectors.registry import RULES, RuleSettings
 from gpucost.detectors.resolve import resolve
 from gpucost.domain.holders import UNAVAILABLE
@@ -44,7 +45,7 @@ class Evaluation:
 def evaluate(facts: Facts, rules: RuleSettings) -> Evaluation:
     """Run every rule that is enabled. Nothing that one rule raises stops another."""
     detections, failures = _detections(facts, rules)
-    drafts = [draft for detection in detections for draft in detection.drafts]
+    drafts = labelled([finite(draft) for each in detections for draft in each.drafts], facts.overview)
     pieces = resolve(facts.history, drafts)
     findings = _findings(facts, drafts, pieces)
     withheld = tuple(each for detection in detections for each in detection.withheld)

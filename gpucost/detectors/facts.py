@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from gpucost.attribution.frames import Frames
 from gpucost.attribution.holders import HOLDER_NAMES, Teams
 from gpucost.attribution.pieces import FactRow, NodeKey, RateLookup, node_facts, rows_by_node, union
 from gpucost.cluster.overview import Overview
+from gpucost.contract.frames import ACTIVITY, FRAMES, PROGRESS, SIGNALS
 from gpucost.detectors.activity import Activity
 from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
@@ -42,6 +44,9 @@ class History:
     zero_is_gap: bool = False
     memo: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
     """What several rules need and is worked out once (``unmet``)."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "frames", _plain(self.frames))
 
     @cached_property
     def shares(self) -> Mapping[tuple[str, str, str], Fraction]:
@@ -151,10 +156,23 @@ class Prices:
 
     def typical(self, cluster: str, board_ms: int) -> int | None:
         """What board time costs at the mean price of the cluster's nodes, for time that is on no node."""
+        known = self._known_now.get(cluster)
+        if known is None:
+            return None
+        total, nodes = known
+        return round_half_even(board_ms * total, HOUR_MS * nodes)
+
+    @cached_property
+    def _known_now(self) -> Mapping[str, tuple[int, int]]:
+        """The sum of the prices of nodes that have one now, and how many these are, by cluster."""
+        found: dict[str, tuple[int, int]] = {}
         now = self.history.window.end_ms - 1
-        rates = [self.nano_per_hour(*key, now) for key in self._spans if key[0] == cluster]
-        known = [rate for rate in rates if rate is not None]
-        return round_half_even(board_ms * sum(known), HOUR_MS * len(known)) if known else None
+        for cluster, node in self._spans:
+            rate = self.nano_per_hour(cluster, node, now)
+            if rate is not None:
+                total, nodes = found.get(cluster, (0, 0))
+                found[cluster] = total + rate, nodes + 1
+        return found
 
 
 @dataclass(frozen=True)
@@ -170,6 +188,18 @@ class Facts:
     @property
     def now_ms(self) -> int:
         return self.history.window.end_ms
+
+
+def _plain(frames: Frames) -> Frames:
+    """Frames with texts as texts: sources give categories where there are many rows, and two columns of them
+    cannot be compared. Activity, which has millions, stays as it is."""
+    parts: dict[str, Any] = {}
+    for spec in FRAMES:
+        frame: pd.DataFrame = getattr(frames, spec.name)
+        coded = [name for name in frame.columns if frame[name].dtype.name == "category"]
+        if coded and spec not in (ACTIVITY, SIGNALS, PROGRESS):
+            parts[spec.name] = frame.astype(dict.fromkeys(coded, "str"))
+    return replace(frames, **parts)
 
 
 def _all_zero(frames: Frames, window: Window) -> tuple[Ints, Ints]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Detection, Pattern
@@ -59,4 +59,14 @@ class RuleSettings:
     given: Mapping[Pattern, Scoped[Any]] = field(default_factory=dict)
 
     def of(self, pattern: Pattern) -> Scoped[Any]:
-        return cast(Scoped[Any], self.given.get(pattern) or Scoped(RULES[pattern].settings()))
+        found = self.given.get(pattern)
+        return Scoped(RULES[pattern].settings()) if found is None else found
+
+    def only(self, patterns: Collection[Pattern]) -> RuleSettings:
+        """These settings with every other rule switched off."""
+        return RuleSettings(
+            {
+                pattern: self.of(pattern) if pattern in patterns else Scoped(rule.settings(enabled=False))
+                for pattern, rule in RULES.items()
+            }
+        )

@@ -10,7 +10,8 @@ twice, and of several who could have had it the longest waiting one is named.
 (CPU, memory, taints, topology) only the cluster's state knows, and rules ask it. A gang fits whole or not at
 all. Pods of one job are alike, so it fits when the nodes together have room for enough of them.
 
-Where that would take more than MOST_TRIES tries, times are rounded up to whole minutes, then to five.
+Where that would take more than MOST_LOOKS looks at who waits and at nodes, times are rounded up to whole
+minutes, then to five.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from gpucost.attribution.deal import Ints
 from gpucost.detectors.facts import History
+from gpucost.detectors.places import FreeUnits, Kinds
+from gpucost.detectors.series import Series
 from gpucost.domain.time import MINUTE_MS
 from gpucost.domain.waste import Waste
 
-MOST_TRIES = 1_000_000
+MOST_LOOKS = 3_000_000
+"""About six seconds. 300 jobs that wait all day and a thousand nodes with something free keep the minutes."""
 _STEPS_MS = (1, MINUTE_MS, 5 * MINUTE_MS)
 
 K = TypeVar("K")
@@ -137,12 +141,16 @@ class _Track(Generic[K, V]):
             self._open.setdefault(key, (now_ms, value))
 
 
+_Standing: TypeAlias = dict[int, tuple[Met, int, int]]
+_Claimed: TypeAlias = dict[tuple[int, str, Waste], tuple[int, float]]
+
+
 class _Sweep:
     """One resource: its nodes, and those who wait for it."""
 
     def __init__(self, history: History, resource: str, rows: pd.DataFrame) -> None:
-        self.standing: _Track[int, tuple[Met, int, int]] = _Track()
-        self.claimed: _Track[tuple[int, str, Waste], tuple[int, float]] = _Track()
+        self.standing = _Track[int, tuple[Met, int, int]]()
+        self.claimed = _Track[tuple[int, str, Waste], tuple[int, float]]()
         self._history = history
         capacity = history.frames.capacity
         self._capacity = capacity[capacity["resource"] == resource]
@@ -152,14 +160,17 @@ class _Sweep:
         cluster = str(self._capacity["cluster"].iloc[0]) if len(self._capacity) else ""
         shares = history.shares
         self._boards = [float(shares.get((cluster, node, resource), 0)) for node in self._nodes]
-        self._products = _products(history)
-        self._eligible: dict[str, Ints] = {}
+        products = _products(history)
+        of_nodes = [products.get(node, "") for node in self._nodes]
+        self._kinds = tuple(sorted(set(of_nodes)))
+        at = {product: n for n, product in enumerate(self._kinds)}
+        self._kind = np.array([at[product] for product in of_nodes], dtype=np.int64)
         ordered = rows.sort_values(["since_ms", "job_uid", "pod_set"], kind="stable")
-        self._row = ordered.index.to_numpy(np.int64)
+        self._row: list[int] = ordered.index.tolist()
         self._start, self._end = (ordered[name].to_numpy(np.int64) for name in ("start_ms", "end_ms"))
-        self._asks = list(
-            zip(*(ordered[name].tolist() for name in ("pods", "min_pods", "units", "products")), strict=True)
-        )
+        kinds = {each: self._kinds_of(each) for each in set(ordered["products"])}
+        numbers = (ordered[name].tolist() for name in ("pods", "min_pods", "units"))
+        self._asks = list(zip(*numbers, map(kinds.__getitem__, ordered["products"]), strict=True))
 
     def run(self) -> None:
         times, deltas = self._changes()
@@ -170,11 +181,17 @@ class _Sweep:
         bounds = np.searchsorted(at[order], np.arange(len(times) + 1))
         starts, ends = self._history.seen
         seen = np.searchsorted(starts, times, "right") > np.searchsorted(ends, times, "right")
+        nobody = np.zeros(0, np.int64)
+        last = nobody, free.copy()
         for n, now_ms in enumerate(times.tolist()):
             here = slice(bounds[n], bounds[n + 1])
             np.add.at(free, node[here], change[here])
-            waiting = np.flatnonzero((self._start <= now_ms) & (self._end > now_ms)) if seen[n] else ()
-            standing, claimed = self._try(waiting, np.maximum(free, 0))
+            waiting = np.flatnonzero((self._start <= now_ms) & (self._end > now_ms)) if seen[n] else nobody
+            asked = waiting, np.maximum(free, 0)
+            if all(map(np.array_equal, asked, last)):
+                continue
+            last = asked
+            standing, claimed = self._try(*asked)
             self.standing.at(now_ms, standing)
             self.claimed.at(now_ms, claimed)
         end_ms = self._history.window.end_ms
@@ -193,85 +210,85 @@ class _Sweep:
         change = np.concatenate([sign * amount for _, amount in parts for sign in (1, -1)])
         window = self._history.window
         time = np.maximum(time, window.start_ms)
+        open_nodes = _positive(node, time, change)
         for step in _STEPS_MS:
             rounded = -(-time // step) * step
             others = [self._start, self._end, *self._history.seen, np.array([window.start_ms])]
             times = np.unique(np.concatenate([rounded, *(-(-other // step) * step for other in others)]))
             times = times[(times >= window.start_ms) & (times < window.end_ms)]
-            tries = np.searchsorted(times, self._end) - np.searchsorted(times, self._start)
-            if tries.sum() <= MOST_TRIES:
+            if self._looks(times, open_nodes) <= MOST_LOOKS:
                 break
         inside = rounded < window.end_ms
         return times, (rounded[inside], node[inside], change[inside])
 
-    def _try(
-        self, waiting: Ints | tuple[()], free: Ints
-    ) -> tuple[dict[int, tuple[Met, int, int]], dict[tuple[int, str, Waste], tuple[int, float]]]:
-        """Everybody in turn; ``free`` is used up."""
-        standing: dict[int, tuple[Met, int, int]] = {}
-        claimed: dict[tuple[int, str, Waste], tuple[int, float]] = {}
+    def _looks(self, times: Ints, open_nodes: Series) -> float:
+        """How much there is to look at: at every instant those who wait, and, if there are any, nodes with
+        something free."""
+        first, last = np.searchsorted(times, self._start), np.searchsorted(times, self._end)
+        waits = np.zeros(len(times) + 1, dtype=np.int64)
+        np.add.at(waits, first, 1)
+        np.add.at(waits, last, -1)
+        waiting = waits.cumsum()[:-1]
+        return float((waiting + open_nodes.at(times) * (waiting > 0)).sum())
+
+    def _try(self, waiting: Ints, free: Ints) -> tuple[_Standing, _Claimed]:
+        """Everybody in turn. What is free only gets less on the way: a shape that once had too few places has
+        too few for the rest of it, which ``most`` remembers."""
+        standing, claimed = _Standing(), _Claimed()
+        units_left = FreeUnits(free, self._kind, len(self._kinds))
+        most: dict[tuple[Kinds, int], int] = {}
         unplaced = []
-        for n in waiting:
-            if not free.any():
+        for n in waiting.tolist():
+            if not units_left.left:
                 break
-            pods, least, units, products = self._asks[n]
-            nodes = self._nodes_of(products)
-            room = free[nodes]
-            places = room // max(units, 1)
-            found = int(places.sum())
+            pods, least, units, kinds = self._asks[n]
+            shape = kinds, max(units, 1)
+            if shape in most and most[shape] < max(least, 1):
+                unplaced.append(n)
+                continue
+            found = most[shape] = units_left.places(*shape)
             if found < least or not found:
                 unplaced.append(n)
                 continue
-            standing[int(self._row[n])] = (Met.FITS, int(room.sum()), int(room.max()))
-            for node, count in _tightest(nodes, room, places, min(pods, found)):
-                self._claim(claimed, n, node, Waste.STARVED, count * units, free)
+            row = self._row[n]
+            standing[row] = Met.FITS, units_left.total(kinds), units_left.largest(kinds)
+            for node, taken in units_left.take_pods(kinds, units, min(pods, found)):
+                claimed[row, self._nodes[node], Waste.STARVED] = taken, taken * self._boards[node]
+        used_up = set[Kinds]()
         for n in unplaced:
-            pods, least, units, products = self._asks[n]
-            nodes = self._nodes_of(products)
-            room = free[nodes]
-            total, wanted = int(room.sum()), pods * units
+            pods, least, units, kinds = self._asks[n]
+            if kinds in used_up:
+                continue
+            total, row = units_left.total(kinds), self._row[n]
             if not total:
+                used_up.add(kinds)
                 continue
             met = Met.SHAPE if total >= max(least, 1) * units else Met.SHORT
-            standing[int(self._row[n])] = (met, total, int(room.max()))
-            for node in nodes[np.argsort(-room, kind="stable")].tolist():
-                taken = min(int(free[node]), wanted)
-                if taken <= 0:
-                    break
-                self._claim(claimed, n, node, Waste.FRAGMENTED, taken, free)
-                wanted -= taken
+            standing[row] = met, total, units_left.largest(kinds)
+            for node, taken in units_left.take_units(kinds, pods * units):
+                claimed[row, self._nodes[node], Waste.FRAGMENTED] = taken, taken * self._boards[node]
         return standing, claimed
 
-    def _claim(
-        self,
-        claimed: dict[tuple[int, str, Waste], tuple[int, float]],
-        n: int,
-        node: int,
-        waste: Waste,
-        units: int,
-        free: Ints,
-    ) -> None:
-        free[node] -= units
-        claimed[int(self._row[n]), self._nodes[node], waste] = (units, units * self._boards[node])
-
-    def _nodes_of(self, products: str) -> Ints:
-        """Positions of the nodes whose product is among ``products``; all of them for empty text."""
-        if products not in self._eligible:
-            wanted = set(products.split("|"))
-            fits = [not products or self._products.get(node, "") in wanted for node in self._nodes]
-            self._eligible[products] = np.flatnonzero(np.array(fits, dtype=bool)).astype(np.int64)
-        return self._eligible[products]
+    def _kinds_of(self, products: str) -> Kinds:
+        """Those among ``products``; all of them for empty text."""
+        wanted = set(products.split("|"))
+        return tuple(n for n, product in enumerate(self._kinds) if not products or product in wanted)
 
 
 _EDGES = ("start_ms", "end_ms")
 
 
-def _tightest(nodes: Ints, room: Ints, places: Ints, pods: int) -> list[tuple[int, int]]:
-    """(node, pods of it) for ``pods`` pods, those with the least room first: large blocks stay whole."""
-    order = np.argsort(np.where(places > 0, room, np.iinfo(np.int64).max), kind="stable")
-    filled = np.minimum(np.cumsum(places[order]), pods)
-    taken = np.diff(filled, prepend=0)
-    return [(int(nodes[i]), int(count)) for i, count in zip(order, taken, strict=True) if count]
+def _positive(node: Ints, time: Ints, change: Ints) -> Series:
+    """How many nodes have something left. The changes of a node add up to 0, so that one running sum over all
+    nodes, one after the other, is each node's own."""
+    if not len(node):
+        return Series(np.zeros(0, np.int64), np.zeros(0))
+    order = np.lexsort([time, node])
+    node, time, left = node[order], time[order], np.cumsum(change[order])
+    last = np.append((node[1:] != node[:-1]) | (time[1:] != time[:-1]), True)
+    steps = np.diff((left[last] > 0).astype(np.int64), prepend=0)
+    times, at = np.unique(time[last], return_inverse=True)
+    return Series(times, np.cumsum(np.bincount(at, weights=steps, minlength=len(times))))
 
 
 def _products(history: History) -> dict[str, str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, TypeVar, get_args
 
@@ -35,6 +36,7 @@ _DECIMAL = re.compile(r"[-+]?[0-9]{1,30}\.[0-9]{1,30}\Z")
 # Control characters, line separators and marks that turn the direction of writing are no part of a name.
 _TEXT = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]{1,253}\Z")
 _OURS = "gpucost"
+_BOUNDS = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 
 MISSING = Remark("missing")
 
@@ -147,7 +149,11 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> tuple[Path, objec
         return path, MISSING, description
     if kind in ("model_type", "model_attributes_type"):
         return path, details["input"], f"a mapping of {_keys(owner, '')}"
-    return path, details["input"], description or details["msg"]
+    given = details["input"]
+    if kind in _BOUNDS and not issubclass(owner, ConfigModel):
+        bound = f"{details['msg'].removeprefix('Input should be ')}: {description}"
+        return path, str(given) if isinstance(given, timedelta) else given, bound
+    return path, given, description or details["msg"]
 
 
 def _keys(model: type[BaseModel], found: str) -> str:

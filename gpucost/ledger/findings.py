@@ -20,7 +20,7 @@ from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, iso
 from gpucost.ledger.checks import check_int64, check_text
-from gpucost.ledger.records import FindingEvent, FindingRecord, FindingState
+from gpucost.ledger.records import NEXT_EPISODE, FindingEvent, FindingRecord, FindingState
 from gpucost.ledger.tables_waste import FINDING, FINDING_EVENT
 
 MOST_PER_PAGE = 1_000
@@ -68,7 +68,8 @@ def save(
     order = sorted(range(len(records)), key=lambda at: records[at].state is not FindingState.RESOLVED)
     by_position = {at: _save(connection, cluster, records[at]) for at in order}
     saved = [by_position[at] for at in range(len(records))]
-    ids = {(record.fingerprint, record.episode): record.id for record in saved}
+    both = (*zip(records, saved, strict=True), *zip(saved, saved, strict=True))
+    ids = {(record.fingerprint, record.episode): stored.id for record, stored in both}
     for event in events:
         key = (event.fingerprint, event.episode)
         finding_id = ids[key] if key in ids else _id_of(connection, cluster, *key)
@@ -204,6 +205,10 @@ def _storable(record: FindingRecord) -> FindingRecord:
 
 
 def _insert(connection: Connection, record: FindingRecord) -> FindingRecord:
+    if record.episode == NEXT_EPISODE:
+        same = (F.cluster == record.cluster, F.fingerprint == record.fingerprint)
+        latest = connection.execute(select(func.max(F.episode)).where(*same)).scalar()
+        record = replace(record, episode=(latest or 0) + 1)
     values = _values(record) | {"revision": 1}
     [finding_id] = connection.execute(insert(FINDING).values(values).returning(F.id)).one()
     return replace(record, id=finding_id, revision=1)

@@ -14,7 +14,17 @@ from gpucost.domain.problems import Problem
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Month, Window
-from gpucost.ledger import findings, months, query, reader, verification, waste, waste_writer, writer
+from gpucost.ledger import (
+    findings,
+    months,
+    query,
+    reader,
+    verification,
+    waste,
+    waste_totals,
+    waste_writer,
+    writer,
+)
 from gpucost.ledger.database import Database
 from gpucost.ledger.lines import Lines
 from gpucost.ledger.prepare import Facts, prepare
@@ -31,6 +41,7 @@ from gpucost.ledger.records import (
     WindowInfo,
     WindowVersion,
 )
+from gpucost.ledger.waste_totals import FinalWaste
 
 
 class Ledger:
@@ -327,6 +338,13 @@ class Ledger:
         """How many of the windows that meet ``window`` have waste that fits their lines."""
         with self._database.read() as connection:
             return waste.assessed(connection, window, cluster)
+
+    def final_waste(self, cluster: str, known: Collection[int], *, most: int) -> FinalWaste:
+        """Where capacity went in at most ``most`` windows whose waste is final, the oldest first, without
+        those that start at ``known`` (ms). For somebody who adds them up as they come: everybody's time.
+        """
+        with self._database.read() as connection:
+            return waste_totals.final_waste(connection, cluster, known, most)
 
     def rates(self, rate_ids: Collection[str]) -> dict[str, Rate]:
         """The rates of these ids, as they were applied; ids that the ledger does not know are left out."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeAlias
 
 import pandas as pd
 
-from gpucost.detectors.lifecycle import State as FindingState
+from gpucost.detectors.lifecycle import State
 from gpucost.domain.money import plain
 from gpucost.domain.time import Month, Window
 
@@ -86,11 +87,15 @@ class WasteOfWindow:
 
 @dataclass(frozen=True, slots=True)
 class Assessed:
-    """How many windows have a final, a provisional or no waste that fits their lines."""
+    """How many windows have a final, a provisional or no waste that fits their lines.
+
+    ``digest`` is another one whenever any of it changes; empty while there is none.
+    """
 
     final: int
     provisional: int
     missing: int
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +163,11 @@ class VerifyFinding:
     month: Month | None
     subject: str
     detail: str
+
+
+FindingState: TypeAlias = State
+NEXT_EPISODE = 0
+"""As the ``episode`` of a new record and its events: the one after the last there is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ was not assessed, or of which lines came after, is unknown as far as somebody co
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -130,13 +131,17 @@ def unassessed(connection: Connection, cluster: str, span: Window) -> tuple[Wind
 
 def assessed(connection: Connection, window: Window, cluster: str | None) -> Assessed:
     """See Ledger.assessed."""
-    statement = select(A.state, func.count()).select_from(LEDGER_WINDOW).outerjoin(WASTE_WINDOW, _CURRENT)
+    columns = (A.state, A.digest, W.cluster, W.start_ms)
+    statement = select(*columns).select_from(LEDGER_WINDOW).outerjoin(WASTE_WINDOW, _CURRENT)
     statement = statement.where(W.start_ms < window.end_ms, W.end_ms > window.start_ms)
     if cluster is not None:
         statement = statement.where(W.cluster == cluster)
-    counts = connection.execute(statement.group_by(A.state))
-    found: Counter[str | None] = Counter(dict(tuple(row) for row in counts))
-    return Assessed(final=found[FINAL], provisional=found[PROVISIONAL], missing=found[None])
+    every = connection.execute(statement).all()
+    rows = sorted(tuple(row) for row in every if row.state is not None)
+    found = Counter(row[0] for row in rows)
+    missing = len(every) - len(rows)
+    digest = hashlib.sha256(repr(rows).encode()).hexdigest() if rows else ""
+    return Assessed(final=found[FINAL], provisional=found[PROVISIONAL], missing=missing, digest=digest)
 
 
 def verify(connection: Connection, month: str) -> Iterator[VerifyFinding]:

@@ -8,15 +8,25 @@ from dataclasses import dataclass
 from gpucost.domain.holders import Bucket
 from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, HOUR_MS, iso
+from gpucost.domain.waste import Waste
 from gpucost.reports import display
 from gpucost.reports.model import Buckets, DayCost, MonthReport
 from gpucost.reports.values import ratio
+from gpucost.reports.waste import WasteRow
+from gpucost.reports.waste_table import LABELS
 
 MOST_SERIES = 7
 NOT_HELD = "not held"
 OTHERS = "other teams"
 CAPACITY_BUCKETS = (Bucket.HELD, Bucket.UNALLOCATED, Bucket.UNAVAILABLE, Bucket.UNKNOWN)
 
+# Work carries everything else; what nobody looked at lies on top, apart from all that is known.
+_UPWARDS = (
+    Waste.PRODUCTIVE,
+    *(waste for waste in Waste if waste.is_waste),
+    Waste.NO_DEMAND,
+    Waste.UNKNOWN,
+)
 _BAR_WIDTH = 1000
 _GAP = 3
 _SMALLEST = 2  # added to every part, so that what exists is seen
@@ -43,7 +53,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class DayChart:
-    """Bars per day, stacked by team. ``series`` are (class, label) from the bottom up."""
+    """Bars per day, stacked. ``series`` are (class, label) from the bottom up."""
 
     width: int
     height: int
@@ -83,11 +93,46 @@ def day_chart(report: MonthReport, width: int = 1000, height: int = 260) -> DayC
     if not days:
         return None
     by_cost = report.totals.held.nano is not None
-    unit = report.currency if by_cost else "GPU-hours"
     colours = _colours(report, days)
     values = _values(days, colours, by_cost)
+    return _stacked(report, values, _series(colours), by_cost, width, height)
+
+
+def waste_chart(report: MonthReport, width: int = 1000, height: int = 260) -> DayChart | None:
+    """GPU-hours per day by bucket of the waste ledger: work at the bottom, waste upon it, then what is free
+    without demand and what is unknown. None without days."""
+    if report.waste is None or not report.waste.days:
+        return None
+    values = {(day.day, f"w-{day.waste}"): day.amount.board_ms for day in report.waste.days}
+    series = [(f"w-{waste.value}", LABELS[waste]) for waste in _UPWARDS]
+    return _stacked(report, values, series, False, width, height)
+
+
+def waste_bar(rows: Sequence[WasteRow], whole_ms: int) -> tuple[Rect, ...]:
+    """What is waste among ``rows``, in percent of the whole that it is a part of, side by side."""
+    rects, x = [], 0.0
+    for row in rows:
+        if row.is_waste and row.amount.board_ms > 0:
+            width = 100 * row.amount.board_ms / whole_ms
+            title = f"{LABELS[Waste(row.waste)]}: {display.hours(row.amount.board_ms)} GPU-hours"
+            rects.append(Rect(_at(x), 0, _at(width), 10, f"w-{row.waste}", title))
+            x += width
+    return tuple(rects)
+
+
+def _stacked(
+    report: MonthReport,
+    values: Mapping[tuple[str, str], int],
+    every: Sequence[tuple[str, str]],
+    by_cost: bool,
+    width: int,
+    height: int,
+) -> DayChart:
+    """``values`` by day and class, stacked in the order of ``every`` (class, label), those left out that have
+    nothing."""
+    unit = report.currency if by_cost else "GPU-hours"
     drawn = {css for (_, css), value in values.items() if value > 0}
-    series = [(css, label) for css, label in _series(colours) if css in drawn]
+    series = [(css, label) for css, label in every if css in drawn]
     dates = [iso(window.start_ms)[:10] for window in report.month.window.split(DAY_MS)]
     highest = max(sum(values.get((date, css), 0) for css, _ in series) for date in dates)
     top, ticks = _scale(highest, NANO if by_cost else HOUR_MS)

@@ -14,6 +14,7 @@ from gpucost.reports.values import Change
 
 MISSING = "–"
 LONGEST_NAME = 80
+_MJ_PER_KWH = 3_600_000_000
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
@@ -31,6 +32,28 @@ _NAMES = {
 def hours_exact(board_ms: int) -> str:
     """GPU-hours as plain decimal text of nine decimals, rounded half-even; tells every millisecond apart."""
     return plain(round_half_even(board_ms * NANO, HOUR_MS))
+
+
+def kwh_exact(mj: int) -> str:
+    """Kilowatt-hours as plain decimal text of nine decimals, rounded half-even."""
+    return plain(round_half_even(mj * NANO, _MJ_PER_KWH))
+
+
+def kwh(mj: int) -> str:
+    """``1,234.5 kWh``."""
+    return f"{grouped(plain(round_half_even(mj * NANO, _MJ_PER_KWH), 1))} kWh"
+
+
+def watts(mean_w: Fraction | None) -> str:
+    """``412 W``, or a dash."""
+    if mean_w is None:
+        return MISSING
+    return f"{grouped(plain(round_half_even(mean_w.numerator * NANO, mean_w.denominator), 0))} W"
+
+
+def gib(mib: int | None) -> str:
+    """``71.4 GiB``, or a dash."""
+    return MISSING if mib is None else f"{grouped(plain(round_half_even(mib * NANO, 1024), 1))} GiB"
 
 
 def hours(board_ms: int, decimals: int = 1) -> str:

@@ -4,6 +4,7 @@
   ``nano``, else the name without ``_nano``;
 - ``board_ms`` and ``*_board_ms`` stay integers, beside the GPU-hours as decimal text: ``gpu_hours``,
   ``*_gpu_hours``;
+- ``mj`` and ``*_mj`` (millijoules) stay integers, beside kilowatt-hours as decimal text: ``kwh``, ``*_kwh``;
 - a ratio is a number of six decimals; a span of time has ``start`` and ``end``, UTC, half-open;
 - what is missing is null, never 0.
 """
@@ -19,7 +20,7 @@ from functools import cache
 
 from gpucost.domain.money import plain, round_half_even
 from gpucost.domain.time import Month, Window, iso
-from gpucost.reports.display import hours_exact
+from gpucost.reports.display import hours_exact, kwh_exact
 
 Document = dict[str, "Value"]
 Value = None | bool | int | float | str | list["Value"] | Document
@@ -53,11 +54,15 @@ class Companion:
 
 @cache
 def companion(name: str) -> Companion | None:
-    """What stands beside a field of this name: a cost for nano-units, GPU-hours for board milliseconds."""
+    """What stands beside a field of this name: a cost for nano-units, GPU-hours for board milliseconds,
+    kilowatt-hours for millijoules.
+    """
     if name == "nano" or name.endswith("_nano"):
         return Companion(name[: -len("_nano")] or "cost", plain)
     if name == "board_ms" or name.endswith("_board_ms"):
         return Companion(f"{name[: -len('board_ms')]}gpu_hours", hours_exact)
+    if name == "mj" or name.endswith("_mj"):
+        return Companion(f"{name[: -len('mj')]}kwh", kwh_exact)
     return None
 
 

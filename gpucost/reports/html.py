@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 from base64 import b64encode
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from gpucost.domain.holders import Bucket
-from gpucost.reports import display
-from gpucost.reports.charts import CAPACITY_BUCKETS, capacity_bar, day_chart
+from gpucost.reports import display, waste_table
+from gpucost.reports.charts import CAPACITY_BUCKETS, capacity_bar, day_chart, waste_bar, waste_chart
 from gpucost.reports.model import MonthReport
-from gpucost.reports.values import Amount, Signal, ratio
+from gpucost.reports.values import Amount, Energy, Memory, Signal, ratio
 
 MOST_ROWS = 40
 _SHORT_ROWS = 12
+_SLIVER = 0.8  # percent of a gauge: two pixels
 Row = TypeVar("Row")
 
 
@@ -34,6 +36,8 @@ def to_html(report: MonthReport) -> str:
         style_hash=b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii"),
         bar=None if report.capacity is None else capacity_bar(report.capacity.buckets),
         chart=day_chart(report),
+        trend=waste_chart(report),
+        words=waste_table,
         buckets=CAPACITY_BUCKETS,
         most_rows=MOST_ROWS,
     )
@@ -52,7 +56,9 @@ def _environment() -> Environment:
         cut=_cut,
         duration=display.span_of_days,
         exact_duration=display.duration,
+        gib=display.gib,
         hours=display.hours,
+        kwh=display.kwh,
         money=display.money,
         month_name=display.month_name,
         name=display.name,
@@ -60,10 +66,19 @@ def _environment() -> Environment:
         price=display.price,
         relative=display.relative,
         signed_money=display.signed_money,
+        patch=waste_table.patch_text,
         visible=display.visible,
+        watts=display.watts,
     )
     environment.globals.update(
-        covered=_covered, short=_short, of=_of, part=_part, zero=_zero, dash=display.MISSING
+        covered=_covered,
+        short=_short,
+        of=_of,
+        part=_part,
+        zero=_zero,
+        waste_bar=waste_bar,
+        gauge=_gauge,
+        dash=display.MISSING,
     )
     return environment
 
@@ -86,8 +101,13 @@ def _part(buckets: object, bucket: Bucket) -> Amount:
     return amount
 
 
-def _covered(signal: Signal) -> str:
+def _covered(signal: Signal | Memory | Energy) -> str:
     return display.percent(signal.coverage)
+
+
+def _gauge(share: Fraction) -> float:
+    """Percent of a gauge to fill; what is more than nothing is seen."""
+    return max(float(share) * 100, _SLIVER) if share else 0.0
 
 
 def _zero(amount: Amount) -> bool:

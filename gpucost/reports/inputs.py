@@ -17,6 +17,7 @@ from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
 from gpucost.reports.values import Amount
+from gpucost.reports.waste import Assessment, KnownFinding, WasteInputs
 
 JOB_KEY = ("cluster", "namespace", "job_kind", "job", "job_uid")
 MONTH_DIMS = (
@@ -117,8 +118,8 @@ class MonthInputs:
     ``previous`` is None when the ledger has no previous month, ``days`` when no daily chart is wanted.
     ``previous_windows`` say how much of the previous month there is: without that, nothing is compared.
     ``capacity`` is the capacity that the ledger wrote down apart from the lines (the totals of its
-    windows), where the caller has it: the report compares the lines with it. Frames, problems and adjustments
-    are read in ``scope``.
+    windows), where the caller has it: the report compares the lines with it. ``waste`` is the month's
+    waste ledger. Frames, problems and adjustments are read in ``scope``.
     """
 
     month: Month
@@ -135,6 +136,7 @@ class MonthInputs:
     problems: tuple[Problem, ...] = ()
     adjustments: tuple[AdjustmentFacts, ...] = ()
     capacity: Amount | None = None
+    waste: WasteInputs | None = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,9 @@ class JobInputs:
     """Everything a JobReport is built from.
 
     ``lines`` is an aggregate by JOB_DIMS filtered to the job; with a step it also has ``step_start_ms``,
-    and the trace then has a line per step. ``window`` is the time that was asked for.
+    and the trace then has a line per step. ``window`` is the time that was asked for. ``waste`` is the waste
+    ledger of the job, with ``bucket`` among its dimensions, and ``assessment`` says how much of it was looked
+    at; None where that is not wanted.
     """
 
     job_uid: str
@@ -154,3 +158,6 @@ class JobInputs:
     rates: Mapping[str, Rate] = field(default_factory=dict)
     progress: tuple[ProgressFacts, ...] = ()
     problems: tuple[Problem, ...] = ()
+    waste: pd.DataFrame | None = None
+    assessment: Assessment | None = None
+    findings: tuple[KnownFinding, ...] = ()

@@ -14,6 +14,8 @@ from gpucost.domain.rates import Rate
 from gpucost.domain.time import HOUR_MS, SECOND_MS, Window
 from gpucost.reports.display import duration, price, trimmed
 from gpucost.reports.inputs import JOB_DIMS, JobInputs, ProgressFacts
+from gpucost.reports.job_seen import JobSeen
+from gpucost.reports.job_waste import JobAccount, JobFinding, account, findings_about
 from gpucost.reports.provenance import ProblemRow, RateUse, problem_rows, rates_used
 from gpucost.reports.values import STEP, Amount, Utilisation, prepare, records, summed, total
 
@@ -51,7 +53,10 @@ class TraceLine:
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """A job so far. ``window`` is what was asked for, ``span`` from the first to the last held instant."""
+    """A job so far. ``window`` is what was asked for, ``span`` from the first to the last held instant.
+
+    ``account`` says where its time went; ``seen`` is None where the source was not asked.
+    """
 
     job_uid: str
     job: str
@@ -77,6 +82,9 @@ class JobReport:
     rates: tuple[RateUse, ...]
     lines: tuple[TraceLine, ...]
     problems: tuple[ProblemRow, ...]
+    account: JobAccount | None
+    findings: tuple[JobFinding, ...]
+    seen: JobSeen | None = None
 
 
 def build_job(inputs: JobInputs) -> JobReport:
@@ -124,7 +132,15 @@ def build_job(inputs: JobInputs) -> JobReport:
         rates=rates_used(held, inputs.rates),
         lines=_trace(held, inputs),
         problems=problem_rows(inputs.problems),
+        account=_account(inputs),
+        findings=findings_about(inputs.findings),
     )
+
+
+def _account(inputs: JobInputs) -> JobAccount | None:
+    if inputs.waste is None or inputs.assessment is None:
+        return None
+    return account(inputs.waste, inputs.assessment)
 
 
 def _progress(facts: ProgressFacts, held: Amount) -> ProgressCost:

@@ -11,6 +11,7 @@ from gpucost.reports.comparison import Comparison
 from gpucost.reports.inputs import AdjustmentFacts
 from gpucost.reports.provenance import ProblemRow, Provenance
 from gpucost.reports.values import Amount, Change, Utilisation
+from gpucost.reports.waste import WasteReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,10 @@ class DayCost:
 
 @dataclass(frozen=True, slots=True)
 class MonthReport:
-    """A month as a reader sees it. ``teams_in_scope`` None: everybody. Every tuple is in a fixed order."""
+    """A month as a reader sees it. ``teams_in_scope`` None: everybody. Every tuple is in a fixed order.
+
+    ``waste`` is None where no detector has looked at any window of the month.
+    """
 
     month: Month
     currency: str
@@ -129,6 +133,7 @@ class MonthReport:
     totals: Totals
     comparison: Comparison
     capacity: Capacity | None
+    waste: WasteReport | None
     teams: tuple[TeamRow, ...]
     projects: tuple[GroupRow, ...]
     job_kinds: tuple[GroupRow, ...]

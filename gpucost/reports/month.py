@@ -7,6 +7,7 @@ subtract from.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 
@@ -46,6 +47,7 @@ from gpucost.reports.values import (
     sums,
     total,
 )
+from gpucost.reports.waste import WasteReport, build_waste
 
 TOP = 5
 
@@ -71,6 +73,7 @@ def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False)
         totals=_totals(lines, tables, adjustments),
         comparison=comparison,
         capacity=_capacity(inputs, lines) if inputs.scope.sees_all else None,
+        waste=_waste(inputs, tables.total.amount),
         teams=_teams(tables, adjustments, top),
         projects=tables.by("team", "project"),
         job_kinds=tables.by("job_kind"),
@@ -150,6 +153,15 @@ def _capacity(inputs: MonthInputs, lines: pd.DataFrame) -> Capacity:
         difference_nano=(capacity.nano or 0) - (buckets.capacity.nano or 0),
         models=tuple(models),
     )
+
+
+def _waste(inputs: MonthInputs, held: Amount) -> WasteReport | None:
+    """None, not zeros, where no detector has looked at any window of the month."""
+    waste = inputs.waste
+    if waste is None or not waste.assessment.final + waste.assessment.provisional:
+        return None
+    # Some teams' waste is held against what the lines say they held: there is no capacity of theirs.
+    return build_waste(waste if waste.capacity is not None else replace(waste, capacity=held))
 
 
 def _teams(tables: Tables, adjustments: Sequence[AdjustmentFacts], top: int) -> tuple[TeamRow, ...]:

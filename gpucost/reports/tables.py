@@ -13,11 +13,13 @@ from enum import StrEnum
 from fractions import Fraction
 
 from gpucost.domain.holders import Bucket
-from gpucost.domain.time import iso
+from gpucost.domain.time import DAY_MS, iso, parse_instant
 from gpucost.reports.allocations import Allocations
 from gpucost.reports.job import JobReport
 from gpucost.reports.model import Buckets, GroupRow, JobRow, MonthReport
 from gpucost.reports.values import Amount, Change, Utilisation
+from gpucost.reports.waste import WasteReport
+from gpucost.reports.waste_table import shown_buckets
 
 Cell = str | int | Fraction | None
 Cells = dict[str, Cell]
@@ -45,7 +47,10 @@ class Table:
 
 
 _SIGNALS = ("busy", "sm", "tensor")
-_SIGNAL_COLUMNS = tuple(f"{signal}{suffix}" for signal in _SIGNALS for suffix in ("", "_coverage"))
+_SIGNAL_RATIOS = tuple(
+    f"{signal}{suffix}" for signal in (*_SIGNALS, "memory") for suffix in ("", "_coverage")
+)
+_SIGNAL_COLUMNS = (*_SIGNAL_RATIOS, "memory_peak_mib", "energy_mj", "energy_coverage")
 _AMOUNT_COLUMNS = ("board_ms", "nano", "unpriced_board_ms")
 _MONTH_COLUMNS = (
     *("section", "month", "cluster", "cluster_queue", "queue", "model", "bucket", "team", "project"),
@@ -53,12 +58,15 @@ _MONTH_COLUMNS = (
     *_AMOUNT_COLUMNS,
     *("currency", "jobs", "share_of_cost", "previous_cost_nano", "cost_change_nano", "relative_change"),
     *_SIGNAL_COLUMNS,
+    # New columns come last: a reader that counts columns keeps working.
+    *("waste", "share_of_time"),
 )
-_RATIOS = frozenset({"share_of_cost", "relative_change", *_SIGNAL_COLUMNS})
+_RATIOS = frozenset({"share_of_cost", "share_of_time", "relative_change", *_SIGNAL_RATIOS, "energy_coverage"})
 _TRACE_COLUMNS = (
     *("job_uid", "start", "end", "cluster", "node", "pod", "resource", "model", "profile", "team", "rate_id"),
     *("price_nano", *_AMOUNT_COLUMNS, "currency", "formula"),
 )
+_JOB_NAMES = ("namespace", "job_kind", "job", "job_uid")
 _PARTS = ("total", "held", "shared_idle", *(bucket.value for bucket in Bucket if bucket is not Bucket.HELD))
 
 
@@ -122,7 +130,7 @@ def job_table(report: JobReport) -> Table:
 def column_type(name: str) -> CellType:
     if name in _RATIOS:
         return CellType.RATIO
-    is_integer = name in ("nano", "jobs") or name.endswith(("_nano", "board_ms"))
+    is_integer = name in ("nano", "jobs") or name.endswith(("_nano", "board_ms", "_mib", "_mj"))
     return CellType.INTEGER if is_integer else CellType.TEXT
 
 
@@ -163,6 +171,31 @@ def _month_rows(report: MonthReport) -> Iterator[Cells]:
             "board_ms": item.board_ms,
             "nano": item.nano,
         }
+    if report.waste is not None:
+        yield from _waste_rows(report.waste)
+
+
+def _waste_rows(report: WasteReport) -> Iterator[Cells]:
+    """``waste`` says the bucket of the waste ledger; ``bucket`` stays that of the lines, and empty here."""
+    for row in shown_buckets(report):
+        yield _waste("waste", row.waste, row.amount) | {"share_of_time": row.share}
+    for team in report.teams:
+        for row in team.buckets:
+            yield _waste("team_waste", row.waste, row.amount) | {
+                "team": team.team,
+                "share_of_time": row.share,
+            }
+    for day in report.days:
+        start_ms = parse_instant(f"{day.day}T00:00:00Z")
+        span: Cells = {"start": iso(start_ms), "end": iso(start_ms + DAY_MS)}
+        yield _waste("day_waste", day.waste, day.amount) | span
+    for job in report.jobs:
+        names: Cells = {name: getattr(job, name) for name in ("cluster", *_JOB_NAMES, "team")}
+        yield _waste("top_job_waste", job.waste, job.amount) | names
+
+
+def _waste(section: str, waste: str, amount: Amount) -> Cells:
+    return {"section": section, "waste": waste, **_amount(amount)}
 
 
 def _bucket_rows(section: str, buckets: Buckets, group: Cells) -> Iterator[Cells]:
@@ -226,4 +259,11 @@ def _signals(utilisation: Utilisation) -> Cells:
         signal = getattr(utilisation, name)
         cells[name] = signal.mean if signal else None
         cells[f"{name}_coverage"] = signal.coverage if signal else None
-    return cells
+    memory, energy = utilisation.memory, utilisation.energy
+    return cells | {
+        "memory": memory.mean if memory else None,
+        "memory_coverage": memory.coverage if memory else None,
+        "memory_peak_mib": memory.peak_mib if memory else None,
+        "energy_mj": energy.mj if energy else None,
+        "energy_coverage": energy.coverage if energy else None,
+    }

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 
-from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -15,14 +13,29 @@ from gpucost.domain.holders import Bucket
 from gpucost.domain.time import iso
 from gpucost.reports import display
 from gpucost.reports.allocations import AllocationRow, Allocations
-from gpucost.reports.job import JobReport, TraceLine
 from gpucost.reports.model import GroupRow, JobRow, MonthReport, Totals
-from gpucost.reports.provenance import ProblemRow, Provenance
-from gpucost.reports.values import NOTHING, Amount, Signal, Utilisation, ratio
+from gpucost.reports.provenance import Provenance
+from gpucost.reports.terminal_parts import (
+    MOST_ROWS,
+    caption,
+    cost_text,
+    footnotes,
+    level_lines,
+    new_table,
+    print_parts,
+    problem_table,
+    shown_cost,
+    shown_name,
+    shown_names,
+    signal_text,
+    three_signals,
+)
+from gpucost.reports.terminal_waste_section import print_to_do, waste_section
+from gpucost.reports.values import NOTHING, Amount, ratio
 
-MOST_ROWS = 20
 _NARROW = 116  # below this many columns the tables drop what repeats
 _NARROW_ALLOCATIONS = 100
+_FEW_TO_DO = 5
 _STYLES = {
     Bucket.HELD: "cyan",
     Bucket.UNALLOCATED: "yellow",
@@ -31,32 +44,35 @@ _STYLES = {
 }
 # Told apart without colour too.
 _BLOCKS = {Bucket.HELD: "█", Bucket.UNALLOCATED: "▒", Bucket.UNAVAILABLE: "▚", Bucket.UNKNOWN: "░"}
-_MARK = "*"
-_MARKED = f"{_MARK} part of it has no price."
 _BRACKETS = "In brackets: the part of the held time that was observed."
 
 
 def print_month(report: MonthReport, console: Console) -> None:
-    """Headline, capacity, teams, costliest jobs, models, problems and provenance."""
+    """Headline, capacity, waste, teams, costliest jobs, models, problems and provenance."""
     wide = console.width >= _NARROW
     parts: list[RenderableType] = [_headline(report)]
     if report.capacity is not None:
         parts.append(_capacity(report, min(console.width, 110) - 2))
+    parts += waste_section(report.waste, console.width - 1)
+    if report.waste is not None:
+        print_parts(parts, console)
+        print_to_do(report.waste, console, _FEW_TO_DO)
+        parts = []
     parts.append(_teams(report, wide))
     parts.append(_jobs("Costliest jobs", report.top_jobs, wide))
     if report.capacity is not None:
         parts.append(_models(report))
     if report.adjustments:
         parts.append(_adjustments(report))
-    parts.append(_problems(report.problems))
+    parts.append(problem_table(report.problems))
     parts.append(_provenance(report.provenance))
-    _print(parts, console)
+    print_parts(parts, console)
 
 
 def print_allocations(allocations: Allocations, console: Console) -> None:
     """One row per step and group."""
     title = f"Allocations {allocations.window}, idle {allocations.idle.value}, {allocations.currency}"
-    table = _table(title)
+    table = new_table(title)
     names = ("from",) if allocations.step_ms is not None else ()
     for name in (*names, *allocations.group_by):
         table.add_column(name, overflow="fold", min_width=len(name))
@@ -64,7 +80,7 @@ def print_allocations(allocations: Allocations, console: Console) -> None:
     shares = wide or any(row.shared_idle != NOTHING for row in allocations.rows)
     heads = ("held h", "held", *(("shared idle",) if shares else ()), "nobody's", "total", "busy")
     cells = [_allocation_cells(row, shares, wide) for row in allocations.rows]
-    last = (*[Text("")] * (len(heads) - 2), _cost(allocations.total), Text(""))
+    last = (*[Text("")] * (len(heads) - 2), shown_cost(allocations.total), Text(""))
     for head, *column in zip(heads, *cells, last, strict=True):
         # A number that is cut is another number: names fold first, then the table is wider than the screen.
         widest = max(len(cell) for cell in (head, *column))
@@ -73,58 +89,17 @@ def print_allocations(allocations: Allocations, console: Console) -> None:
         start = (
             [] if allocations.step_ms is None else [Text(iso(row.window.start_ms).removesuffix("T00:00:00Z"))]
         )
-        table.add_row(*start, *(_name(value) for value in row.group.values()), *numbers)
+        table.add_row(*start, *(shown_name(value) for value in row.group.values()), *numbers)
     table.add_section()
     table.add_row(*[Text("")] * (len(names) + len(allocations.group_by)), *last)
     shown = [cost for row in allocations.rows for cost in _allocation_costs(row)]
-    _caption(table, *_footnote([*shown, allocations.total]))
+    caption(table, *footnotes([*shown, allocations.total]))
     console.print(table, crop=False)
-
-
-def print_job(report: JobReport, console: Console) -> None:
-    """What the job held and cost, cost per progress, and the trace."""
-    pods = display.counted(len(report.pods), "pod")
-    nodes = display.counted(len(report.nodes), "node")
-    head = Text.assemble(
-        (display.name(report.job), "bold"),
-        f"  {display.visible(report.job_kind)} in {display.name(report.namespace)}\n",
-        (f"{display.money(report.held.nano)} {report.currency}", "bold cyan"),
-        f" for {display.hours(report.held.board_ms)} GPU-hours of {_names(report.models)}\n",
-        (f"uid {display.name(report.job_uid)} · team {_names(report.teams)} · queue ", "dim"),
-        (f"{_names(report.queues)} · {pods} on {nodes}\n", "dim"),
-        (f"{report.span}", "dim"),
-    )
-    parts: list[RenderableType] = [head, _signals_line(report)]
-    parts += [
-        Text(
-            f"{display.money(item.per_unit_nano, 9)} {report.currency} per {display.name(item.name)}"
-            f" ({display.money(item.per_million_nano)} per million)"
-        )
-        for item in report.progress
-    ]
-    parts += [_trace(report.lines), _problems(report.problems)]
-    _print(parts, console)
-
-
-def _trace(lines: Sequence[TraceLine]) -> Text:
-    """Each part of the cost, and its formula on a line of its own: in a table there is no room for it."""
-    text = Text("Where it comes from", "bold")
-    for line in lines:
-        names = (line.node, line.resource, line.rate_id)
-        text.append(f"\n{'  '.join((iso(line.span.start_ms), *map(display.name, names)))}", "not bold dim")
-        text.append(f"\n    {line.formula}", "not bold")
-    return text
-
-
-def _print(parts: Sequence[RenderableType], console: Console) -> None:
-    """One part below the other; a table brings its blank last line along."""
-    gaps = [0 if isinstance(part, Table) and not part.caption else 1 for part in parts]
-    console.print(Group(*(Padding(part, (0, 0, gap, 1)) for part, gap in zip(parts, gaps, strict=True))))
 
 
 def _headline(report: MonthReport) -> Text:
     held = report.totals.held
-    scope = "all teams" if report.teams_in_scope is None else _names(report.teams_in_scope)
+    scope = "all teams" if report.teams_in_scope is None else shown_names(report.teams_in_scope)
     text = Text.assemble(
         (f"GPU cost, {display.month_name(report.month)}", "bold"),
         (f"  {report.provenance.state}, {scope}\n", "dim"),
@@ -141,6 +116,8 @@ def _headline(report: MonthReport) -> Text:
         totals = report.totals
         text.append(f"\n{display.signed_money(totals.adjustments.nano)} {report.currency} of adjustments, ")
         text.append(f"{display.money(totals.adjusted.nano)} {report.currency} net", "bold cyan")
+    for line in level_lines(report.totals.utilisation):
+        text.append(f"\n{line}", "dim")
     if held.unpriced_board_ms:
         text.append(f"\n{display.hours(held.unpriced_board_ms)} of these GPU-hours have no price", "bold red")
     return text
@@ -153,23 +130,23 @@ def _capacity(report: MonthReport, width: int) -> RenderableType:
     bar = Text()
     for bucket, cells in _dealt(width, [amount.board_ms for amount in amounts.values()], list(amounts)):
         bar.append(_BLOCKS[bucket] * cells, _STYLES[bucket])
-    table = _table("")
+    table = new_table("")
     table.add_column("capacity")
     for head in ("GPU-hours", "share", "cost"):
         table.add_column(head, justify="right", no_wrap=True)
     for bucket, amount in amounts.items():
         share = ratio(amount.board_ms, capacity.buckets.capacity.board_ms)
         label = Text.assemble((f"{_BLOCKS[bucket]} ", _STYLES[bucket]), bucket.value)
-        table.add_row(label, display.hours(amount.board_ms), display.percent(share, 1), _cost(amount))
+        table.add_row(label, display.hours(amount.board_ms), display.percent(share, 1), shown_cost(amount))
     table.add_section()
     table.add_row(
-        "capacity", display.hours(capacity.capacity.board_ms), "", _cost(capacity.capacity), style="bold"
+        "capacity", display.hours(capacity.capacity.board_ms), "", shown_cost(capacity.capacity), style="bold"
     )
     proof = (
         f"difference {capacity.difference_board_ms} GPU-ms, {capacity.difference_nano} nano-{report.currency}"
     )
     wrong = capacity.difference_board_ms or capacity.difference_nano
-    _caption(table, *_footnote((*amounts.values(), capacity.capacity)))
+    caption(table, *footnotes((*amounts.values(), capacity.capacity)))
     return Group(bar, table, Text(proof, "bold red" if wrong else "dim"))
 
 
@@ -182,7 +159,7 @@ def _dealt(width: int, parts: Sequence[int], names: Sequence[Bucket]) -> Iterabl
 
 def _teams(report: MonthReport, wide: bool) -> Table:
     """With adjustments, the money takes the room of the signals: it is what such a month is read for."""
-    table = _table("Teams")
+    table = new_table("Teams")
     table.add_column("team", overflow="ellipsis", no_wrap=True, max_width=28)
     adjusted = bool(report.adjustments)
     money = ("adjustments", "net") if adjusted else ()
@@ -196,7 +173,7 @@ def _teams(report: MonthReport, wide: bool) -> Table:
         cells = _team_cells(
             team.row, (team.adjustments, team.adjusted), adjusted, _share(team.row, wide), wide
         )
-        table.add_row(_name(team.row.group["team"]), *cells)
+        table.add_row(shown_name(team.row.group["team"]), *cells)
     table.add_section()
     totals = report.totals
     cells = _team_cells(totals, (totals.adjustments, totals.adjusted), adjusted, Text(""), wide)
@@ -204,7 +181,7 @@ def _teams(report: MonthReport, wide: bool) -> Table:
     more = len(report.teams) - MOST_ROWS
     cut = (f"{more} more in the other formats.",) if more > 0 else ()
     shown = [amount for team in report.teams[:MOST_ROWS] for amount in (team.row.held, team.adjusted)]
-    _caption(table, *cut, *_footnote([*shown, totals.held]), *((_BRACKETS,) if heads else ()))
+    caption(table, *cut, *footnotes([*shown, totals.held]), *((_BRACKETS,) if heads else ()))
     return table
 
 
@@ -218,38 +195,34 @@ def _team_cells(
     row: GroupRow | Totals, corrections: tuple[Amount, Amount], adjusted: bool, share: Text, wide: bool
 ) -> list[str | Text]:
     adjustments, net = corrections
-    signals = dict(zip(("busy", "SM", "tensor"), _signals(row.utilisation), strict=True))
-    cells: list[str | Text] = [_cost(row.held)]
+    signals = dict(zip(("busy", "SM", "tensor"), three_signals(row.utilisation), strict=True))
+    cells: list[str | Text] = [shown_cost(row.held)]
     if adjusted:
-        cells += [display.signed_money(adjustments.nano), _cost(net)]
+        cells += [display.signed_money(adjustments.nano), shown_cost(net)]
     cells.append(display.hours(row.held.board_ms))
     if wide or not adjusted:
         cells.append(f"{row.jobs:,}")
-    cells += [share, *(_signal(signals[head]) for head in _signal_heads(wide, adjusted))]
+    cells += [share, *(signal_text(signals[head]) for head in _signal_heads(wide, adjusted))]
     return cells if row.change is None else [*cells, display.relative(row.change)]
 
 
-def _signals(found: Utilisation) -> tuple[Signal | None, ...]:
-    return (found.busy, found.sm, found.tensor)
-
-
 def _jobs(title: str, jobs: Sequence[JobRow], wide: bool) -> Table:
-    table = _table(title)
+    table = new_table(title)
     for head in ("job", "team", *(("kind", "namespace") if wide else ())):
         table.add_column(head, overflow="ellipsis", no_wrap=True, max_width=34)
     for head in ("cost", "GPU-hours", "busy"):
         table.add_column(head, justify="right", no_wrap=True)
     for job in jobs:
-        more = (_name(job.job_kind), _name(job.namespace)) if wide else ()
-        cells = (_cost(job.held), display.hours(job.held.board_ms), _signal(job.utilisation.busy))
-        table.add_row(_name(job.job), Text(_names(job.teams)), *more, *cells)
-    _caption(table, *_footnote(job.held for job in jobs))
+        more = (shown_name(job.job_kind), shown_name(job.namespace)) if wide else ()
+        cells = (shown_cost(job.held), display.hours(job.held.board_ms), signal_text(job.utilisation.busy))
+        table.add_row(shown_name(job.job), Text(shown_names(job.teams)), *more, *cells)
+    caption(table, *footnotes(job.held for job in jobs))
     return table
 
 
 def _models(report: MonthReport) -> Table:
     assert report.capacity is not None
-    table = _table("GPU models, GPU-hours and cost")
+    table = new_table("GPU models, GPU-hours and cost")
     table.add_column("model", overflow="ellipsis", no_wrap=True, max_width=28)
     for bucket in _STYLES:
         table.add_column(bucket.value, justify="right", no_wrap=True)
@@ -257,37 +230,21 @@ def _models(report: MonthReport) -> Table:
     for model in report.capacity.models:
         cells = [getattr(model.buckets, bucket.value) for bucket in _STYLES]
         table.add_row(
-            _name(model.model), *(Text(f"{display.hours(c.board_ms)}\n{_cost_text(c)}") for c in cells)
+            shown_name(model.model), *(Text(f"{display.hours(c.board_ms)}\n{cost_text(c)}") for c in cells)
         )
         shown += cells
-    _caption(table, *_footnote(shown))
+    caption(table, *footnotes(shown))
     return table
 
 
 def _adjustments(report: MonthReport) -> Table:
-    table = _table("Adjustments")
+    table = new_table("Adjustments")
     for head in ("team", "reason", "reference", "author"):
         table.add_column(head, overflow="ellipsis", no_wrap=True)
     table.add_column("amount", justify="right", no_wrap=True)
     for item in report.adjustments[:MOST_ROWS]:
         names = (item.team, item.reason, item.reference, item.author)
-        table.add_row(*(_name(name) for name in names), display.signed_money(item.nano))
-    return table
-
-
-def _problems(problems: Sequence[ProblemRow]) -> RenderableType:
-    if not problems:
-        return Text("No problems.", "dim")
-    table = _table("Problems")
-    table.add_column("what", no_wrap=True, style="yellow")
-    table.add_column("detail", overflow="fold")
-    table.add_column("GPU-hours", justify="right", no_wrap=True)
-    for problem in problems[:MOST_ROWS]:
-        detail = f"{display.visible(problem.subject)}: {display.visible(problem.detail, 200)}"
-        touched = display.MISSING if problem.board_ms is None else display.hours(problem.board_ms)
-        table.add_row(Text(problem.code), Text(detail), touched)
-    if len(problems) > MOST_ROWS:
-        table.caption = f"{len(problems) - MOST_ROWS} more in the other formats"
+        table.add_row(*(shown_name(name) for name in names), display.signed_money(item.nano))
     return table
 
 
@@ -304,22 +261,17 @@ def _provenance(facts: Provenance) -> Text:
     if facts.unobserved_more:
         lines.append(f"not observed: {facts.unobserved_more:,} shorter spans more")
     rates = display.counted(len(facts.rates), "rate")
-    lines.append(f"{rates}; sources {_names(facts.sources)}; gpucost {facts.code_version}")
+    lines.append(f"{rates}; sources {shown_names(facts.sources)}; gpucost {facts.code_version}")
     lines.append(f"ledger {facts.digest}")
     return Text("\n".join(lines), "dim")
-
-
-def _signals_line(report: JobReport) -> Text:
-    found = report.utilisation
-    return Text(f"busy {_signal(found.busy)}, SM {_signal(found.sm)}, tensor {_signal(found.tensor)}")
 
 
 def _allocation_cells(row: AllocationRow, shares: bool, wide: bool) -> tuple[Text, ...]:
     """``shares`` keeps what was shared, ``wide`` the part of the time that a signal was measured on."""
     hours, busy = Text(display.hours(row.held.board_ms)), row.utilisation.busy
-    held, shared, *others = (_cost(amount) for amount in _allocation_costs(row))
+    held, shared, *others = (shown_cost(amount) for amount in _allocation_costs(row))
     costs = (held, *((shared,) if shares else ()), *others)
-    return (hours, *costs, Text(_signal(busy) if wide or busy is None else display.percent(busy.mean)))
+    return (hours, *costs, Text(signal_text(busy) if wide or busy is None else display.percent(busy.mean)))
 
 
 def _allocation_costs(row: AllocationRow) -> tuple[Amount, ...]:
@@ -327,54 +279,7 @@ def _allocation_costs(row: AllocationRow) -> tuple[Amount, ...]:
     return (row.held, row.shared_idle, nobody, row.total)
 
 
-def _table(title: str) -> Table:
-    return Table(
-        title=title or None,
-        title_justify="left",
-        title_style="bold",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        header_style="dim",
-    )
-
-
-def _caption(table: Table, *notes: str) -> None:
-    table.caption = " ".join(notes) or None
-
-
-def _footnote(shown: Iterable[Amount]) -> tuple[str, ...]:
-    """The footnote of the marks, where one of these amounts carries it."""
-    return (_MARKED,) if any(_cost_text(amount).endswith(_MARK) for amount in shown) else ()
-
-
-def _name(text: str) -> Text:
-    return Text(display.name(text))
-
-
-def _names(texts: Sequence[str]) -> str:
-    shown = ", ".join(display.name(text, 40) for text in texts[:4])
-    return f"{shown} and {len(texts) - 4} more" if len(texts) > 4 else shown or display.MISSING
-
-
-def _cost(amount: Amount) -> Text:
-    return Text(_cost_text(amount))
-
-
-def _cost_text(amount: Amount) -> str:
-    if amount.nano is None:
-        return "no price"
-    return display.money(amount.nano) + (_MARK if amount.unpriced_board_ms else "")
-
-
 def _share(row: GroupRow, wide: bool) -> Text:
     share = row.share_of_cost or Fraction(0)
     bar = ("█" * round(share * 10)).ljust(10, "·") if wide else ""
     return Text(f"{bar} {display.percent(row.share_of_cost, 1):>6}".strip())
-
-
-def _signal(signal: Signal | None) -> str:
-    """``71% (92%)``: the mean, and the part of the held time it was measured on."""
-    if signal is None:
-        return display.MISSING
-    return f"{display.percent(signal.mean)} ({display.percent(signal.coverage)})"

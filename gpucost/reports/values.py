@@ -12,23 +12,14 @@ from fractions import Fraction
 from typing import Any
 
 import pandas as pd
+from pandas.core.groupby import DataFrameGroupBy
 
+from gpucost.contract.frames import PEAKS, SIGNAL_MEASURES
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import INT64_MAX
 
-MEASURES = (
-    "board_ms",
-    "nano",
-    "unpriced_ms",
-    "observed_ms",
-    "busy_ms",
-    "sm_observed_ms",
-    "sm_active_ms",
-    "tensor_active_ms",
-)
-# The tensor signal has no coverage of its own in the ledger: it is read with the SM signal or not at all.
-_TENSOR_OBSERVED = "tensor_observed_ms"
-_SUMMED = (*MEASURES, _TENSOR_OBSERVED)
+MEASURES = ("board_ms", "nano", "unpriced_ms", *SIGNAL_MEASURES)
+_ADDED = [name for name in MEASURES if name not in PEAKS]
 _INSTANTS = ("first_ms", "last_ms")
 STEP = "step_start_ms"
 
@@ -56,21 +47,47 @@ NOTHING = Amount(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One signal over held time. ``mean`` is over the observed part only; ``coverage`` = observed / held."""
+    """One signal over held time. ``mean`` is over the observed part only; ``coverage`` = observed / held.
+
+    ``over_board_ms`` is what pods did on shared boards beyond their part: it is not in ``active_board_ms``.
+    """
 
     mean: Fraction
     coverage: Fraction | None
     active_board_ms: int
     observed_board_ms: int
+    over_board_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory in use of what was held: ``mean`` is used / total, ``peak_mib`` the most of any one GPU."""
+
+    mean: Fraction
+    coverage: Fraction | None
+    peak_mib: int | None
+    observed_board_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Energy of the held part of the boards; ``mean_w`` is watts per board, over the observed part."""
+
+    mj: int
+    mean_w: Fraction | None
+    coverage: Fraction | None
+    observed_board_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """Three signals, never blended. One that was never observed is None, never 0."""
+    """Three signals, never blended, memory and energy. What was never observed is None, never 0."""
 
     busy: Signal | None
     sm: Signal | None
     tensor: Signal | None
+    memory: Memory | None
+    energy: Energy | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +110,26 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The summed measures of one group of ledger rows."""
+    """The measures of one group of ledger rows: sums, and the largest of PEAKS."""
 
     board_ms: int
     nano: int | None
     unpriced_ms: int
-    observed_ms: int | None
-    busy_ms: int | None
-    sm_observed_ms: int | None
-    sm_active_ms: int | None
-    tensor_active_ms: int | None
-    tensor_observed_ms: int | None
+    observed_ms: int | None = None
+    busy_ms: int | None = None
+    sm_observed_ms: int | None = None
+    sm_active_ms: int | None = None
+    tensor_active_ms: int | None = None
+    tensor_observed_ms: int | None = None
+    memory_observed_ms: int | None = None
+    memory_used_mib_s: int | None = None
+    memory_total_mib_s: int | None = None
+    memory_peak_mib: int | None = None
+    energy_observed_ms: int | None = None
+    energy_mj: int | None = None
+    busy_over_ms: int | None = None
+    sm_over_ms: int | None = None
+    tensor_over_ms: int | None = None
 
     @property
     def amount(self) -> Amount:
@@ -112,17 +138,34 @@ class Sums:
     @property
     def utilisation(self) -> Utilisation:
         return Utilisation(
-            self._signal(self.busy_ms, self.observed_ms),
-            self._signal(self.sm_active_ms, self.sm_observed_ms),
-            self._signal(self.tensor_active_ms, self.tensor_observed_ms),
+            self._signal(self.busy_ms, self.observed_ms, self.busy_over_ms),
+            self._signal(self.sm_active_ms, self.sm_observed_ms, self.sm_over_ms),
+            self._signal(self.tensor_active_ms, self.tensor_observed_ms, self.tensor_over_ms),
+            self._memory(),
+            self._energy(),
         )
 
-    def _signal(self, active_ms: int | None, observed_ms: int | None) -> Signal | None:
+    def _signal(self, active_ms: int | None, observed_ms: int | None, over_ms: int | None) -> Signal | None:
         if active_ms is None or not observed_ms:
             return None
-        return Signal(
-            Fraction(active_ms, observed_ms), ratio(observed_ms, self.board_ms), active_ms, observed_ms
+        mean, coverage = Fraction(active_ms, observed_ms), ratio(observed_ms, self.board_ms)
+        return Signal(mean, coverage, active_ms, observed_ms, over_ms or 0)
+
+    def _memory(self) -> Memory | None:
+        mean, observed_ms = ratio(self.memory_used_mib_s, self.memory_total_mib_s), self.memory_observed_ms
+        if mean is None or not observed_ms:
+            return None
+        return Memory(mean, ratio(observed_ms, self.board_ms), self.memory_peak_mib, observed_ms)
+
+    def _energy(self) -> Energy | None:
+        if self.energy_mj is None or not self.energy_observed_ms:
+            return None
+        # A millijoule in a millisecond is a watt.
+        watts, coverage = (
+            ratio(self.energy_mj, self.energy_observed_ms),
+            ratio(self.energy_observed_ms, self.board_ms),
         )
+        return Energy(self.energy_mj, watts, coverage, self.energy_observed_ms)
 
 
 def added_sums(parts: Sequence[Sums]) -> Sums:
@@ -132,11 +175,12 @@ def added_sums(parts: Sequence[Sums]) -> Sums:
     found: dict[str, int | None] = {}
     for field in fields(Sums):
         known = [value for value in (getattr(part, field.name) for part in parts) if value is not None]
-        found[field.name] = sum(known) if known else None
+        add = max if field.name in PEAKS else sum
+        found[field.name] = add(known) if known else None
     return Sums(**found)  # type: ignore[arg-type]
 
 
-EMPTY = Sums(0, 0, 0, None, None, None, None, None, None)
+EMPTY = Sums(0, 0, 0)
 
 
 def ratio(part: int | None, whole: int | None) -> Fraction | None:
@@ -161,7 +205,6 @@ def prepare(frame: pd.DataFrame, dims: Sequence[str], name: str) -> pd.DataFrame
     for dim in dims:
         if dim not in (STEP, *_INSTANTS):
             cut[dim] = cut[dim].astype("category")  # grouped many times: text is looked at once
-    cut[_TENSOR_OBSERVED] = frame["sm_observed_ms"].where(frame["tensor_active_ms"].notna())
     return cut
 
 
@@ -169,7 +212,7 @@ def sums(frame: pd.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], Sums
     """Sums per distinct value of ``keys``; a measure that is null in every row of a group stays None."""
     if frame.empty:
         return {}
-    grouped = frame.groupby(list(keys), sort=False, observed=True)[list(_SUMMED)].sum(min_count=1)
+    grouped = _measures(frame.groupby(list(keys), sort=False, observed=True))
     names = grouped.index.tolist()
     return {
         (name if isinstance(name, tuple) else (name,)): values
@@ -181,13 +224,15 @@ def total(frame: pd.DataFrame) -> Sums:
     """Sums over all rows; EMPTY when there are none, since no time costs nothing."""
     if frame.empty:
         return EMPTY
-    columns = {measure: [frame[measure].sum(min_count=1)] for measure in _SUMMED}
+    columns = {
+        name: [frame[name].max() if name in PEAKS else frame[name].sum(min_count=1)] for name in MEASURES
+    }
     return records(pd.DataFrame(columns, dtype="object"))[0]
 
 
 def records(grouped: pd.DataFrame) -> list[Sums]:
     """One Sums per row of a frame that has the summed measures as columns."""
-    columns = [integers(grouped[measure]) for measure in _SUMMED]
+    columns = [integers(grouped[measure]) for measure in MEASURES]
     return [
         Sums(board or 0, nano, unpriced or 0, *rest)
         for board, nano, unpriced, *rest in zip(*columns, strict=True)
@@ -198,9 +243,15 @@ def summed(frame: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Like ``sums`` but as a frame with the keys as columns, and first and last instants where known."""
     how = {"first_ms": "min", "last_ms": "max"}
     grouped = frame.groupby(list(keys), sort=False, observed=True)
-    parts = [grouped[list(_SUMMED)].sum(min_count=1)]
+    parts = [_measures(grouped)]
     parts += [grouped[[column]].agg(kind) for column, kind in how.items() if column in frame.columns]
     return pd.concat(parts, axis=1).reset_index()
+
+
+def _measures(grouped: DataFrameGroupBy[Any, Any]) -> pd.DataFrame:
+    """Sums of the measures, and the largest of PEAKS; null where all of a group is."""
+    found = [grouped[_ADDED].sum(min_count=1), grouped[[*PEAKS]].max()]
+    return pd.concat(found, axis=1)
 
 
 def integers(series: pd.Series[int]) -> list[int | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -10,11 +11,20 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 import gpucost
 from gpucost.attribution.teams import TeamRules
+from gpucost.cluster.ownership import OwnerKeys
+from gpucost.detectors.findings import Pattern
 from gpucost.domain.errors import InputError
+from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.time import MINUTE_MS
+from gpucost.kube.connect.connection import connect
 from gpucost.ledger import Ledger
 from gpucost.ledger.database import place_of
 from gpucost.pricing.book import PriceBook
 from gpucost.pricing.defaults import DEFAULT_BOOK_FILE, default_book_text
+from gpucost.service.assessing import Assessing
+from gpucost.service.detect_loop import DetectLoop, State
+from gpucost.service.detect_status import DetectStatus
+from gpucost.service.detecting import SLOW, Detecting
 from gpucost.service.pipeline import Pipeline, Rules
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings import (
@@ -24,7 +34,9 @@ from gpucost.service.settings import (
     Settings,
     SourceSettings,
 )
+from gpucost.service.settings_detectors import DetectorsSettings
 from gpucost.service.settings_load import checked, read_config
+from gpucost.service.watching import Watching
 from gpucost.settings.types import milliseconds
 from gpucost.telemetry.promapi import ClientSettings, PrometheusClient
 from gpucost.telemetry.prometheus import PrometheusSource
@@ -34,6 +46,8 @@ from gpucost.telemetry.settings import PrometheusSettings as SourceOptions
 from gpucost.telemetry.source import Source
 
 Now = Callable[[], int]
+# How late a source may learn of what happened: the last of a cluster's history is read again each time.
+_OVERLAP_MS = 15 * MINUTE_MS
 
 
 def open_ledger(settings: Settings, now: Now, *, create: bool = True) -> Ledger:
@@ -114,6 +128,67 @@ def build_pipeline(
     )
 
 
+def build_detecting(settings: DetectorsSettings, pipeline: Pipeline) -> Detecting:
+    """Live findings over the source and ledger of ``pipeline``."""
+    around = settings.before + settings.after
+    return Detecting(
+        source=pipeline.source,
+        ledger=pipeline.ledger,
+        rules=pipeline.rules,
+        detectors=settings.rules,
+        exemptions=settings.exempt,
+        # Enough for what is assessed as it comes: nothing is read twice.
+        history_ms=max(milliseconds(settings.history), milliseconds(around) + pipeline.window_ms),
+        slow_ms=milliseconds(settings.quota_history),
+        overlap_ms=_OVERLAP_MS,
+    )
+
+
+def build_assessing(
+    settings: DetectorsSettings, pipeline: Pipeline, detecting: Detecting | None = None
+) -> Assessing:
+    """The waste ledger over the source and ledger of ``pipeline``."""
+    return Assessing(
+        source=pipeline.source,
+        ledger=pipeline.ledger,
+        rules=pipeline.rules,
+        detectors=settings.rules.only(set(Pattern) - SLOW),
+        before_ms=milliseconds(settings.before),
+        after_ms=milliseconds(settings.after),
+        batch_ms=milliseconds(settings.batch),
+        code_version=pipeline.code_version,
+        recent=lambda cluster: None if detecting is None else detecting.rolling(cluster).known,
+    )
+
+
+def build_watching(settings: Settings, catalog: ResourceCatalog) -> Watching | None:
+    """The cluster that the settings have the service watch; None for none. Raises InputError."""
+    found = settings.detectors
+    if found.state == "none":
+        return None
+    kubeconfig = found.kubeconfig if found.state == "kubeconfig" else None
+    transport = connect(os.environ, kubeconfig, found.context)
+    return Watching.of(found.cluster or settings.prometheus.cluster, transport, catalog, OwnerKeys())
+
+
+def build_detect_loop(
+    settings: Settings, pipeline: Pipeline, status: DetectStatus, state: State, stop: threading.Event
+) -> DetectLoop:
+    """The loop of ``gpucost serve``, which ends when ``stop`` is set."""
+    detecting = build_detecting(settings.detectors, pipeline)
+    return DetectLoop(
+        detecting,
+        build_assessing(settings.detectors, pipeline, detecting),
+        status,
+        interval_s=settings.detectors.interval.total_seconds(),
+        state=state,
+        now=pipeline.now,
+        seconds=time.monotonic,
+        sleep=stop.wait,
+        stopped=stop.is_set,
+    )
+
+
 def build_reporting(ledger: Ledger, teams: TeamRules) -> Reporting:
     return Reporting(ledger, gpucost.__version__, teams.quotas)
 
@@ -136,6 +211,7 @@ def _options(settings: PrometheusSettings, book: PriceBook) -> SourceOptions:
         matchers=settings.matchers,
         max_gap_ms=milliseconds(settings.max_gap),
         lateness_ms=milliseconds(settings.lateness),
+        activity_step_ms=milliseconds(settings.activity_step),
         node_labels=tuple(sorted({*settings.node_labels, *book.label_names})),
         progress=tuple(
             ProgressMetric(item.name, item.metric, item.pod_label, item.namespace_label)

@@ -7,35 +7,53 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
 
 from gpucost.attribution.conservation import Difference, difference
 from gpucost.attribution.teams import TeamRules
+from gpucost.cluster.overview import Overview
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
-from gpucost.domain.time import DAY_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
+from gpucost.ledger import Ledger, WindowInfo
 from gpucost.pricing.book import PriceBook
 from gpucost.reports.model import MonthReport
-from gpucost.service.assemble import build_pipeline, build_reporting, build_rules
+from gpucost.service.assemble import (
+    build_assessing,
+    build_detecting,
+    build_pipeline,
+    build_reporting,
+    build_rules,
+)
+from gpucost.service.assessing import Assessing
+from gpucost.service.assessing import Outcome as AssessOutcome
+from gpucost.service.detecting import Looked
 from gpucost.service.pipeline import OnWindow, Outcome, Pipeline
 from gpucost.service.settings import AttributionSettings, IngestSettings
-from gpucost.simulator.cluster import DEMO_MONTH
+from gpucost.service.settings_detectors import DetectorsSettings
+from gpucost.simulator.cluster import DEMO_MONTH, SimulatedCluster
 from gpucost.simulator.demo import (
     DEMO_SEED,
     PRICES_NAME,
     TEAMS_NAME,
-    demo_frames,
+    demo_cluster,
     demo_prices_text,
     demo_teams_text,
 )
+from gpucost.simulator.state import cluster_state
 from gpucost.telemetry.recorded import RecordedSource, record
 
 __all__ = ["DEMO_MONTH", "Demo"]
 
 RECORDING, LEDGER, CONFIG, REPORT = "recording", "ledger.db", "config.yaml", "report.html"
 WRITTEN = (LEDGER, CONFIG, PRICES_NAME, TEAMS_NAME, RECORDING, REPORT)
+
+
+# A week at a time: less is read twice.
+_DETECTORS = DetectorsSettings(batch=timedelta(days=7))
+_LOOKS_BEFORE_MS = (2 * DAY_MS, DAY_MS, 10 * MINUTE_MS, 5 * MINUTE_MS, 0)
 
 
 @dataclass(frozen=True)
@@ -47,6 +65,7 @@ class Demo:
     book: PriceBook
     teams: TeamRules
     cluster: str
+    simulated: SimulatedCluster
 
     @classmethod
     @contextmanager
@@ -66,13 +85,14 @@ class Demo:
         (folder / TEAMS_NAME).write_text(demo_teams_text(), encoding="utf-8")
         book = PriceBook.parse(demo_prices_text(), PRICES_NAME)
         teams = TeamRules.parse(demo_teams_text(), TEAMS_NAME)
-        record(folder / RECORDING, demo_frames(DEMO_SEED if seed is None else seed))
+        simulated = demo_cluster(DEMO_SEED if seed is None else seed)
+        record(folder / RECORDING, simulated.frames)
         rules = build_rules(AttributionSettings(), book, teams)
         with Ledger.open(f"sqlite:///{folder / LEDGER}", now=_after) as ledger:
             source = RecordedSource(folder / RECORDING)
             pipeline = build_pipeline(IngestSettings(), source, ledger, rules, _after)
             (cluster,) = source.clusters()
-            yield cls(ledger, pipeline, book, teams, cluster)
+            yield cls(ledger, pipeline, book, teams, cluster, simulated)
 
     @property
     def currency(self) -> str:
@@ -92,6 +112,29 @@ class Demo:
     def pending(self) -> tuple[Window, ...]:
         """The windows that are to be ingested."""
         return self.pipeline.pending(self.cluster, DEMO_MONTH.window)
+
+    def unassessed(self) -> tuple[WindowInfo, ...]:
+        """The windows that detectors are to look at."""
+        return self._assessing().pending(self.cluster, DEMO_MONTH.window)
+
+    def assess(self, on_window: OnWindow) -> AssessOutcome:
+        """Where the capacity of every window went."""
+        return self._assessing().assess(self.cluster, self.unassessed(), on_window=on_window)
+
+    def detect(self) -> Looked:
+        """Findings as they stand at the end of the month, after a few looks in its last days."""
+        detecting = build_detecting(_DETECTORS, self.pipeline)
+        end_ms = DEMO_MONTH.window.end_ms
+        for before_ms in _LOOKS_BEFORE_MS:
+            at_ms = end_ms - before_ms
+            state = cluster_state(self.simulated, at_ms - 1)
+            found = detecting.once(self.cluster, at_ms, Overview(state, self.pipeline.rules.catalog))
+        if found is None:
+            raise InputError("month", str(DEMO_MONTH), "a month that was recorded")
+        return found
+
+    def _assessing(self) -> Assessing:
+        return build_assessing(_DETECTORS, self.pipeline)
 
     def report(self) -> MonthReport:
         found = build_reporting(self.ledger, self.teams).month(EVERYTHING, DEMO_MONTH)

@@ -79,7 +79,69 @@ JOB_COST = ServiceMetric(
     "Cost of the current month so far, of the costliest jobs (api.metrics_jobs); all others of a team are "
     "one series with an empty job. A ledger in another currency has gpucost_job_cost, labelled with it.",
 )
+_FINDING_LABELS = (
+    *("gpu_cluster", "pattern", "variant", "severity", "owner_team", "namespace"),
+    *("subject_kind", "subject_name", "finding"),
+)
+FINDING_ACTIVE = ServiceMetric(
+    "gpucost_finding_active",
+    GAUGE,
+    _FINDING_LABELS,
+    "Always 1; a finding that may raise an alert: open, neither muted nor exempt, no rehearsal. Only the "
+    "dearest (api.metrics_findings).",
+)
+FINDING_WASTED = ServiceMetric(
+    "gpucost_finding_wasted_per_hour_usd",
+    GAUGE,
+    _FINDING_LABELS,
+    "What an active finding wastes per hour now; absent without a price. A ledger in another currency has "
+    "gpucost_finding_wasted_per_hour, labelled with it.",
+)
+FINDINGS = ServiceMetric(
+    "gpucost_findings",
+    GAUGE,
+    ("gpu_cluster", "pattern", "severity", "finding_state"),
+    "Findings that are not resolved: open, acknowledged or muted; exempt ones and rehearsals too.",
+)
+WASTE = ServiceMetric(
+    "gpucost_waste_gpu_seconds_total",
+    COUNTER,
+    ("gpu_cluster", "bucket", "owner_team"),
+    "Capacity of all windows whose waste is final, by what became of it; buckets add up to capacity. "
+    "A window counts once, when it becomes final. After a start, absent until the whole ledger was added.",
+)
+WASTE_WINDOWS = ServiceMetric(
+    "gpucost_waste_windows",
+    GAUGE,
+    ("gpu_cluster", "assessment"),
+    "Windows of the ledger by what detectors said of them: final, provisional or missing.",
+)
+LAST_EVALUATION = ServiceMetric(
+    "gpucost_detectors_last_evaluation_timestamp_seconds",
+    GAUGE,
+    ("gpu_cluster",),
+    "When all detectors last looked at the cluster.",
+)
+EVALUATION = ServiceMetric(
+    "gpucost_detectors_evaluation_seconds",
+    GAUGE,
+    ("gpu_cluster",),
+    "How long their last look took.",
+)
+DETECTOR_ERRORS = ServiceMetric(
+    "gpucost_detector_errors_total",
+    COUNTER,
+    ("gpu_cluster", "detector"),
+    "Failures by detector; by class of error where no detector got to look.",
+)
+WITHHELD = ServiceMetric(
+    "gpucost_detector_withheld",
+    GAUGE,
+    ("gpu_cluster", "pattern"),
+    "What a detector did not say at its last look: held back by a guard, or for want of data.",
+)
 SERVICE_METRICS = (
     *(BUILD, LEDGER_UP, LEDGER_LAG, PENDING, LOST, INGESTED, SOURCE_UP, SOURCE_SUCCESS, SOURCE_ERRORS),
-    *(ERRORS, LAST_TURN, TEAM_COST, JOB_COST),
+    *(ERRORS, LAST_TURN, LAST_EVALUATION, EVALUATION, DETECTOR_ERRORS, WITHHELD, TEAM_COST, JOB_COST),
+    *(FINDING_ACTIVE, FINDING_WASTED, FINDINGS, WASTE_WINDOWS, WASTE),
 )

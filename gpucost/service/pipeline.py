@@ -56,7 +56,8 @@ class Outcome:
     failures: tuple[Failure, ...] = ()
 
 
-def _nobody(cluster: str, window: Window) -> None:
+def nobody(cluster: str, window: Window) -> None:
+    """Tells nobody of a window."""
     del cluster, window
 
 
@@ -102,7 +103,7 @@ class Pipeline:
         cluster: str,
         windows: Sequence[Window],
         *,
-        on_window: OnWindow = _nobody,
+        on_window: OnWindow = nobody,
         stop: Callable[[], bool] = lambda: False,
     ) -> Outcome:
         """Read and write ``windows``, a batch at a time; ``on_window`` is told of each that was written.
@@ -177,7 +178,7 @@ class _Run:
 
     def _write(self, batch: list[Window], frames: Frames) -> bool:
         pipeline, progress = self.pipeline, frames.progress
-        found = _attribute(frames, batch, pipeline.rules)
+        found = attribute_windows(frames, batch, pipeline.rules)
         now = pipeline.now()
         try:
             results = pipeline.ledger.ingest_batch(
@@ -201,7 +202,8 @@ class _Run:
         return True
 
 
-def _attribute(frames: Frames, windows: Sequence[Window], rules: Rules) -> Attribution:
+def attribute_windows(frames: Frames, windows: Sequence[Window], rules: Rules) -> Attribution:
+    """The usage lines of ``windows`` by the rules of this installation."""
     return attribute(
         frames, windows, rates=rules.prices, teams=rules.teams, catalog=rules.catalog, basis=rules.basis
     )

@@ -8,10 +8,13 @@ from enum import StrEnum
 from gpucost.reports.allocations import Allocations
 from gpucost.reports.document import document, to_json
 from gpucost.reports.files import to_csv, to_parquet
+from gpucost.reports.finding_tables import findings_table, waste_table
+from gpucost.reports.findings import FindingReport, FindingsReport
 from gpucost.reports.html import to_html
 from gpucost.reports.job import JobReport
 from gpucost.reports.model import MonthReport
 from gpucost.reports.tables import Table, allocations_table, job_table, month_table
+from gpucost.reports.waste import WasteReport
 from gpucost.service.reporting import Answer, LedgerStand
 
 
@@ -48,6 +51,23 @@ def render_job(answer: Answer[JobReport], format_: Format) -> str | bytes:
     if format_ is Format.JSON:
         return _with_stand(answer.report, answer.stand, {})
     return _table(job_table(answer.report), format_)
+
+
+def render_waste(answer: Answer[WasteReport], format_: Format) -> str | bytes:
+    """The waste ledger of a window as the content of a file."""
+    if format_ is Format.JSON:
+        return _with_stand(answer.report, answer.stand, {})
+    return _table(waste_table(answer.report), format_)
+
+
+def render_findings(report: FindingsReport, format_: Format) -> str | bytes:
+    """Findings as the content of a file; tables leave out evidence and what was withheld."""
+    return to_json(report) if format_ is Format.JSON else _table(findings_table(report), format_)
+
+
+def render_finding(report: FindingReport) -> str:
+    """One finding as JSON."""
+    return to_json(report)
 
 
 def _table(table: Table, format_: Format) -> str | bytes:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
 import pandas as pd
 
+from gpucost.detectors.encoding import from_json
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.holders import HOLDER_OF_BUCKET
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Month, Window, parse_instant
-from gpucost.ledger import Adjustment, Ledger, LedgerState, MonthInfo, WindowInfo
+from gpucost.ledger import (
+    Adjustment,
+    Assessed,
+    FindingRecord,
+    FindingState,
+    Ledger,
+    LedgerState,
+    MonthInfo,
+    WindowInfo,
+)
 from gpucost.reports.allocations import AllocationQuery, Allocations, IdlePolicy, allocate
 from gpucost.reports.inputs import (
     JOB_DIMS,
@@ -32,6 +43,16 @@ from gpucost.reports.model import MonthReport
 from gpucost.reports.month import build_month
 from gpucost.reports.provenance import digest_of
 from gpucost.reports.values import Amount
+from gpucost.reports.waste import (
+    TOP,
+    WASTE_DIMS,
+    Assessment,
+    KnownFinding,
+    WasteInputs,
+    WasteReport,
+    build_waste,
+)
+from gpucost.service.finding_records import is_readable
 
 R = TypeVar("R")
 
@@ -42,6 +63,9 @@ WINDOW_FORMS = (
     "such as 2026-10-01T00:00:00Z/2026-10-08T00:00:00Z, from 2010 to 2099"
 )
 _LOOKS = 5
+# More than anybody reads; the API pages through all of them.
+_MOST_FINDINGS = 500
+LIVE = (FindingState.OPEN, FindingState.ACKNOWLEDGED, FindingState.MUTED)
 _NO_FILTERS: Mapping[str, frozenset[str]] = MappingProxyType({})
 
 
@@ -126,11 +150,23 @@ class Reporting:
             return None
         return self._steady(window, lambda: build_job(self._job_inputs(scope, job_uid, window, progress)))
 
+    def waste(self, scope: Scope, window: Window, *, top: int = TOP) -> Answer[WasteReport] | None:
+        """Where the capacity of ``window`` went; None where the ledger has nothing of it.
+
+        Raises InputError for a window cut in two.
+        """
+        if not self.stand(window).windows:
+            return None
+        return self._steady(window, lambda: build_waste(self._waste_inputs(scope, window), top=top))
+
     def stand(self, window: Window) -> LedgerStand:
         """How the ledger stands on ``window``: what every answer is made from."""
-        infos = self.ledger.windows(window)
+        infos, assessed = self.ledger.windows(window), self.ledger.assessed(window)
+        digest = digest_of(_window_facts(info) for info in infos)
         return LedgerStand(
-            digest=digest_of(_window_facts(info) for info in infos),
+            digest=hashlib.sha256(f"{digest} {assessed.digest}".encode()).hexdigest()
+            if assessed.digest
+            else digest,
             windows=len(infos),
             settled=bool(infos) and all(info.state is not LedgerState.OPEN for info in infos),
             covered_ms=sum(window.overlap_ms(info.window.start_ms, info.window.end_ms) for info in infos),
@@ -181,6 +217,30 @@ class Reporting:
             problems=ledger.problems(scope, window),
             adjustments=tuple(_adjustment_facts(item) for item in ledger.adjustments(scope, month)),
             capacity=Amount(sum(info.board_ms for info in infos), sum(info.nano for info in infos)),
+            waste=self._month_waste(scope, window),
+        )
+
+    def _month_waste(self, scope: Scope, window: Window) -> WasteInputs | None:
+        """None where nobody has looked: then there is nothing to read. A finding that began after the month
+        is of no concern to it."""
+        assessed = self.ledger.assessed(window)
+        if not assessed.final + assessed.provisional:
+            return None
+        found = self._waste_inputs(scope, window)
+        return replace(found, findings=[each for each in found.findings if each.since_ms < window.end_ms])
+
+    def _waste_inputs(self, scope: Scope, window: Window) -> WasteInputs:
+        ledger = self.ledger
+        infos, assessed = ledger.windows(window), ledger.assessed(window)
+        capacity = Amount(sum(info.board_ms for info in infos), sum(info.nano for info in infos))
+        return WasteInputs(
+            window=window,
+            currency=self.currency,
+            lines=ledger.waste(scope, window, WASTE_DIMS, step_ms=DAY_MS),
+            capacity=capacity if scope.sees_all else None,
+            assessment=_assessment(assessed),
+            findings=known_findings(ledger.findings(scope, states=LIVE, limit=_MOST_FINDINGS)),
+            scope=scope,
         )
 
     def _allocation_lines(self, query: AllocationQuery) -> pd.DataFrame:
@@ -209,7 +269,22 @@ class Reporting:
             rates=ledger.rates(frozenset(lines["rate_id"])),
             progress=self._progress(scope, window, job_uid, progress),
             problems=tuple(found for found in ledger.problems(scope, window) if found.subject in own),
+            waste=ledger.waste(scope, window, ("bucket",), filters={"job_uid": [job_uid]}),
+            assessment=_assessment(ledger.assessed(window)),
+            findings=self._findings_about(scope, job_uid, window),
         )
+
+    def _findings_about(self, scope: Scope, job_uid: str, window: Window) -> tuple[KnownFinding, ...]:
+        """Those seen since ``window`` began, whatever became of them."""
+        found, after = list[FindingRecord](), None
+        while page := self.ledger.findings(
+            scope, since_ms=window.start_ms, limit=_MOST_FINDINGS, after=after
+        ):
+            found += [record for record in page if record.subject_uid == job_uid]
+            last = page[-1]
+            assert last.id is not None
+            after = (last.nano, last.id)
+        return known_findings(found)
 
     def _progress(
         self, scope: Scope, window: Window, job_uid: str, wanted: str | None
@@ -226,6 +301,15 @@ class Reporting:
             names = ", ".join(facts.name for facts in found) or "nothing: this job has no progress metric"
             raise InputError("progress", wanted, names)
         return chosen
+
+
+def known_findings(records: Iterable[FindingRecord]) -> tuple[KnownFinding, ...]:
+    """Findings of the ledger as reports take them."""
+    return tuple(
+        KnownFinding(record.id, record.state.value, from_json(record.content), record.since_ms)
+        for record in records
+        if record.id is not None and is_readable(record)
+    )
 
 
 def parse_window(text: str) -> Window:
@@ -255,6 +339,10 @@ def _window_facts(info: WindowInfo) -> WindowFacts:
         source=info.source,
         code_version=info.code_version,
     )
+
+
+def _assessment(found: Assessed) -> Assessment:
+    return Assessment(found.final, found.provisional, found.missing)
 
 
 def _month_facts(info: MonthInfo) -> MonthFacts:

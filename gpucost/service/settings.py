@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -19,12 +19,15 @@ from gpucost.domain.errors import Remark
 from gpucost.domain.gpu import DEFAULT_RESOURCES, ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS, MINUTE_MS
 from gpucost.service.settings_api import ApiSettings
+from gpucost.service.settings_detectors import DetectorsSettings
 from gpucost.settings.types import (
     Duration,
     ExistingFile,
     Group,
     Share,
     base_url,
+    between,
+    groups_in,
     milliseconds,
     one_line,
     secret,
@@ -147,6 +150,13 @@ class PrometheusSettings(Group):
     lateness: Duration = timedelta(minutes=5)
     """How late the collector may learn of a start or an end, at least ``max_gap``. A window is read that
     long after its end.
+    """
+
+    activity_step: Annotated[
+        Duration, between(timedelta(minutes=1), timedelta(hours=1), "a duration from 1m to 1h")
+    ] = timedelta(minutes=5)
+    """Length of the steps in which detectors see what each GPU did, from a minute to an hour. Ten scrapes of
+    30 seconds: short enough for a pause of a quarter of an hour; a day of 1,000 GPUs is 300,000 rows.
     """
 
     node_labels: tuple[str, ...] = ()
@@ -274,6 +284,7 @@ class Settings(BaseSettings):
     attribution: AttributionSettings = AttributionSettings()
     ingest: IngestSettings = IngestSettings()
     api: ApiSettings = ApiSettings()
+    detectors: DetectorsSettings = DetectorsSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -291,10 +302,4 @@ class Settings(BaseSettings):
     @classmethod
     def groups(cls) -> dict[str, type[Group]]:
         """Group name -> its model, in the order of the documentation."""
-        return {name: _group(info.annotation) for name, info in cls.model_fields.items()}
-
-
-def _group(annotation: Any) -> type[Group]:
-    assert isinstance(annotation, type)
-    assert issubclass(annotation, Group)
-    return annotation
+        return groups_in(cls)

@@ -14,7 +14,10 @@ from gpucost.settings.types import Duration, Group
 
 
 class Role(StrEnum):
-    """What a principal may see: its teams; every team; every team; /metrics and /readyz only."""
+    """What a principal may see: its teams; every team; every team; /metrics and /readyz only.
+
+    Viewers (of their teams) and admins may answer findings: acknowledge, mute, unmute.
+    """
 
     VIEWER = "viewer"
     FINANCE = "finance"
@@ -33,8 +36,9 @@ class ApiKey(Group):
     """SHA-256 of the secret: 64 lower-case hex digits."""
 
     role: Role = Role.VIEWER
-    """``viewer`` sees its ``teams``; ``finance`` sees every team; ``admin`` too, and may do more later;
-    ``metrics`` reads /metrics and /readyz only.
+    """``viewer`` sees its ``teams``, and may acknowledge and mute their findings; ``finance`` sees every team
+    and changes nothing; ``admin`` sees every team, and may acknowledge and mute every finding; ``metrics``
+    reads /metrics and /readyz only.
     """
 
     teams: frozenset[str] = frozenset()
@@ -68,8 +72,8 @@ class ApiSettings(Group):
     """List of API keys. Make one with ``gpucost key ID``; only its hash is written here."""
 
     max_body_bytes: Annotated[int, Field(ge=0, le=100_000_000)] = 65_536
-    """Largest request body, 0 to 100,000,000 bytes. No route reads a body yet; a larger one is answered with
-    413.
+    """Largest request body, 0 to 100,000,000 bytes; a larger one is answered with 413. The largest that a
+    route has a use for is about 13,000 bytes: a note of 1,000 characters, all of them escaped.
     """
 
     max_span: Duration = timedelta(days=400)
@@ -91,6 +95,11 @@ class ApiSettings(Group):
     metrics_jobs: Annotated[int, Field(ge=0, le=100_000)] = 500
     """Most jobs with a series of their own on /metrics, 0 to 100,000: the costliest of the month. What the
     others cost is one more series per team, with an empty job.
+    """
+
+    metrics_findings: Annotated[int, Field(ge=0, le=100_000)] = 500
+    """Most findings with a series of their own on /metrics, 0 to 100,000: of those that may raise an alert,
+    the dearest. ``gpucost_findings`` counts all.
     """
 
     @model_validator(mode="after")

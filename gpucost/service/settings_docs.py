@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from gpucost.service.settings import ProgressSettings, Settings
 from gpucost.service.settings_api import ApiKey
+from gpucost.service.settings_detectors import ExemptionSettings, OverrideSettings
 from gpucost.service.settings_load import CONFIG_ENV, variable
 from gpucost.settings.page import table, text
+from gpucost.settings.types import Group, groups_in
 
 _HEAD = f"""# Settings
 
@@ -20,19 +23,38 @@ duplicate keys and unknown `GPUCOST_` variables stop the start, with the file an
 (never a secret's) and what is allowed. A secret may stand in a file of its own: `…_file`.
 """
 
+_ENTRIES: tuple[tuple[str, type[Group]], ...] = (
+    ("api.keys", ApiKey),
+    ("prometheus.progress", ProgressSettings),
+    ("detectors.overrides", OverrideSettings),
+    ("detectors.exemptions", ExemptionSettings),
+)
+
+_DETECTORS = """Each detector has a group of its own: `detectors: {idle_allocation: {batch: 2h}}`. What they
+look for, overrides and exemptions with examples: [detectors](detectors/README.md).
+"""
+
 
 def render() -> str:
     """The page, ending in one newline."""
     parts = [_HEAD]
     for name, model in Settings.groups().items():
-        parts.append(
-            f"## {name}\n\n{text(model.__doc__)}\n\n"
-            + "\n".join(table(model, partial(variable, name)))
-            + "\n"
-        )
-    for name, model in (("api.keys", ApiKey), ("prometheus.progress", ProgressSettings)):
+        parts.append(_section("##", name, model, partial(variable, name)))
+        if name == "detectors":
+            parts.extend([_DETECTORS, *_detectors(name, model)])
+    for name, model in _ENTRIES:
         parts.append(f"## Entries of {name}\n\n{text(model.__doc__)}\n\n" + "\n".join(table(model)) + "\n")
     return "\n".join(parts)
+
+
+def _detectors(above: str, model: type[Group]) -> Iterator[str]:
+    for name, inner in groups_in(model).items():
+        link = f"[{name}](detectors/{name}.md)"
+        yield _section("###", f"{above}.{link}", inner, partial(variable, above, name))
+
+
+def _section(mark: str, title: str, model: type[Group], named: partial[str]) -> str:
+    return f"{mark} {title}\n\n{text(model.__doc__)}\n\n" + "\n".join(table(model, named)) + "\n"
 
 
 if __name__ == "__main__":

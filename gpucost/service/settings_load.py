@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from gpucost.domain.configfile import config_error, read_yaml
 from gpucost.domain.errors import ConfigError, InputError, Remark
 from gpucost.service.settings import ENV_DELIMITER, ENV_PREFIX, Settings
 from gpucost.settings.environment import ENVIRONMENT, brief, refuse_unknown
-from gpucost.settings.types import Group
+from gpucost.settings.types import Group, groups_in
 
 G = TypeVar("G", bound=Group)
 
@@ -54,15 +54,22 @@ def read_config(file: Path) -> str:
 
 
 def environment_names() -> tuple[str, ...]:
-    """Every environment variable that is a setting."""
+    """Every environment variable that is a setting, those of groups within groups among them."""
     return tuple(
-        variable(group, key) for group, model in Settings.groups().items() for key in model.model_fields
+        variable(*path) for group, model in Settings.groups().items() for path in _paths(model, (group,))
     )
 
 
-def variable(group: str, key: str) -> str:
-    """The environment variable of a setting."""
-    return f"{ENV_PREFIX}{group}{ENV_DELIMITER}{key}".upper()
+def variable(*path: str) -> str:
+    """The environment variable of a setting: its group, or groups, and its key."""
+    return f"{ENV_PREFIX}{ENV_DELIMITER.join(path)}".upper()
+
+
+def _paths(model: type[Group], above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    inner = groups_in(model)
+    for key in model.model_fields:
+        path = (*above, key)
+        yield from _paths(inner[key], path) if key in inner else (path,)
 
 
 def checked(model: type[G], values: Mapping[str, object], prefix: str) -> G:
@@ -78,8 +85,8 @@ def _named(error: ConfigError) -> ConfigError:
     """``error`` under the name the user wrote it by, short, and without a secret's value."""
     group, _, rest = error.field.partition(".")
     key = rest.split(".")[0].split("[")[0]
-    name = variable(group, key)
-    by_environment = next((found for found in os.environ if found.upper() == name), None)
+    names = _variables(error.field)
+    by_environment = next((found for found in os.environ if found.upper() in names), None)
     is_told = error.value is None or isinstance(error.value, Remark)
     is_hidden = not is_told and _is_secret(group, key, rest, error.value)
     value = _HIDDEN if is_hidden else error.value
@@ -87,6 +94,12 @@ def _named(error: ConfigError) -> ConfigError:
     if by_environment is not None:
         return ConfigError(ENVIRONMENT, by_environment, value, allowed)
     return ConfigError(error.file, error.field, value, allowed, error.line)
+
+
+def _variables(field: str) -> frozenset[str]:
+    """The variables that a wrong key may come from: its own, or that of the list or map it stands in."""
+    parts = field.split("[")[0].split(".")
+    return frozenset(variable(*parts[:n]) for n in range(2, len(parts) + 1)) & {*environment_names()}
 
 
 def _is_secret(group: str, key: str, path: str, value: object) -> bool:

@@ -8,14 +8,20 @@ from datetime import timedelta
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from gpucost.settings.types import Group
+from gpucost.settings.types import Group, groups_in
 
 
 def table(model: type[Group], variable: Callable[[str], str] | None = None) -> Iterator[str]:
-    """The lines of a table of a group's settings; ``variable`` gives the environment variable of a key."""
+    """The lines of a table of a group's settings; ``variable`` gives the environment variable of a key.
+
+    Groups within the group are left out: each has a table of its own.
+    """
     yield "| key | default | meaning |"
     yield "|---|---|---|"
+    inner = groups_in(model)
     for key, field in model.model_fields.items():
+        if key in inner:
+            continue
         named = f"`{key}`<br>`{variable(key)}`" if variable else f"`{key}`"
         yield f"| {named} | {_default(field)} | {text(field.description)} |"
 
@@ -31,16 +37,19 @@ def _default(field: FieldInfo) -> str:
     value = field.get_default(call_default_factory=True)
     if value in (None, "", (), {}, frozenset()):
         return "–"
-    return f"`{_shown(value)}`"
+    return f"`{shown(value)}`"
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value of a setting as it stands in a settings file."""
     if isinstance(value, timedelta):
         return _duration(value)
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, (tuple, frozenset)):
+        return ", ".join(shown(each) for each in (sorted(value) if isinstance(value, frozenset) else value))
     return value if isinstance(value, str) else str(value)
 
 

@@ -117,6 +117,12 @@ class Group(BaseModel):
     )
 
 
+def groups_in(model: type[BaseModel]) -> dict[str, type[Group]]:
+    """The groups that a model holds, by key. One that is a list or may be missing is none."""
+    found = {name: info.annotation for name, info in model.model_fields.items()}
+    return {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Group)}
+
+
 def secret(inline: SecretStr | None, file: Path | None, key: str) -> str | None:
     """The secret itself, from the setting or from the first line of its file."""
     if inline is not None and file is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from gpucost.attribution.frames import Frames
 from gpucost.simulator.cluster import SimulatedCluster
 
 DEMO_SEED = 7
@@ -12,9 +11,9 @@ PRICES_NAME = "prices.yaml"
 TEAMS_NAME = "teams.yaml"
 
 
-def demo_frames(seed: int = DEMO_SEED) -> Frames:
-    """The frames of the demo's cluster, whose month is ``cluster.DEMO_MONTH``."""
-    return SimulatedCluster(seed).frames
+def demo_cluster(seed: int = DEMO_SEED) -> SimulatedCluster:
+    """The demo's cluster, whose month is ``cluster.DEMO_MONTH``."""
+    return SimulatedCluster(seed)
 
 
 def demo_prices_text() -> str:

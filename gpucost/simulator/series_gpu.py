@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from gpucost.attribution.frames import Frames
 from gpucost.contract.gpu_metrics import (
+    DEVICE_LABELS,
+    GPU_BOARD_RATIO,
+    GPU_DRIVER_EPOCH,
     GPU_MEMORY_TOTAL,
     GPU_MEMORY_USED,
     GPU_UP,
@@ -16,6 +19,7 @@ from gpucost.contract.gpu_metrics import (
     HOLDER_COUNTERS,
     HOLDER_LABELS,
     POD_COUNTED_SINCE,
+    POD_GPU_SHARE,
     POD_LABELS,
     Holder,
     Measure,
@@ -63,6 +67,8 @@ def of_gpus(frames: Frames, scrapes: Scrapes, life: Life) -> Iterator[Run]:
         activity = frames.activity[frames.activity["pod_uid"].isin(here)]
         rows, counted = _with_tensor(activity, signals), _COUNTED
     known: set[str] = set()
+    ratios: set[tuple[str, str]] = set()
+    nodes = frames.nodes.groupby("node")["end_ms"].max()
     for (uid, gpu), group in rows.groupby(["pod_uid", "gpu"], observed=True, sort=True):
         pod = pods[uid] | {"pod_uid": uid}
         place = {name: str(pod[name]) for name in POD_LABELS}
@@ -79,6 +85,17 @@ def of_gpus(frames: Frames, scrapes: Scrapes, life: Life) -> Iterator[Run]:
             "gpu_uuid": board,
             "gpu_instance": instance,
         }
+        if "held_ms" in group:
+            held = {**place, "gpu_uuid": board, "gpu_instance": instance, "resource": pod["resource"]}
+            share = float(group["held_ms"].sum() / (group["end_ms"] - group["start_ms"]).sum())
+            whole = {**held, "container_names": "main"}
+            yield Run(POD_GPU_SHARE, whole, pod["cluster"], share, start_ms, pod["end_ms"])
+            if (pod["node"], gpu) not in ratios:
+                ratios.add((pod["node"], gpu))
+                device = {name: held[name] for name in DEVICE_LABELS}
+                ratio = share if instance else 1.0
+                node_ends = int(nodes[pod["node"]])
+                yield Run(GPU_BOARD_RATIO, device, pod["cluster"], ratio, start_ms, node_ends)
         at_ms = np.column_stack([group["start_ms"], group["end_ms"]]).ravel()
         for column, (spec, unit) in counted.items():
             values = group[column].to_numpy(np.float64) * unit
@@ -120,7 +137,8 @@ def _memory(activity: pd.DataFrame) -> Iterator[Run]:
 
 
 def _health(frames: Frames) -> Iterator[Run]:
-    """Boards that answered at some time, as long as their node is there; 0 while they are broken."""
+    """Boards that answered at some time, while their node is there; 0 while they are lost. After an error
+    a board answers on, and its driver's counters begin anew when it is repaired."""
     named = frames.activity[["cluster", "node", "gpu"]].drop_duplicates().astype(str)
     named["gpu"] = named["gpu"].str.partition("/")[0]
     boards = pd.concat([named, frames.health[["cluster", "node", "gpu"]]]).drop_duplicates()
@@ -129,12 +147,38 @@ def _health(frames: Frames) -> Iterator[Run]:
     nothing = frames.health.iloc[:0]
     for cluster, node, gpu in zip(boards["cluster"], boards["node"], boards["gpu"], strict=True):
         labels = {"node": node, "gpu_uuid": gpu}
-        reached, end_ms = int(nodes.loc[node, "start_ms"]), int(nodes.loc[node, "end_ms"])
-        for row in broken.get((node, gpu), nothing).to_dict("records"):
-            yield Run(GPU_UP, labels, cluster, 1, reached, row["start_ms"])
-            yield Run(GPU_UP, labels, cluster, 0, row["start_ms"], row["end_ms"])
-            reached = row["end_ms"]
-            if row["reason"].startswith(_XID):
-                xid = {**labels, "xid": row["reason"].removeprefix(_XID)}
-                yield Run(GPU_XID_EVENTS, xid, cluster, 1, row["start_ms"], row["end_ms"])
-        yield Run(GPU_UP, labels, cluster, 1, reached, end_ms)
+        here = int(nodes.loc[node, "start_ms"]), int(nodes.loc[node, "end_ms"])
+        rows = broken.get((node, gpu), nothing)
+        has_error = rows["reason"].str.startswith(_XID)
+        lost = [(start, end, 0) for start, end in _times(rows[~has_error])]
+        yield from _changes(GPU_UP, labels, cluster, here, 1, lost)
+        errors = _times(rows[has_error])
+        repairs = [(end, here[1], number) for number, (_, end) in enumerate(errors, 2)]
+        yield from _changes(GPU_DRIVER_EPOCH, labels, cluster, here, 1, repairs)
+        for reason, of_code in rows[has_error].groupby("reason"):
+            xid = {**labels, "xid": str(reason).removeprefix(_XID)}
+            begun = _times(of_code)
+            counts = [(start, here[1], number) for number, (start, _) in enumerate(begun, 1)]
+            yield from _changes(GPU_XID_EVENTS, xid, cluster, (begun[0][0], here[1]), 1, counts)
+
+
+def _times(rows: pd.DataFrame) -> list[tuple[int, int]]:
+    return list(zip(rows["start_ms"].tolist(), rows["end_ms"].tolist(), strict=True))
+
+
+def _changes(
+    spec: MetricSpec,
+    labels: Mapping[str, str],
+    cluster: str,
+    here: tuple[int, int],
+    usual: int,
+    changes: Sequence[tuple[int, int, int]],
+) -> Iterator[Run]:
+    """A value that is the usual one but in the stretches of ``changes``, which the next of them may end."""
+    reached = here[0]
+    for number, (start_ms, end_ms, value) in enumerate(changes):
+        until = min(end_ms, changes[number + 1][0]) if number + 1 < len(changes) else end_ms
+        yield Run(spec, labels, cluster, usual, reached, start_ms)
+        yield Run(spec, labels, cluster, value, start_ms, until)
+        reached = until
+    yield Run(spec, labels, cluster, usual, reached, here[1])

@@ -22,6 +22,7 @@ _QUOTA_COLUMNS: Mapping[str, tuple[MetricSpec, ...]] = {
     "used": (m.CLUSTER_QUEUE_USED, m.CLUSTER_QUEUE_RESERVED),
 }
 _STRATEGY = "BestEffortFIFO"
+_PENDING = "pending"
 
 
 class _Presence:
@@ -67,6 +68,8 @@ def _quotas(quotas: pd.DataFrame, presence: _Presence) -> Iterator[Run]:
         info = {**queue, "cohort": row["cohort"], "strategy": _STRATEGY}
         times = row["start_ms"], row["end_ms"]
         presence.add(m.CLUSTER_QUEUE_INFO, info, row["cluster"], *times)
+        if row["cohort"]:
+            presence.add(m.COHORT_INFO, {"cohort": row["cohort"], "parent": ""}, row["cluster"], *times)
         labels = {**queue, "flavor": row["flavor"], "resource": row["resource"]}
         for column, specs in _QUOTA_COLUMNS.items():
             for spec in specs:
@@ -75,16 +78,21 @@ def _quotas(quotas: pd.DataFrame, presence: _Presence) -> Iterator[Run]:
 
 
 def _with_lanes(demand: pd.DataFrame) -> pd.DataFrame:
-    """With ``lane``: rows of one job that wait at the same time are different workloads of it."""
+    """With ``lane``: rows of one job that wait at the same time are different workloads of it. A row that
+    follows another of its lane at once is the same wait, ``queued_ms`` its start."""
     ends: dict[str, list[int]] = defaultdict(list)
-    lanes = []
+    began: dict[tuple[str, int], int] = {}
+    lanes, queued = [], []
     rows = demand.sort_values(["start_ms", "end_ms"], kind="stable")
     for uid, start_ms, end_ms in zip(rows["job_uid"], rows["start_ms"], rows["end_ms"], strict=True):
         busy = ends[uid]
         lane = next((n for n, end in enumerate(busy) if end <= start_ms), len(busy))
+        if lane == len(busy) or busy[lane] < start_ms:
+            began[uid, lane] = start_ms
         busy[lane : lane + 1] = [end_ms]
         lanes.append(lane)
-    return rows.assign(lane=lanes)
+        queued.append(began[uid, lane])
+    return rows.assign(lane=lanes, queued_ms=queued)
 
 
 def _demand(demand: pd.DataFrame, scrapes: Scrapes, presence: _Presence) -> Iterator[Run]:
@@ -99,6 +107,9 @@ def _waiting_workload(row: _Row, presence: _Presence) -> Iterator[Run]:
     key = _workload_key(row["namespace"], row["workload"], row["job_uid"], row["lane"])
     cluster, start_ms, end_ms = row["cluster"], row["start_ms"], row["end_ms"]
     presence.add(m.WORKLOAD_INFO, {**key, **_workload_owner(row)}, cluster, start_ms, end_ms)
+    yield Run(m.WORKLOAD_QUEUED, key, cluster, row["queued_ms"] / 1000, start_ms, end_ms)
+    state = {**key, "state": _PENDING, "reason": row["reason"]}
+    yield Run(m.WORKLOAD_STATE, state, cluster, 1, start_ms, end_ms)
     layer = {**key, "layer": row["layer"], "reason": row["reason"]}
     yield Run(m.WORKLOAD_LAYER, layer, cluster, 1, start_ms, end_ms)
     yield Run(m.WORKLOAD_SET_PODS, {**key, "pod_set": row["pod_set"]}, cluster, row["pods"], start_ms, end_ms)

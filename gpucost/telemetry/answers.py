@@ -24,8 +24,11 @@ class Answer:
     infos: tuple[str, ...] = ()
 
 
-def parse(server: str, status: int, body: bytes) -> Answer:
-    """The answer in ``body``. Raises the SourceError that fits; ``server`` names it in the message."""
+def parse(server: str, status: int, body: bytes, *, key: str = "") -> Answer:
+    """The answer in ``body``. Raises the SourceError that fits; ``server`` names it in the message.
+
+    Some answers are plain texts: with ``key`` each is made a label set, with the text under that key.
+    """
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -36,6 +39,8 @@ def parse(server: str, status: int, body: bytes) -> Answer:
     data = document.get("data") if succeeded else None
     result = data.get("result") if isinstance(data, dict) else data
     kind = data.get("resultType") if isinstance(data, dict) else None
+    if key and isinstance(result, list) and all(isinstance(entry, str) for entry in result):
+        result = [{key: entry} for entry in result]
     if not isinstance(result, list) or not all(_is_series(entry, kind) for entry in result):
         said = shorten(body[:120].decode("utf-8", "replace"))
         raise SourceUnreachable(f"{server} does not speak the Prometheus API; it answered {said}")

@@ -147,6 +147,11 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         """The label sets of all series that ``selector`` matches, at any time."""
         return self._ask("series", {"match[]": selector})
 
+    def label_names(self, selector: PromQL, start_ms: int, end_ms: int) -> Answer:
+        """The names of all labels of the series that ``selector`` matches, each as ``{"label": name}``."""
+        form = {"match[]": selector, "start": _seconds(start_ms), "end": _seconds(end_ms)}
+        return self._ask("labels", form, key="label")
+
     def custom_query(self, query: PromQL, params: Any = None, timeout: Any = None) -> list[Series]:
         """The inherited call, through the repaired path."""
         form = {"query": query, **(params or {})}
@@ -168,10 +173,12 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
     def _server_limit(self) -> dict[str, str]:
         return {"timeout": f"{self.settings.read_timeout_s:g}s"}
 
-    def _ask(self, path: str, form: Mapping[str, Any], timeout: float | None = None) -> Answer:
+    def _ask(
+        self, path: str, form: Mapping[str, Any], timeout: float | None = None, *, key: str = ""
+    ) -> Answer:
         for attempt in range(self.settings.attempts):
             try:
-                return self._once(path, form, timeout)
+                return self._once(path, form, timeout, key)
             except (SourceUnreachable, SourceTimeout):
                 if attempt + 1 == self.settings.attempts or self._stopped():
                     raise
@@ -182,7 +189,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
                     raise
         raise AssertionError("at least one attempt is made")
 
-    def _once(self, path: str, form: Mapping[str, Any], timeout: float | None) -> Answer:
+    def _once(self, path: str, form: Mapping[str, Any], timeout: float | None, key: str) -> Answer:
         started = time.monotonic()
         self.stats.queries += 1
         try:
@@ -190,7 +197,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         finally:
             self.stats.query_seconds += time.monotonic() - started
         self.stats.bytes += len(body)
-        answer = parse(self.url, status, body)
+        answer = parse(self.url, status, body, key=key)
         self.stats.series += len(answer.result)
         self.stats.infos.update(answer.infos)
         return answer

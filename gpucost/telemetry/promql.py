@@ -49,6 +49,12 @@ def one_of(label: str, values: Sequence[str]) -> PromQL:
     return PromQL(f"{label_name(label)}=~{_quote(pattern)}")
 
 
+def named_like(prefix: str, matchers: Sequence[PromQL] = ()) -> PromQL:
+    """The series of all metrics whose names begin with ``prefix``."""
+    like = PromQL(f"__name__=~{_quote(metric_name(prefix) + '.+')}")
+    return PromQL(f"{{{','.join((like, *matchers))}}}")
+
+
 def select(names: str | Sequence[str], matchers: Sequence[PromQL] = ()) -> PromQL:
     """The series of one metric, or of several."""
     if isinstance(names, str):
@@ -61,6 +67,16 @@ def over_time(function: str, selector: PromQL, range_ms: int, offset_ms: int = 0
     """``function(selector[range] offset …)``, such as ``last_over_time`` or ``increase``."""
     offset = f" offset {offset_ms}ms" if offset_ms else ""
     return PromQL(f"{_word(function)}({samples(selector, range_ms)}{offset})")
+
+
+def over_instants(function: str, expression: PromQL, range_ms: int, every_ms: int) -> PromQL:
+    """``function(expression[range:every])`` over instants after the range's start: multiples of ``every``.
+
+    The start itself belongs to the range before, though Prometheus below version 3 would count it twice.
+    """
+    if range_ms <= 1 or every_ms <= 0:
+        raise InputError("range", (range_ms, every_ms), "at least two milliseconds, in steps of one or more")
+    return PromQL(f"{_word(function)}(({expression})[{range_ms - 1}ms:{every_ms}ms])")
 
 
 def samples(selector: PromQL, range_ms: int) -> PromQL:
@@ -107,9 +123,28 @@ def above(expression: PromQL, threshold: int) -> PromQL:
     return PromQL(f"({expression}) > {threshold}")
 
 
+def below(expression: PromQL, threshold: int) -> PromQL:
+    return PromQL(f"({expression}) < {threshold}")
+
+
 def minus(left: PromQL, right: PromQL) -> PromQL:
     """The difference of the series that both have, by equal labels."""
     return PromQL(f"({left}) - ({right})")
+
+
+def times(left: PromQL, right: PromQL, labels: Sequence[str]) -> PromQL:
+    """Each series of ``left`` times the one series of ``right`` with equal ``labels``."""
+    return PromQL(f"({left}) * on ({_names(labels)}) group_left () ({right})")
+
+
+def divided(left: PromQL, right: PromQL, labels: Sequence[str]) -> PromQL:
+    """Each series of ``left`` by the one series of ``right`` with equal ``labels``."""
+    return PromQL(f"({left}) / on ({_names(labels)}) group_left () ({right})")
+
+
+def instead(left: PromQL, right: PromQL, labels: Sequence[str]) -> PromQL:
+    """Each series of ``left`` with the value of the one series of ``right`` with equal ``labels``."""
+    return PromQL(f"0 * ({left}) + on ({_names(labels)}) group_left () ({right})")
 
 
 def zero(expression: PromQL) -> PromQL:
@@ -120,6 +155,11 @@ def zero(expression: PromQL) -> PromQL:
 def where(left: PromQL, right: PromQL) -> PromQL:
     """The series of ``left`` that ``right`` has too, by equal labels."""
     return PromQL(f"({left}) and ({right})")
+
+
+def where_any(left: PromQL, right: PromQL, labels: Sequence[str]) -> PromQL:
+    """The series of ``left`` with the ``labels`` of a series of ``right``."""
+    return PromQL(f"({left}) and on ({_names(labels)}) ({right})")
 
 
 def not_negative(expression: PromQL) -> PromQL:

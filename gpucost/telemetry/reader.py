@@ -2,31 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 
 from gpucost.domain.errors import PartialResponse
+from gpucost.domain.time import HOUR_MS, Window
 from gpucost.telemetry.answers import Answer, Series, holding
 from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.promql import PromQL, equals, one_of, select
+from gpucost.telemetry.promql import PromQL, equals, named_like, one_of, select, taken
 from gpucost.telemetry.settings import PrometheusSettings
 
 _VALUES_PER_MATCHER = 200
 # Prometheus renames a series' own label when its scrape target has one of the same name.
 _RENAMED = "exported_"
+_OURS = "gpucost_"
+# How far outside its window anything is looked at for its labels: an error of an hour before may go on.
+_AROUND_MS = 2 * HOUR_MS
 
 
 class ClusterReader:
-    """Asks for the series of one cluster. Raises SourceError; PartialResponse when the server warns."""
+    """Asks for the series of one cluster in ``window``. Raises SourceError; PartialResponse when the server
+    warns."""
 
-    def __init__(self, client: PrometheusClient, settings: PrometheusSettings, cluster: str) -> None:
+    def __init__(
+        self, client: PrometheusClient, settings: PrometheusSettings, cluster: str, window: Window
+    ) -> None:
         self.settings = settings
         self.cluster = cluster
         self._client = client
+        self._window = window
+        self._known: dict[object, frozenset[str]] = {}  # shared with narrowed readers
         self._matchers = self._cluster_matchers()
+        self._narrowed: Mapping[str, PromQL] = {}
 
     def select(self, names: str | Sequence[str], *matchers: PromQL) -> PromQL:
         """The series of these metrics in this cluster."""
-        return select(names, (*self._matchers, *matchers))
+        narrow = self._narrowed.get(names) if isinstance(names, str) else None
+        return select(names, (*self._matchers, *matchers, *([narrow] if narrow else [])))
+
+    def narrowed(self, names: Iterable[str], matcher: PromQL) -> ClusterReader:
+        """The same reader, with a further matcher where one of these metrics is selected alone."""
+        found = copy(self)
+        found._narrowed = {**self._narrowed, **dict.fromkeys(names, matcher)}
+        return found
+
+    def once(self, what: object, ask: Callable[[], frozenset[str]]) -> frozenset[str]:
+        """What ``ask`` answers, asked for the first time only."""
+        if what not in self._known:
+            self._known[what] = ask()
+        return self._known[what]
+
+    @property
+    def renames(self) -> frozenset[str]:
+        """Labels of gpucost's exporters that a scrape renamed on any series; asked for once."""
+        return self.once("renames", self._ask_for_renames)
+
+    def _ask_for_renames(self) -> frozenset[str]:
+        start, end = self._window.start_ms - _AROUND_MS, self._window.end_ms + _AROUND_MS
+        ours = named_like(_OURS, self._matchers)
+        found = self._whole(self._client.label_names(ours, max(0, start), end))
+        names = (str(each["label"]) for each in found)
+        return frozenset(name.removeprefix(_RENAMED) for name in names if name.startswith(_RENAMED))
+
+    def as_exported(self, expression: PromQL, labels: Iterable[str]) -> PromQL:
+        """The exporter's own ``labels`` under their own names, whatever the scrape renamed. What it did not
+        rename costs nothing."""
+        for label in labels:
+            if label in self.renames:
+                expression = taken(expression, label, renamed(label))
+        return expression
 
     def vector(self, expression: PromQL, at_ms: int) -> list[Series]:
         return self._whole(holding("value", self._client.query(expression, at_ms)))

@@ -2,7 +2,8 @@
 
 A recording is a folder with one file per frame (``allocations.parquet``), or one folder per frame with any
 number of files in it (``allocations/2026-10-01.parquet``): every file has exactly the columns of its
-FrameSpec. Signals and progress may be absent.
+FrameSpec, but for those that it may lack. Signals, progress and the frames that only detectors look at may
+be absent.
 
 Each frame is read once, on its first use, and kept in memory as an Arrow table: a pod that runs for weeks
 would defeat any attempt to read only the part of a file that a window needs, while looking through ten
@@ -12,9 +13,11 @@ the frames.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,10 +27,11 @@ import pyarrow.parquet as pq
 
 from gpucost.attribution.frames import Frames, conform
 from gpucost.contract.frames import (
+    ACTIVITY,
     ALLOCATIONS,
-    CAPACITY,
+    EVICTIONS,
     FRAMES,
-    NODES,
+    HISTORY_FRAMES,
     OBSERVED,
     PROGRESS,
     SIGNALS,
@@ -39,11 +43,16 @@ from gpucost.domain.errors import InputError, NotCovered, Remark
 from gpucost.domain.time import Window
 from gpucost.telemetry.evidence import IntArray
 
-_OPTIONAL = (SIGNALS, PROGRESS)
-# Amounts over a stretch of time: they cannot be cut at a window's edge.
-_AMOUNTS = (SIGNALS, PROGRESS)
-# Nearly every pod has values of its own: a dictionary of them would only cost.
+_OPTIONAL = (SIGNALS, PROGRESS, *HISTORY_FRAMES)
+# Amounts over a stretch of time, and attempts that ended: they cannot be cut at a window's edge.
+_AMOUNTS = (SIGNALS, PROGRESS, ACTIVITY, EVICTIONS)
+# Nearly every pod has values of its own: a dictionary of them would only cost. Its activity has hundreds of
+# rows.
 _MANY_VALUED = ("pod", "pod_uid", "job", "job_uid", "workload")
+_REPEATED = {
+    ALLOCATIONS: tuple(name for name in ALLOCATIONS.column_names if name not in _MANY_VALUED),
+    ACTIVITY: ACTIVITY.column_names,
+}
 # Parquet packs equal rows a thousandfold: what a recording would take in memory is known before it is read.
 # A thousand boards have nine million rows of signals in a year, by the hour: below a GiB.
 MOST_ROWS = 50_000_000
@@ -91,17 +100,20 @@ class RecordedSource:
 
         Raises NotCovered when the window reaches beyond the recording, InputError for a file that is wrong.
         """
+        return self._frames([spec for spec in FRAMES if spec not in HISTORY_FRAMES], cluster, window)
+
+    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> Frames:
+        """As ``read``, with what only detectors look at; of that, activity and evictions come whole. With
+        ``only``, names of frames, just these are read, and all others stay empty."""
+        specs = [spec for spec in FRAMES if only is None or spec.name in only]
+        return self._frames(specs, cluster, window)
+
+    def _frames(self, specs: Iterable[FrameSpec], cluster: str, window: Window) -> Frames:
         covered = self.covered(cluster)
         if covered is None or covered.intersect(window) != window:
             raise NotCovered(f"cluster {cluster}: {window} is not covered: the recording holds {covered}")
-        return Frames(
-            allocations=self._part(ALLOCATIONS, cluster, window),
-            nodes=self._part(NODES, cluster, window),
-            capacity=self._part(CAPACITY, cluster, window),
-            observed=self._part(OBSERVED, cluster, window),
-            signals=self._part(SIGNALS, cluster, window),
-            progress=self._part(PROGRESS, cluster, window),
-        )
+        parts: dict[str, Any] = {spec.name: self._part(spec, cluster, window) for spec in specs}
+        return replace(Frames(), **parts)
 
     def _part(self, spec: FrameSpec, cluster: str, window: Window) -> pd.DataFrame:
         part: pd.DataFrame = self._rows(spec).overlapping(cluster, window).to_pandas()
@@ -189,8 +201,8 @@ def _refuse_too_large(files: list[Path]) -> None:
 
 def _table(file: Path, spec: FrameSpec) -> pa.Table:
     """The columns of ``spec`` out of one file. Raises InputError that names the file and the column."""
-    repeated = [column.name for column in spec.columns if column.type is ColumnType.TEXT]
-    repeated = [name for name in repeated if name not in _MANY_VALUED] if spec is ALLOCATIONS else []
+    texts = [column.name for column in spec.columns if column.type is ColumnType.TEXT]
+    repeated = [name for name in texts if name in _REPEATED.get(spec, ())]
     try:
         with pq.ParquetFile(file, read_dictionary=repeated) as parquet:
             table = parquet.read()
@@ -205,6 +217,8 @@ def _table(file: Path, spec: FrameSpec) -> pa.Table:
 def _column(file: Path, table: pa.Table, column: Column) -> pa.ChunkedArray:
     where, allowed = f"{file}: {column.name}", f"{column.type.value} ({column.help})"
     if column.name not in table.column_names:
+        if column.may_lack:
+            return pa.chunked_array([pa.nulls(table.num_rows, _TYPES[column.type])])
         raise InputError(where, Remark("missing column"), allowed)
     values = table.column(column.name)
     if values.null_count and column.type is not ColumnType.REAL:

@@ -40,6 +40,7 @@ class PrometheusSettings:
     that every series must have. ``max_gap_ms`` is how far apart two heartbeats may lie without a gap
     between them; ``lateness_ms`` is how late the collector may learn of a start or an end, and so how
     long after its end a window is read; ``max_outage_ms`` is the longest gap that is looked across.
+    ``activity_step_ms`` is the length of the steps in which detectors see what GPUs did.
     ``node_labels`` are the Kubernetes node labels that the collector exports as ``label_*``.
     """
 
@@ -53,6 +54,7 @@ class PrometheusSettings:
     max_span_ms: int = DAY_MS
     history_ms: int = 400 * DAY_MS
     signal_step_ms: int = HOUR_MS
+    activity_step_ms: int = 5 * MINUTE_MS
     node_labels: tuple[str, ...] = ()
     progress: tuple[ProgressMetric, ...] = ()
 

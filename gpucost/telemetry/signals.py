@@ -1,11 +1,10 @@
 """What was measured on the time that pods held, and how far their jobs came: rises of counters.
 
 Signals are the difference of two values of a counter, at most a scrape interval away from the edges of the
-window; what one window leaves out the next one has, so that windows add up. ``increase()`` would do
-neither: it leaves out the first sample of a series, with all that a short job ever was, and extrapolates.
-The GPU exporter's counters begin at 0 at an instant it tells, and go on over its restarts. Progress comes
-from other people's counters, of which none of this is known, so there it is ``increase()``. Money never
-depends on either. What has no samples has no row, and no zero.
+window; what one window leaves out the next one has, so that windows add up (telemetry.rises). The GPU
+exporter's counters begin at 0 at an instant it tells, and go on over its restarts. Progress comes from other
+people's counters, of which none of this is known, so there it is ``increase()``. Money never depends on
+either. What has no samples has no row, and no zero.
 """
 
 from __future__ import annotations
@@ -15,57 +14,72 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from math import isfinite
 
-from gpucost.contract.gpu_metrics import HOLDER_LABELS, POD_COUNTED_SINCE
+import numpy as np
+
+from gpucost.contract.frames import SIGNALS
+from gpucost.contract.gpu_metrics import POD_ENERGY
 from gpucost.contract.metrics import SIGNAL_METRICS
-from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window
+from gpucost.domain.time import SECOND_MS, Window
 from gpucost.telemetry.answers import Series
-from gpucost.telemetry.promql import (
-    PromQL,
-    above,
-    by,
-    except_where,
-    minus,
-    not_negative,
-    over_time,
-    tagged,
-    taken,
-    union,
-    where,
-    within,
-    without,
-    zero,
-)
-from gpucost.telemetry.reader import ClusterReader, own_label, points, renamed, with_renamed
+from gpucost.telemetry.memory import MEMORY_UNITS, MOST_MS, memory_queries
+from gpucost.telemetry.promql import PromQL, by, over_time, tagged, union, without
+from gpucost.telemetry.reader import ClusterReader, own_label, points, with_renamed
+from gpucost.telemetry.rises import Grid, Rises
 from gpucost.telemetry.settings import ProgressMetric
 
 _TAG = "signal"
 _POD = ("pod_uid", "node")
-# How old the last value before a window may be: longer than any pause between scrapes that is no gap.
-_LOOK_BACK_MS = 10 * MINUTE_MS
 
 Row = tuple[object, ...]
 # (namespace, pod) -> uids with the start of what they held, newest last: names are reused, uids are not.
 PodNames = Mapping[tuple[str, str], list[tuple[int, str]]]
+_Measured = dict[tuple[str, str, Window], dict[str, float]]
 
 
 def read_signals(reader: ClusterReader, window: Window) -> list[Row]:
     """Rows of frames.SIGNALS, one per pod and step of the window."""
-    measured: dict[tuple[str, str, Window], dict[str, float]] = defaultdict(dict)
+    measured: _Measured = defaultdict(dict)
     for steps in _equal_steps(reader, window):
         length = steps[0].length_ms
-        parts = [
-            tagged(by("sum", _POD, _rise(reader, spec.name, length)), _TAG, column)
-            for column, spec in SIGNAL_METRICS.items()
-        ]
-        for series, step, value in _increases(reader, union(*parts), steps):
-            labels = series["metric"]
-            place = labels.get("pod_uid", ""), labels.get("node", ""), step
-            known = measured[place].get(labels[_TAG], 0.0)
-            measured[place][labels[_TAG]] = known + value * SECOND_MS
+        rises = Rises(reader, SIGNAL_METRICS.values(), steps)
+        for column in SIGNAL_METRICS:
+            _keep(column, _of_pods(rises, column), steps, measured)
+        most = max(1, MOST_MS // length)
+        for at in range(0, len(steps), most):
+            _remember(reader, length, steps[at : at + most], measured)
+    measures = SIGNALS.column_names[5:]
     return [
-        (reader.cluster, node, uid, step.start_ms, step.end_ms, *map(values.get, SIGNAL_METRICS))
+        (reader.cluster, node, uid, step.start_ms, step.end_ms, *map(values.get, measures))
         for (uid, node, step), values in measured.items()
+        if uid
     ]
+
+
+def _of_pods(rises: Rises, column: str) -> Grid:
+    """In the counter's unit, by _POD."""
+    found = rises.of(SIGNAL_METRICS[column])
+    if column == "energy_observed_ms":
+        # Where energy did not rise nobody read it.
+        energy = rises.of(POD_ENERGY).of(found.keys)
+        found = Grid(found.keys, np.where(energy > 0, found.values, np.nan))
+    return found.summed(len(_POD))
+
+
+def _keep(column: str, grid: Grid, steps: list[Window], measured: _Measured) -> None:
+    for (uid, node), row in grid.keys.items():
+        for step, value in zip(steps, grid.values[row].tolist(), strict=True):
+            if isfinite(value):
+                measured[uid, node, step][column] = value * SECOND_MS
+
+
+def _remember(reader: ClusterReader, length: int, steps: list[Window], measured: _Measured) -> None:
+    """Memory: one query for all columns, by pod, node and step."""
+    queries = memory_queries(reader, _POD, length)
+    parts = [tagged(expression, _TAG, column) for column, expression in queries.items()]
+    for series, step, value in _increases(reader, union(*parts), steps):
+        labels = series["metric"]
+        place = labels.get("pod_uid", ""), labels.get("node", ""), step
+        measured[place][labels[_TAG]] = value * MEMORY_UNITS[labels[_TAG]]
 
 
 def read_progress(reader: ClusterReader, window: Window, pods: PodNames) -> list[Row]:
@@ -93,40 +107,6 @@ def _uid(progress: ProgressMetric, series: Series, step: Window, pods: PodNames)
         return pod
     held = pods.get((own_label(series, progress.namespace_label), pod), [])
     return next((uid for start, uid in reversed(held) if start < step.end_ms), "")
-
-
-def _rise(reader: ClusterReader, metric: str, range_ms: int) -> PromQL:
-    """How much each counter of the GPU exporter rose in the range before the evaluation.
-
-    From its last value before the range; from 0 if it began within; else from its first value in it. One
-    counter may come from several targets, one after the other (a restarted exporter) or at once (an HA pair,
-    two jobs scraping one exporter): as counters only rise, the largest value is the newest. Where one fell
-    (the exporter lost its state) all that Prometheus knows is ``increase``.
-    """
-    counter = reader.select(metric)
-
-    def latest(operator: str, function: str, range_ms: int, offset_ms: int = 0) -> PromQL:
-        return by(operator, HOLDER_LABELS, _own(over_time(function, counter, range_ms, offset_ms)))
-
-    last = latest("max", "last_over_time", range_ms)
-    before = latest("max", "last_over_time", _LOOK_BACK_MS, range_ms)
-    first = latest("min", "min_over_time", range_ms)
-    since = _own(over_time("last_over_time", reader.select(POD_COUNTED_SINCE.name), range_ms))
-    begun = within(by("max", _POD, since), range_ms + _LOOK_BACK_MS)
-    # A row that appears beside others of its pod, such as another method of splitting, began at 0 too.
-    begun_at_0 = union(begun, by("max", _POD, before))
-    base = union(before, except_where(first, begun_at_0, _POD), zero(last))
-    fell = above(latest("max", "resets", range_ms), 0)
-    increase = by("max", HOLDER_LABELS, _own(_increase(reader, metric, range_ms)))
-    # Less than before, and no fall within: it fell at the edge, so all of it is of this range.
-    return union(where(increase, fell), not_negative(minus(last, base)), last)
-
-
-def _own(expression: PromQL) -> PromQL:
-    """The exporter's own labels under their own names, whatever the scrape renamed."""
-    for label in HOLDER_LABELS:
-        expression = taken(expression, label, renamed(label))
-    return expression
 
 
 def _increase(reader: ClusterReader, metric: str, range_ms: int) -> PromQL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from gpucost.attribution.frames import Frames
@@ -27,5 +28,9 @@ class Source(Protocol):
     def read(self, cluster: str, window: Window) -> Frames:
         """What attribution needs of ``window``, intervals clipped to it. Raises SourceError."""
 
-    def history(self, cluster: str, window: Window) -> Frames:
-        """As ``read``, with what only detectors look at (contract.frames.HISTORY_FRAMES)."""
+    def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> Frames:
+        """As ``read``, with what only detectors look at (contract.frames.HISTORY_FRAMES).
+
+        With ``only``, names of frames.FRAMES, just these are read, and all others stay empty: weeks of a few
+        small frames cost little then.
+        """

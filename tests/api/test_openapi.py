@@ -17,9 +17,15 @@ PATHS = (
     "/metrics",
     "/readyz",
     "/v1/allocations",
+    "/v1/findings",
+    "/v1/findings/{id}",
+    "/v1/findings/{id}/acknowledge",
+    "/v1/findings/{id}/mute",
+    "/v1/findings/{id}/unmute",
     "/v1/jobs/{uid}",
     "/v1/openapi.json",
     "/v1/reports/{month}",
+    "/v1/waste",
 )
 HEADERS = {"Authorization": f"Bearer {format_key('root', SECRETS['root'])}"}
 
@@ -33,9 +39,10 @@ def test_every_path_is_tried(app: FastAPI) -> None:
 def test_no_request_breaks_the_description(path: str, app: FastAPI) -> None:
     schema = schemathesis.openapi.from_dict(app.openapi())
     schema.app = app
-    operation = schema[path]["GET"]
+    [method] = app.openapi()["paths"][path]
+    operation = schema[path][method.upper()]
     modes = [schemathesis.GenerationMode.POSITIVE]
-    if app.openapi()["paths"][path]["get"].get("parameters"):
+    if app.openapi()["paths"][path][method].get("parameters"):
         modes.append(schemathesis.GenerationMode.NEGATIVE)
     for mode in modes:
 
@@ -51,7 +58,9 @@ def test_no_request_breaks_the_description(path: str, app: FastAPI) -> None:
 def test_every_route_documents_its_refusals(app: FastAPI) -> None:
     document = app.openapi()
     for path, item in document["paths"].items():
+        [(method, route)] = item.items()
         wanted = {"/healthz": {"400"}, "/": {"400", "401"}}.get(path, {"400", "401", "403"})
-        assert wanted <= set(item["get"]["responses"]), path
-        assert item["get"]["description"], path
+        wanted |= {"404", "409", "413", "415", "422"} if method == "post" else set()
+        assert wanted <= set(route["responses"]), path
+        assert route["description"], path
     assert "ErrorBody" in document["components"]["schemas"]

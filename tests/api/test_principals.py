@@ -30,7 +30,11 @@ PROTECTED = (
     "/metrics",
     "/readyz",
     "/v1/openapi.json",
+    "/v1/findings",
+    "/v1/findings/1",
+    f"/v1/waste?{DAY}",
 )
+CHANGES = tuple(f"/v1/findings/1/{change}" for change in ("acknowledge", "mute", "unmute"))
 
 
 def routes(app: FastAPI) -> dict[str, APIRoute]:
@@ -57,13 +61,16 @@ def test_every_route_but_healthz_depends_on_a_principal(app: FastAPI) -> None:
     open_ = {path for path, route in routes(app).items() if not depends_on_principal(route)}
     assert open_ == PUBLIC
     assert {
-        path.partition("?")[0].replace("2026-10", "{month}").replace("job-train", "{uid}")
-        for path in PROTECTED
+        path.partition("?")[0]
+        .replace("2026-10", "{month}")
+        .replace("job-train", "{uid}")
+        .replace("findings/1", "findings/{id}")
+        for path in (*PROTECTED, *CHANGES)
     } == (set(routes(app)) - PUBLIC), "a new route belongs into the list of this test"
 
 
 @pytest.mark.fault(46)
-@pytest.mark.parametrize("url", PROTECTED)
+@pytest.mark.parametrize("url", [*PROTECTED, *CHANGES])
 @pytest.mark.parametrize(
     "authorization",
     [
@@ -84,11 +91,12 @@ def test_every_route_but_healthz_depends_on_a_principal(app: FastAPI) -> None:
 )
 def test_without_a_valid_key_the_answer_is_401(url: str, authorization: str | None, clients: Clients) -> None:
     headers = {} if authorization is None else {"Authorization": authorization.encode()}
-    response = clients.anybody.get(url, headers=headers)
+    method = "POST" if url in CHANGES else "GET"
+    response = clients.anybody.request(method, url, headers=headers)
     assert response.status_code == 401
     assert response.headers["www-authenticate"] == "Bearer"
     assert response.json()["error"]["code"] == "unauthorized"
-    assert response.content == clients.anybody.get(url).content, "the reason is not told"
+    assert response.content == clients.anybody.request(method, url).content, "the reason is not told"
 
 
 def test_healthz_needs_nothing(clients: Clients) -> None:
@@ -119,6 +127,9 @@ def test_a_key_in_the_query_is_refused_and_not_logged(
         ("prom", REPORT, 403),
         ("prom", f"/v1/allocations?{DAY}", 403),
         ("prom", "/v1/jobs/job-train", 403),
+        ("prom", "/v1/findings", 403),
+        ("prom", f"/v1/waste?{DAY}", 403),
+        ("ada", f"/v1/waste?{DAY}", 200),
         ("fin", REPORT, 200),
         ("fin", "/metrics", 200),
         ("root", "/readyz", 200),

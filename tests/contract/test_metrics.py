@@ -31,6 +31,7 @@ from gpucost.contract.metrics import (
 from gpucost.contract.openmetrics import Sample, openmetrics, sample_line, series_name
 from gpucost.contract.spec import MetricSpec, MetricType
 from gpucost.domain.errors import InputError
+from gpucost.telemetry.memory import MEMORY_UNITS
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -67,7 +68,8 @@ def test_labels_cover_what_the_frames_need() -> None:
     assert list(OWNER_LABELS.values()) == [column.name for column in HOLDER_COLUMNS]
     assert set(POD_OWNER_INFO.labels) == {"node", *OWNER_LABELS}
     assert set(NODE_INFO_LABELS.values()) < set(NODES.column_names)
-    assert list(SIGNAL_METRICS) == list(SIGNALS.column_names)[-len(SIGNAL_METRICS) :]
+    measures = [*SIGNAL_METRICS, *MEMORY_UNITS]
+    assert sorted(measures) == sorted(SIGNALS.column_names[-len(measures) :])
 
 
 @pytest.mark.parametrize(

@@ -40,13 +40,19 @@ _NODE = ("instance_type", "capacity_type", "region", "zone", "pool")
 _TEXTS = tuple(name for name in dict.fromkeys((*MONTH_DIMS, *JOB_DIMS, *_NODE)) if name not in _SHARE)
 
 
+_LEVELS = (
+    *("memory_observed_ms", "memory_used_mib_s", "memory_total_mib_s", "memory_peak_mib"),
+    *("energy_observed_ms", "energy_mj"),
+)
+
+
 def row(
     hours: float, rate: Rate | None = H100, *, seen: float | None = None, **columns: Any
 ) -> dict[str, Any]:
     """One aggregated line: ``hours`` of board time at ``rate``, ``seen`` of them observed.
 
-    ``busy``, ``sm`` and ``tensor`` are means over the seen time (None: no such signal); everything else is
-    a column of the frame.
+    ``busy``, ``sm`` and ``tensor`` are means over the seen time (None: no such signal), ``memory_gib`` is
+    what of 80 GiB was in use all the time, ``watts`` the mean per board; everything else is a column.
     """
     board_ms = round(hours * HOUR_MS)
     found: dict[str, Any] = dict.fromkeys(_TEXTS, "")
@@ -58,12 +64,24 @@ def row(
     for name, observed, active in (
         ("busy", "observed_ms", "busy_ms"),
         ("sm", "sm_observed_ms", "sm_active_ms"),
-        ("tensor", "sm_observed_ms", "tensor_active_ms"),
+        ("tensor", "tensor_observed_ms", "tensor_active_ms"),
     ):
         mean = columns.pop(name, None)
         found[active] = None if mean is None or seen_ms is None else round(mean * seen_ms)
         if found.get(observed) is None:
             found[observed] = None if found[active] is None else seen_ms
+    found |= dict.fromkeys((*_LEVELS, "busy_over_ms", "sm_over_ms", "tensor_over_ms"))
+    gib, watts = columns.pop("memory_gib", None), columns.pop("watts", None)
+    if seen_ms is not None and gib is not None:
+        mib_s = seen_ms // 1000 * 1024
+        used = {
+            "memory_used_mib_s": gib * mib_s,
+            "memory_total_mib_s": 80 * mib_s,
+            "memory_peak_mib": gib * 1024,
+        }
+        found |= {"memory_observed_ms": seen_ms, **used}
+    if seen_ms is not None and watts is not None:
+        found |= {"energy_observed_ms": seen_ms, "energy_mj": watts * seen_ms}
     found |= {"first_ms": START_MS, "last_ms": START_MS + HOUR_MS, "share_num": 1, "share_den": 1}
     if "job" in columns:
         found["job_uid"] = f"uid-{columns['job']}"
@@ -125,12 +143,13 @@ def holed() -> tuple[WindowFacts, ...]:
 def small_lines() -> list[dict[str, Any]]:
     """Two teams on two models: 100 H100 hours and 40 A100 hours of capacity, hand-computable."""
     h100 = {"model": "H100", "node": "n1", "namespace": "nlp", "queue": "train", "cluster_queue": "gpu"}
+    trained = {"seen": 50, "busy": 0.8, "sm": 0.5, "tensor": 0.1, "memory_gib": 60, "watts": 500}
     a100 = {"model": "A100-80GB", "node": "n2", "namespace": "vis", "queue": "batch", "cluster_queue": "gpu"}
     return [
-        row(60, seen=50, busy=0.8, sm=0.5, tensor=0.1, team="nlp", project="llm", job="train-1", **h100),
+        row(60, team="nlp", project="llm", job="train-1", **trained, **h100),
         row(10, team="nlp", project="eval", job="eval-1", job_kind="PyTorchJob", **h100),
         row(10, A100, seen=10, busy=0.25, team="vision", project="seg", job="seg-1", **a100),
-        row(20, A100, seen=20, busy=1.0, team="vision", project="seg", job="seg-2", **a100),
+        row(20, A100, seen=20, busy=1.0, memory_gib=20, team="vision", project="seg", job="seg-2", **a100),
         row(20, bucket="unallocated", model="H100", node="n1"),
         row(5, bucket="unavailable", model="H100", node="n1"),
         row(5, bucket="unknown", model="H100", node="n1"),

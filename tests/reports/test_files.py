@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,22 +19,30 @@ from hypothesis import strategies as st
 
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import Scope
-from gpucost.domain.time import HOUR_MS, Month
+from gpucost.domain.time import HOUR_MS, Month, Window
+from gpucost.domain.waste import Waste
 from gpucost.reports.allocations import AllocationQuery, IdlePolicy, allocate
 from gpucost.reports.document import document, to_json
 from gpucost.reports.files import quote, to_csv, to_parquet
 from gpucost.reports.job import build_job
+from gpucost.reports.job_seen import seen
 from gpucost.reports.month import build_month
 from gpucost.reports.tables import CellType, Table, TableColumn, allocations_table, job_table, month_table
+from gpucost.reports.waste import Assessment
+from tests.detectors.worlds import GIB, T0, World, at
 from tests.reports.builders import frame, row, small_lines, small_month
 from tests.reports.test_job import job_inputs, part
+from tests.reports.test_waste import PRICE, known
+from tests.reports.test_waste import frame as waste_lines
+from tests.reports.test_waste import line as waste_line
+from tests.reports.waste_builders import small_waste
 
 GOLDEN = Path(__file__).parent / "golden"
 FORMULA_STARTS = "=+-@\t\r\n＝＋－＠"
 
 
 def month() -> Any:
-    return build_month(small_month(), every_job=True)
+    return build_month(small_month(waste=small_waste()), every_job=True)
 
 
 def allocations() -> Any:
@@ -43,7 +52,27 @@ def allocations() -> Any:
 
 
 def job() -> Any:
-    return build_job(job_inputs(part(28, 0, 3.5, seen=20, busy=0.5), part(1, 4, 5, None, node="n2")))
+    """29 GPU-hours, of which 6 idled; what two GPUs did in an hour that the source still has."""
+    world = World(end=60).node("n1").pod("train-0", "n1", 0, units=2, job="train")
+    world.work("train-0", "n1", "GPU-a", [0.5] * 12, memory=20 * GIB).work(
+        "train-0", "n1", "GPU-b", [0.0] * 12
+    )
+    world.waits("train", 0, 30, units=2, cluster_queue="gpu", reason="no quota left")
+    report = build_job(
+        job_inputs(
+            part(28, 0, 3.5, seen=20, busy=0.5),
+            part(1, 4, 5, None, node="n2"),
+            waste=waste_lines(
+                waste_line(Waste.IDLE, 6),
+                waste_line(Waste.PRODUCTIVE, 22),
+                waste_line(Waste.UNKNOWN, 1, price=None),
+            ),
+            assessment=Assessment(final=4, provisional=1, missing=0),
+            findings=(known(7, PRICE),),
+        )
+    )
+    looks = [(Window(T0, at(60)), world.frames())]
+    return replace(report, seen=seen("uid-train", looks, ["GPU by GPU: 1 h of 5 h"]))
 
 
 RENDERED = {

@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 
+from gpucost.detectors.findings import Severity
 from gpucost.domain.errors import InputError
+from gpucost.domain.holders import Bucket
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
+from gpucost.domain.waste import Waste
 from gpucost.reports.inputs import JobInputs, ProgressFacts
 from gpucost.reports.job import build_job, formula
 from gpucost.reports.values import NOTHING, Amount
+from gpucost.reports.waste import Assessment
 from tests.reports.builders import H100, RATES, START_MS, frame, row
+from tests.reports.test_waste import PRICE, known, line
+from tests.reports.test_waste import frame as waste_frame
 
 DIFFERS = "(time held differs from the span of"
 LOW = Rate("v23@1", 2_000_000_000, "USD", 2_000_000_000, "model", "vector", "2026-10-01")
@@ -38,6 +44,23 @@ def part(hours: float, start: float, end: float, rate: Rate | None = H100, **col
     instants = {"first_ms": START_MS + round(start * HOUR_MS), "last_ms": START_MS + round(end * HOUR_MS)}
     names = {"node": "n1", "pod": "train-0", "pod_uid": "p0", "job": "train", "team": "nlp", "user": "ada"}
     return row(hours, rate, **(names | instants | columns))
+
+
+def test_memory_and_energy_of_a_job_have_coverage_and_the_peak_is_of_one_gpu() -> None:
+    """Eight boards for an hour, two of which were seen at twice the memory; and half an hour unseen."""
+    seen = part(6, 0, 1, seen=6, busy=1.0, memory_gib=20, watts=600)
+    idle = part(2, 0, 1, seen=2, busy=0.5, memory_gib=40, watts=200, pod="train-1", busy_over_ms=HOUR_MS)
+    found = build_job(job_inputs(seen, idle, part(4, 1, 1.5, pod="train-2"))).utilisation
+    assert found.busy is not None
+    assert found.memory is not None
+    assert found.energy is not None
+    assert (found.busy.mean, found.busy.coverage) == (Fraction(7, 8), Fraction(2, 3)), "every GPU counts"
+    assert found.busy.over_board_ms == HOUR_MS, "beside it, in no mean"
+    assert found.memory.mean == Fraction(6 * 20 + 2 * 40, 8 * 80)
+    assert (found.memory.peak_mib, found.memory.coverage) == (40 * 1024, Fraction(2, 3))
+    assert (found.energy.mj, found.energy.mean_w) == (4_000 * HOUR_MS, 500)
+    assert found.energy.coverage == Fraction(2, 3)
+    assert found.sm is found.tensor is None
 
 
 def test_a_job_names_what_it_is_and_adds_up() -> None:
@@ -133,3 +156,40 @@ def test_a_job_without_usage_is_refused_by_its_uid() -> None:
 def test_the_order_of_lines_does_not_matter() -> None:
     lines = [part(1, i % 3, 3, node=f"n{i % 2}", pod=f"p{i}") for i in range(6)]
     assert build_job(job_inputs(*lines)) == build_job(job_inputs(*lines[::-1]))
+
+
+def test_the_buckets_of_a_job_add_up_to_what_it_held() -> None:
+    """Of 30 GPU-hours 20 did work and 6 idled; 4 were broken. What was over-committed is in no bucket."""
+    waste = waste_frame(line(Waste.PRODUCTIVE, 20), line(Waste.IDLE, 6), line(Waste.UNAVAILABLE, 4))
+    found = build_job(job_inputs(part(30, 0, 30), waste=waste, assessment=Assessment(30, 0, 0))).account
+    assert found is not None
+    shown = {row.waste: row.amount.board_ms // HOUR_MS for row in found.buckets if row.amount.board_ms}
+    assert shown == {"unavailable": 4, "idle": 6, "productive": 20}
+    assert (found.wasted, found.share) == (Amount(10 * HOUR_MS, 10 * PRICE), Fraction(1, 3))
+
+
+def test_time_that_nobody_held_is_no_part_of_a_job() -> None:
+    waste = waste_frame(line(Waste.IDLE, 1), line(Waste.NO_DEMAND, 5, bucket=Bucket.UNALLOCATED))
+    found = build_job(job_inputs(part(1, 0, 1), waste=waste, assessment=Assessment(1, 0, 0))).account
+    assert found is not None
+    assert sum(row.amount.board_ms for row in found.buckets) == HOUR_MS
+
+
+def test_a_job_that_nobody_asked_the_waste_ledger_about_has_no_account() -> None:
+    report = build_job(job_inputs(part(1, 0, 1)))
+    assert (report.account, report.findings, report.seen) == (None, (), None)
+
+
+def test_findings_stand_in_order_of_importance() -> None:
+    """What goes on first, then the worst, then the dearest; what is over may be read last."""
+    found = (
+        known(1, PRICE, severity=Severity.LOW),
+        replace(known(2, PRICE, severity=Severity.CRITICAL), state="resolved"),
+        known(3, PRICE, severity=Severity.CRITICAL, ended_ms=START_MS + HOUR_MS),
+        known(5, PRICE),
+        known(4, PRICE),
+    )
+    notes = build_job(job_inputs(part(1, 0, 1), findings=found)).findings
+    assert [note.finding for note in notes] == [4, 5, 1, 2, 3]
+    assert [note.until for note in notes][2:] == [None, None, "2026-10-01T01:00:00Z"]
+    assert (notes[0].action, notes[0].patch) == ("stop it", "kubectl delete pod p")

@@ -15,7 +15,8 @@ from gpucost.reports.allocations import AllocationQuery, allocate
 from gpucost.reports.inputs import ProgressFacts
 from gpucost.reports.job import build_job
 from gpucost.reports.month import build_month
-from gpucost.reports.terminal import print_allocations, print_job, print_month
+from gpucost.reports.terminal import print_allocations, print_month
+from gpucost.reports.terminal_job import print_job
 from tests.reports.builders import frame, holed, realistic_month, row, september, small_lines, small_month
 from tests.reports.test_job import job_inputs, part
 

@@ -15,7 +15,7 @@ from gpucost.service.assemble import build_pipeline, build_reporting, build_rule
 from gpucost.service.rendering import Format, render_month
 from gpucost.service.settings import AttributionSettings, IngestSettings
 from gpucost.simulator.cluster import DEMO_MONTH
-from gpucost.simulator.demo import demo_frames, demo_prices_text, demo_teams_text
+from gpucost.simulator.demo import demo_cluster, demo_prices_text, demo_teams_text
 from gpucost.telemetry.recorded import RecordedSource, record
 
 START = DEMO_MONTH.window.start_ms
@@ -26,7 +26,7 @@ DAYS = Window(START + 14 * DAY_MS, START + 17 * DAY_MS)
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recording")
-    record(folder, demo_frames(7))
+    record(folder, demo_cluster(7).frames)
     return folder
 
 

@@ -20,7 +20,7 @@ from gpucost.simulator.demo import (
     DEMO_SEED,
     PRICES_NAME,
     TEAMS_NAME,
-    demo_frames,
+    demo_cluster,
     demo_prices_text,
     demo_teams_text,
 )
@@ -51,7 +51,7 @@ def lines(by_day: Attribution) -> pd.DataFrame:
 
 
 def test_demo_is_the_simulated_cluster(cluster: SimulatedCluster) -> None:
-    pd.testing.assert_frame_equal(demo_frames().allocations, cluster.frames.allocations)
+    pd.testing.assert_frame_equal(demo_cluster().frames.allocations, cluster.frames.allocations)
     assert cluster.window == DEMO_MONTH.window
 
 

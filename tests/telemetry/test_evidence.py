@@ -111,10 +111,13 @@ def test_the_shortcut_agrees_with_reading_every_sample(data: st.DataObject) -> N
         for at, end in zip(subject.seen, subject.ends, strict=True)
         if evidence.start_ms <= at <= evidence.end_ms
     ]
-    # Seen before it says that it began: counts cannot tell when samples were, see docs/sources.md, "Limits".
+    # Seen before it says that it began, or running after it says that it ended: counts cannot tell when
+    # samples were, see docs/sources.md, "Limits", and the test below.
     assume(not subject.seen or subject.start <= subject.seen[0] + LATE_MS)
     ended = [end for end in shown if end != NONE]
     claim = ended[-1] if ended else NONE
+    running = [at for at, end in zip(subject.seen, subject.ends, strict=True) if end == NONE]
+    assume(not ended or not running or running[-1] <= claim + LATE_MS)
     each = (np.array([value]) for value in (subject.start, claim, len(shown), len(ended)))
     if shown and as_expected(*each, evidence)[0]:
         end = claim if ended else window.end_ms
@@ -122,6 +125,20 @@ def test_the_shortcut_agrees_with_reading_every_sample(data: st.DataObject) -> N
         assert believed == pytest.approx(held_ms(window, times, subject), abs=GAP_MS)
         if evidence.tolerated_scrapes == 0:
             assert believed == held_ms(window, times, subject)
+
+
+@pytest.mark.parametrize("shift", [-30, 30], ids=["a node's clock behind", "a node's clock ahead"])
+def test_counts_cannot_tell_when_samples_were(shift: int) -> None:
+    """A limit (docs/sources.md): as many scrapes as it says, at another time, are believed. In windows that
+    hold only one of the two times they are not."""
+    times = [minute(at) for at in range(2 * MARGIN + LENGTH)]
+    seen = times[MARGIN + 60 : MARGIN + 67]
+    start, end = (minute(MARGIN + 60 + at + shift) for at in (0, 6))
+    each = (np.array([value]) for value in (start, end, len(seen), 1))
+    assert as_expected(*each, evidence_of(WHOLE, times))[0]
+    apart = Window(minute(MARGIN + 59), minute(MARGIN + 68))
+    each = (np.array([value]) for value in (start, end, len(seen), 1))
+    assert not as_expected(*each, evidence_of(apart, times))[0]
 
 
 @pytest.mark.fault(29)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -11,14 +12,21 @@ import pytest
 
 from gpucost.attribution.frames import Frames, conform
 from gpucost.contract.frames import (
+    ACTIVITY,
     ALLOCATIONS,
     CAPACITY,
+    DEMAND,
+    EVICTIONS,
     FRAMES,
+    HEALTH,
+    HISTORY_FRAMES,
     HOLDER_COLUMNS,
     NODES,
     OBSERVED,
     PROGRESS,
+    QUOTAS,
     SIGNALS,
+    STALLS,
     FrameSpec,
 )
 from gpucost.domain.errors import InputError, NotCovered
@@ -54,7 +62,7 @@ def frames() -> Frames:
         nodes=frame(NODES, ("c", *node), ("d", *node)),
         capacity=frame(CAPACITY, ("c", *units), ("d", *units)),
         observed=frame(OBSERVED, ("c", T0, at(10)), ("c", at(11), DAY.end_ms), ("d", T0, at(3))),
-        signals=frame(SIGNALS, ("c", "n1", "long", at(1), at(2), 3.6e6, 1.0, None, None, None)),
+        signals=frame(SIGNALS, ("c", "n1", "long", at(1), at(2), 3.6e6, 1.0, *[None] * 10)),
         progress=frame(PROGRESS, ("c", "long", at(1), at(2), "steps", 7.5)),
     )
 
@@ -91,6 +99,16 @@ def test_what_was_recorded_comes_back_clipped(folder: Path) -> None:
     assert day.signals["sm_observed_ms"].isna().all()
     for spec in FRAMES:
         conform(getattr(day, spec.name), spec)
+
+
+def test_a_recording_of_the_first_release_lacks_what_came_later(folder: Path) -> None:
+    file = folder / "signals.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.select(table.column_names[:10]), file)
+    signals = RecordedSource(folder).read("c", DAY).signals
+    assert signals["observed_ms"].tolist() == [HOUR_MS]
+    assert signals[list(SIGNALS.column_names[10:])].isna().all(axis=None)
+    conform(signals, SIGNALS)
 
 
 def test_windows_add_up_to_the_day(folder: Path) -> None:
@@ -138,6 +156,71 @@ def test_a_frame_may_be_many_files(folder: Path) -> None:
         pq.write_table(table.slice(number, 1), part)
     found = RecordedSource(folder).read("c", DAY).allocations
     assert found["pod_uid"].tolist() == ["long", "edge", "late"]
+
+
+STEP = ("c", "n1", "GPU-1", "long")
+
+
+@pytest.fixture
+def seen(frames: Frames) -> Frames:
+    """With a row of each frame that only detectors look at, from 1 to 3 o'clock."""
+    span = at(1), at(3)
+    job = ("ns", "Job", "train", "job-uid")
+    of_job = (*job, "wl", "lq", "cq", "vision", "main", GPU, "", 4, 4, 8, "quota", "NoFit")
+    numbers = [3.6e6, 3.6e6, 0.0, 3.6e6, 0.0, 4e10, 8e10, None]
+    return replace(
+        frames,
+        activity=frame(ACTIVITY, (*STEP, *span, *numbers), ("d", *STEP[1:], *span, *numbers)),
+        demand=frame(DEMAND, ("c", *of_job, *span)),
+        stalls=frame(STALLS, ("c", "g", *job, "lq", 4, 2, 2, *span)),
+        evictions=frame(EVICTIONS, ("c", "long", "job-uid", "lq", *span, "Preempted", "", -1)),
+        quotas=frame(QUOTAS, ("c", "kueue", "cq", "ml", "h100", GPU, *span, 8.0, None, None, 2.0)),
+        health=frame(HEALTH, ("c", "n1", "GPU-1", *span, "lost")),
+    )
+
+
+def test_history_comes_back(seen: Frames, tmp_path: Path) -> None:
+    record(tmp_path / "recording", seen)
+    source = RecordedSource(tmp_path / "recording")
+    day = source.history("c", DAY)
+    for spec in HISTORY_FRAMES:
+        whole = getattr(seen, spec.name)
+        expected = whole[whole["cluster"] == "c"]
+        found = conform(getattr(day, spec.name), spec).astype(expected.dtypes.to_dict())
+        pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+    part = source.history("c", Window(at(2), at(2.5)))
+    spans = {spec.name: rows(getattr(part, spec.name), "start_ms", "end_ms") for spec in HISTORY_FRAMES}
+    whole_spans, clipped = [[at(1), at(3)]], [[at(2), at(2.5)]]
+    assert spans == {
+        "activity": whole_spans,
+        "evictions": whole_spans,
+        **dict.fromkeys(("demand", "stalls", "quotas", "health"), clipped),
+    }
+    assert len(part.allocations) == 2
+    gone = source.history("c", Window(at(4), at(5)))
+    assert all(getattr(gone, spec.name).empty for spec in HISTORY_FRAMES)
+    with pytest.raises(NotCovered):
+        source.history("c", Window(T0, DAY.end_ms + 1))
+
+
+def test_read_leaves_history_alone(seen: Frames, tmp_path: Path) -> None:
+    record(tmp_path / "recording", seen)
+    (tmp_path / "recording" / "activity.parquet").write_bytes(b"no parquet")
+    source = RecordedSource(tmp_path / "recording")
+    assert all(getattr(source.read("c", DAY), spec.name).empty for spec in HISTORY_FRAMES)
+    with pytest.raises(InputError, match="activity"):
+        source.history("c", DAY)
+
+
+def test_history_may_be_absent(folder: Path) -> None:
+    for spec in HISTORY_FRAMES:
+        (folder / f"{spec.name}.parquet").unlink()
+    day = RecordedSource(folder).history("c", DAY)
+    assert len(day.allocations) == 3
+    for spec in HISTORY_FRAMES:
+        found = getattr(day, spec.name)
+        assert found.empty
+        assert list(found.columns) == list(spec.column_names)
 
 
 def test_signals_and_progress_may_be_absent(folder: Path) -> None:

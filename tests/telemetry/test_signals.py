@@ -7,8 +7,21 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.contract.gpu_metrics import POD_BUSY, POD_COUNTED_SINCE
+from gpucost.contract.gpu_metrics import (
+    DEVICE_LABELS,
+    GPU_BOARD_RATIO,
+    GPU_MEMORY_TOTAL,
+    GPU_MEMORY_USED,
+    HOLDER_COUNTERS,
+    POD_BUSY,
+    POD_COUNTED_SINCE,
+    POD_ENERGY,
+    POD_GPU_SHARE,
+    POD_HELD,
+    Measure,
+)
 from gpucost.contract.openmetrics import Sample
+from gpucost.contract.spec import MetricSpec
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.prometheus import PrometheusSource
@@ -187,3 +200,93 @@ def test_steps_of_any_length_add_up_to_the_same(url: str, uid: str) -> None:
     by_hour = sum(busy_steps(url, uid).values())
     for step_ms in (20 * MINUTE_MS, 3 * HOUR_MS, DAY.length_ms):
         assert sum(busy_steps(url, uid, step_ms).values()) == pytest.approx(by_hour, abs=0.001)
+
+
+GIB = 1 << 30
+
+
+def _rising(spec: MetricSpec, uid: str, start: int, end: int, rate: float, **labels: str) -> list[Sample]:
+    return [
+        counted(spec, uid, rate * (now - start) / SECOND_MS, now, **labels)
+        for now in range(start, end + 1, MINUTE_MS)
+    ]
+
+
+def _share(uid: str, start: int, end: int, value: float, gpu: str, instance: str = "") -> list[Sample]:
+    """The pod holds the GPU; the last sample is not a number, as after a scrape that no longer has it."""
+    place = {"gpu_uuid": gpu, "gpu_instance": instance, "resource": "r", "container_names": "main"}
+    return [counted(POD_GPU_SHARE, uid, value, now, **place) for now in range(start, end, MINUTE_MS)]
+
+
+def _gpu(gpu: str, ratio: float, used: dict[int, float], total: float, instance: str = "") -> list[Sample]:
+    """A GPU from 1:00 to 8:00, with ``used`` GiB in use from each instant on."""
+    labels = dict(zip(DEVICE_LABELS, ("n1", gpu, instance), strict=True))
+    samples = []
+    for now in range(at(1), at(8), MINUTE_MS):
+        level = [gib for since, gib in sorted(used.items()) if since <= now][-1]
+        values = {GPU_BOARD_RATIO: ratio, GPU_MEMORY_USED: level * GIB, GPU_MEMORY_TOTAL: total * GIB}
+        samples += [Sample(spec, labels, value, now) for spec, value in values.items()]
+    return samples
+
+
+@pytest.fixture(scope="module")
+def levels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, int], dict[str, float]]]:
+    """Signals of a day by pod and hour, with memory and energy."""
+    data = tmp_path_factory.mktemp("levels") / "data"
+    tensor = (HOLDER_COUNTERS[Measure.TENSOR_OBSERVED], HOLDER_COUNTERS[Measure.TENSOR_ACTIVE])
+    samples = [
+        *_gpu("GPU-1", 1.0, {at(1): 10, at(2.5): 70, at(2.6): 20}, 80),
+        *_gpu("GPU-2", 1.0, {at(1): 40}, 80),
+        *_gpu("GPU-3", 3 / 7, {at(1): 30}, 40, instance="1"),
+        # Two whole boards; the tensor signal of one of them; energy on rows of another method.
+        *(sample for gpu in ("GPU-1", "GPU-2") for sample in _share("two", at(2), at(3), 1.0, gpu)),
+        *_rising(tensor[0], "two", at(2), at(3), 1.0),
+        *_rising(tensor[1], "two", at(2), at(3), 0.25),
+        *_rising(POD_HELD, "two", at(2), at(3), 1.0),
+        *_rising(POD_HELD, "two", at(2), at(3), 1.0, gpu_uuid="GPU-2"),
+        *_rising(POD_ENERGY, "two", at(2), at(3), 500.0, method="weighted"),
+        *_rising(POD_ENERGY, "two", at(2), at(3), 0.0, gpu_uuid="GPU-2"),
+        # A MIG instance, and a quarter of a board.
+        *_share("sliced", at(2), at(3), 3 / 7, "GPU-3", "1"),
+        *_share("quarter", at(4), at(5), 0.25, "GPU-2"),
+        *_share("quarter", at(4), at(5), 0.25, "GPU-2", "gone"),
+    ]
+    uids = {sample.labels["pod_uid"] for sample in samples if "pod_uid" in sample.labels}
+    samples += [sample for uid in sorted(uids) for sample in _since(uid, at(2), at(2), at(5))]
+    create_blocks(openmetrics_of(History("c", [Pod(uid, at(2)) for uid in uids], extra=samples)), data)
+    with running_prometheus(data) as address, PrometheusClient(address) as client:
+        source = PrometheusSource(client, PrometheusSettings(), now=lambda: at(240))
+        found = source.read("c", DAY).signals.set_index(["pod_uid", "start_ms"])
+        yield {key: row.dropna().to_dict() for key, row in found.iterrows()}  # type: ignore[misc]
+
+
+def test_memory_is_of_all_gpus_a_pod_holds_and_the_peak_of_one(
+    levels: dict[tuple[str, int], dict[str, float]],
+) -> None:
+    two = levels["two", at(2)]
+    assert two["memory_observed_ms"] == pytest.approx(2 * HOUR_MS, rel=0.02)
+    # 30 min at 10 GiB, 6 at 70 and 24 at 20 on one, 40 on the other.
+    used = (30 * 10 + 6 * 70 + 24 * 20 + 60 * 40) * 60 * 1024
+    assert two["memory_used_mib_s"] == pytest.approx(used, rel=0.03)
+    assert two["memory_total_mib_s"] == pytest.approx(2 * 80 * 1024 * 3600, rel=0.02)
+    assert two["memory_peak_mib"] == 70 * 1024
+
+
+def test_memory_of_parts_of_boards(levels: dict[tuple[str, int], dict[str, float]]) -> None:
+    sliced, quarter = levels["sliced", at(2)], levels["quarter", at(4)]
+    assert sliced["memory_observed_ms"] == pytest.approx(3 / 7 * HOUR_MS, rel=0.02)
+    assert sliced["memory_used_mib_s"] / sliced["memory_total_mib_s"] == pytest.approx(0.75)
+    assert sliced["memory_total_mib_s"] == pytest.approx(40 * 1024 * 3600, rel=0.02), "all of the instance"
+    assert quarter["memory_observed_ms"] == pytest.approx(HOUR_MS / 4, rel=0.02), "not of a GPU nobody reads"
+    assert quarter["memory_used_mib_s"] == pytest.approx(10 * 1024 * 3600, rel=0.02)
+    assert quarter["memory_peak_mib"] == 40 * 1024, "whosever it is"
+
+
+def test_energy_and_the_tensor_signal_have_coverage_of_their_own(
+    levels: dict[tuple[str, int], dict[str, float]],
+) -> None:
+    two = levels["two", at(2)]
+    assert (two["energy_mj"], two["energy_observed_ms"]) == (500.0 * HOUR_MS, HOUR_MS)
+    assert (two["tensor_observed_ms"], two["tensor_active_ms"]) == (HOUR_MS, HOUR_MS / 4)
+    assert "energy_mj" not in levels["quarter", at(4)]
+    assert "observed_ms" not in two

@@ -1,0 +1,112 @@
+"""Bodies of requests that change something: JSON objects with the keys of their route, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.json_schema import SkipJsonSchema
+
+from gpucost.api.errors import ApiError, plain_words, unknown_key
+from gpucost.domain.errors import InputError, Remark
+from gpucost.ledger.findings import LONGEST_NOTE
+
+_JSON = "application/json"
+_LONGEST_TIME = 64
+
+Words = Annotated[str, Field(max_length=LONGEST_NOTE)]
+TimeText = Annotated[str | SkipJsonSchema[None], Field(max_length=_LONGEST_TIME)]
+
+
+def require_json(request: Request) -> None:
+    """A dependency of every route with a body.
+
+    A page of another site can make a browser post forms and plain text anywhere, to a gpucost on loopback
+    without keys too, but no JSON: for that the browser asks first, and nobody here allows it.
+    """
+    given = request.headers.get("content-type", "")
+    if given.partition(";")[0].strip().lower() != _JSON:
+        raise ApiError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            f"the body must be JSON, and the header Content-Type say so: {_JSON}",
+            field="Content-Type",
+            value=given,
+            allowed=_JSON,
+        )
+
+
+class Body(BaseModel):
+    """Nothing is converted, nothing ignored."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class AcknowledgeBody(Body):
+    """That somebody knows."""
+
+    note: Annotated[Words, Field(description="what there is to say; at most 1,000 characters")] = ""
+
+
+class MuteBody(Body):
+    """How long to be silent, as one of ``until`` and ``for``, and why."""
+
+    until: Annotated[
+        TimeText,
+        Field(
+            description="a day (midnight UTC) or an instant in RFC 3339 with a zone, at most a year from now",
+            examples=["2026-12-01", "2026-12-01T08:00:00Z"],
+        ),
+    ] = None
+    duration: Annotated[
+        TimeText,
+        Field(alias="for", description="a duration such as 8h or 2w, at most a year", examples=["2w"]),
+    ] = None
+    reason: Annotated[Words, Field(description="why; at most 1,000 characters")] = ""
+
+
+class UnmuteBody(Body):
+    """Nothing to say: {}."""
+
+
+B = TypeVar("B", bound=Body)
+
+
+def read(model: type[B]) -> Callable[[Request], Awaitable[B]]:
+    """A dependency that reads the body. It comes after those that say who asks: a stranger's body is not
+    parsed. Raises ApiError and InputError, which name the key.
+    """
+
+    async def body(request: Request) -> B:
+        content = await request.body()
+        try:
+            return model.model_validate_json(content)
+        except ValidationError as error:
+            raise _refusal(model, error) from None
+
+    return body
+
+
+def described(model: type[Body]) -> dict[str, Any]:
+    """The OpenAPI entry of the body."""
+    schema = model.model_json_schema()
+    return {"requestBody": {"required": True, "content": {_JSON: {"schema": schema}}}}
+
+
+def _refusal(model: type[Body], error: ValidationError) -> Exception:
+    first = error.errors(include_url=False)[0]
+    if not first["loc"]:
+        found = "not JSON" if first["type"] == "json_invalid" else "not an object"
+        return InputError("body", Remark(found), f"a JSON object with {_keys(model)}")
+    key = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        return unknown_key(key, _keys(model))
+    return InputError(key, first["input"], plain_words(first["msg"]))
+
+
+def _keys(model: type[Body]) -> str:
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    return ", ".join(names) or "no keys: {}"

@@ -1,0 +1,254 @@
+"""GET /v1/findings and what people say to them: acknowledge, mute, unmute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Response
+from pydantic import BaseModel, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from gpucost.api import bodies, cursors
+from gpucost.api.bodies import AcknowledgeBody, MuteBody, UnmuteBody, require_json
+from gpucost.api.errors import not_found, responses
+from gpucost.api.formats import MEDIA_TYPES, described
+from gpucost.api.principal import Principal, Reader, Responder, authenticate
+from gpucost.api.services import Known, Services
+from gpucost.api.strict import WholeNumber, refuse_unknown_parameters
+from gpucost.detectors.findings import Pattern, Severity
+from gpucost.domain.errors import InputError, Remark
+from gpucost.domain.time import parse_day_or_instant, parse_duration
+from gpucost.ledger import FindingRecord, FindingState
+from gpucost.ledger.findings import MOST_PER_PAGE
+from gpucost.reports.findings import FindingReport, FindingsReport
+from gpucost.service.finding_reports import finding_report, row_of, withheld_of
+from gpucost.service.rendering import Format, render_finding, render_findings
+from gpucost.service.reporting import LIVE
+
+router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
+changes = APIRouter(
+    dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters), Depends(require_json)]
+)
+
+_MAX_TEXT = 2_000
+_LARGEST_ID = 2**63 - 1
+
+Text = Annotated[str, Field(max_length=_MAX_TEXT)]
+OptionalText = Annotated[str | SkipJsonSchema[None], Field(max_length=_MAX_TEXT)]
+FindingId = Annotated[WholeNumber, Path(ge=1, le=_LARGEST_ID, description="id of a finding")]
+
+
+class FindingsParams(BaseModel):
+    """The query."""
+
+    cluster: Annotated[OptionalText, Field(description="of this cluster only")] = None
+    state: Annotated[Text, Field(description=f"states, separated by commas: {', '.join(FindingState)}")] = (
+        ",".join(LIVE)
+    )
+    pattern: Annotated[
+        OptionalText, Field(description=f"patterns, separated by commas: {', '.join(Pattern)}")
+    ] = None
+    severity: Annotated[
+        OptionalText, Field(description=f"severities, separated by commas: {', '.join(Severity)}")
+    ] = None
+    team: Annotated[OptionalText, Field(description="of these teams, separated by commas")] = None
+    since: Annotated[
+        OptionalText,
+        Field(description="seen then or later: a day (midnight UTC) or RFC 3339 with a zone"),
+    ] = None
+    limit: Annotated[WholeNumber, Field(ge=1, le=MOST_PER_PAGE, description="findings on a page")] = 100
+    after: Annotated[
+        str | SkipJsonSchema[None],
+        Field(max_length=cursors.LONGEST, description="the `next` of the page before"),
+    ] = None
+
+
+@router.get(
+    "/v1/findings",
+    response_class=Response,
+    responses={
+        200: described(FindingsReport, Format.JSON, of_ledger=False),
+        **responses(400, 401, 403, 422, 503),
+    },
+)
+def get_findings(principal: Reader, known: Known, params: Annotated[FindingsParams, Query()]) -> Response:
+    """What is wrong and what it costs, the dearest first, of the teams the caller may see.
+
+    While findings change between pages, no finding is repeated and none that was there all the time is lost.
+    """
+    given = frozenset[int]() if params.after is None else cursors.decode(params.after)
+    now_ms, patterns = known.now(), _words("pattern", params.pattern, Pattern)
+    found = _Listing(known, principal, params, patterns).after(given)
+    page, more = found[: params.limit], len(found) > params.limit
+    told = given | {record.id for record in page if record.id is not None}
+    if more and len(told) > cursors.MOST_GIVEN:
+        allowed = f"at most {cursors.MOST_GIVEN} findings on all pages; filters make the list shorter"
+        raise InputError("after", params.after, allowed)
+    withheld = None
+    if principal.scope.sees_all and params.after is None:
+        withheld = withheld_of(known.detectors.looks(), params.cluster, patterns)
+    report = FindingsReport(
+        currency=known.reporting.currency,
+        teams_in_scope=None if principal.scope.teams is None else tuple(sorted(principal.scope.teams)),
+        findings=tuple(row_of(record, now_ms) for record in page),
+        next=cursors.encode(told) if more else None,
+        withheld=None if withheld is None else withheld.rows,
+        withheld_count=None if withheld is None else withheld.count,
+    )
+    return Response(render_findings(report, Format.JSON), media_type=MEDIA_TYPES[Format.JSON])
+
+
+@router.get(
+    "/v1/findings/{id}",
+    response_class=Response,
+    responses={
+        200: described(FindingReport, Format.JSON, of_ledger=False),
+        **responses(400, 401, 403, 404, 422, 503),
+    },
+)
+def get_finding(principal: Reader, known: Known, id: FindingId) -> Response:
+    """One finding and its events. A finding that the caller may not see is not found."""
+    return _one(known, principal, id)
+
+
+def _change(body: type[bodies.Body]) -> dict[str, Any]:
+    """What routes that change a finding have in common."""
+    return {
+        "response_class": Response,
+        "responses": {
+            200: described(FindingReport, Format.JSON, of_ledger=False),
+            **responses(400, 401, 403, 404, 409, 413, 415, 422, 503),
+        },
+        "openapi_extra": bodies.described(body),
+    }
+
+
+@changes.post("/v1/findings/{id}/acknowledge", **_change(AcknowledgeBody))
+def acknowledge(
+    principal: Responder,
+    known: Known,
+    id: FindingId,
+    body: Annotated[AcknowledgeBody, Depends(bodies.read(AcknowledgeBody))],
+) -> Response:
+    """Say that somebody knows. Answers with the finding as it is now; a resolved one is a 409."""
+    _require(known, principal, id)
+    known.ledger.acknowledge(principal.scope, id, principal.id, body.note)
+    return _one(known, principal, id)
+
+
+@changes.post("/v1/findings/{id}/mute", **_change(MuteBody))
+def mute(
+    principal: Responder,
+    known: Known,
+    id: FindingId,
+    body: Annotated[MuteBody, Depends(bodies.read(MuteBody))],
+) -> Response:
+    """Be silent about a finding, at most a year. Answers with the finding; a resolved one is a 409."""
+    field, text, until_ms = _until(body, known.now)
+    _require(known, principal, id)
+    try:
+        known.ledger.mute(principal.scope, id, principal.id, until_ms, body.reason)
+    except InputError as error:
+        if error.field != "until":
+            raise
+        raise InputError(field, text, error.allowed) from None
+    return _one(known, principal, id)
+
+
+@changes.post("/v1/findings/{id}/unmute", **_change(MuteBody))
+def unmute(
+    principal: Responder,
+    known: Known,
+    id: FindingId,
+    body: Annotated[UnmuteBody, Depends(bodies.read(UnmuteBody))],
+) -> Response:
+    """End a mute. Answers with the finding; one that is not muted stays as it is."""
+    del body
+    _require(known, principal, id)
+    known.ledger.unmute(principal.scope, id, principal.id)
+    return _one(known, principal, id)
+
+
+class _Listing:
+    """The findings that a query asks for, of one principal."""
+
+    def __init__(
+        self, known: Services, principal: Principal, params: FindingsParams, patterns: list[str] | None
+    ) -> None:
+        self._known, self._principal, self._params, self._patterns = known, principal, params, patterns
+        self._states = _words("state", params.state, FindingState)
+        self._severities = _words("severity", params.severity, Severity)
+        self._since_ms = None if params.since is None else parse_day_or_instant(params.since, "since")
+
+    def after(self, given: frozenset[int]) -> list[FindingRecord]:
+        """A page and one more of those that were not given, the dearest first."""
+        wanted = self._params.limit + 1
+        found: dict[int | None, FindingRecord] = {}
+        for record in self._all(min(MOST_PER_PAGE, wanted + len(given))):
+            if record.id not in given:
+                found.setdefault(record.id, record)
+            if len(found) == wanted:
+                break
+        return list(found.values())
+
+    def _all(self, at_once: int) -> Iterator[FindingRecord]:
+        last: tuple[int | None, int] | None = None
+        params = self._params
+        while True:
+            records = self._known.ledger.findings(
+                self._principal.scope,
+                cluster=params.cluster,
+                states=self._states,
+                patterns=self._patterns,
+                teams=None if params.team is None else params.team.split(","),
+                severities=self._severities,
+                since_ms=self._since_ms,
+                limit=at_once,
+                after=last,
+            )
+            yield from records
+            if len(records) < at_once:
+                return
+            assert records[-1].id is not None
+            last = (records[-1].nano, records[-1].id)
+
+
+def _words(field: str, text: str | None, known: type[StrEnum]) -> list[str] | None:
+    """Values separated by commas, each one of ``known``. Raises InputError for another."""
+    if text is None:
+        return None
+    found = text.split(",")
+    for value in found:
+        if value not in list(known):
+            raise InputError(field, value, ", ".join(known))
+    return found
+
+
+def _until(body: MuteBody, now: Callable[[], int]) -> tuple[str, str, int]:
+    """Which key says how long, what it says, and the instant. Raises InputError unless one of them does."""
+    if (body.until is None) == (body.duration is None):
+        given = "neither" if body.until is None else "both"
+        raise InputError("until", Remark(f"{given} of until and for are given"), "one of until and for")
+    if body.until is not None:
+        return "until", body.until, parse_day_or_instant(body.until, "until")
+    assert body.duration is not None
+    return "for", body.duration, now() + parse_duration(body.duration, "for")
+
+
+def _require(known: Services, principal: Principal, finding_id: int) -> None:
+    """Raises a 404 for a finding that is not there or that the principal may not see: they look alike."""
+    if known.ledger.finding(principal.scope, finding_id) is None:
+        raise _no_such(finding_id)
+
+
+def _no_such(finding_id: int) -> Exception:
+    return not_found("id", finding_id, "no such finding")
+
+
+def _one(known: Services, principal: Principal, finding_id: int) -> Response:
+    report = finding_report(known.ledger, principal.scope, finding_id, known.now())
+    if report is None:
+        raise _no_such(finding_id)
+    return Response(render_finding(report), media_type=MEDIA_TYPES[Format.JSON])

@@ -1,0 +1,48 @@
+"""GET /v1/waste: where the capacity of a window went, bucket by bucket, and what to do first."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from gpucost.api.errors import responses
+from gpucost.api.formats import answer, chosen, described
+from gpucost.api.principal import Reader, authenticate
+from gpucost.api.services import Known, check_span, nothing_held
+from gpucost.api.strict import WholeNumber, refuse_unknown_parameters
+from gpucost.reports.waste import TOP, WasteReport
+from gpucost.service.rendering import Format, render_waste
+from gpucost.service.reporting import WINDOW_FORMS, parse_window
+
+router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
+
+_FORMATS = (Format.JSON, Format.CSV)
+_MOST = 1_000
+
+
+@router.get(
+    "/v1/waste",
+    response_class=Response,
+    responses={200: described(WasteReport, *_FORMATS), **responses(400, 401, 403, 404, 406, 422, 503)},
+)
+def get_waste(
+    request: Request,
+    principal: Reader,
+    known: Known,
+    window: Annotated[str, Query(max_length=2_000, description=WINDOW_FORMS, examples=["2026-10"])],
+    top: Annotated[
+        WholeNumber, Query(ge=1, le=_MOST, description="most jobs, and most findings to act on")
+    ] = TOP,
+    format: Annotated[Literal["json", "csv"] | None, Query(description="wins over the Accept header")] = None,
+) -> Response:
+    """Every GPU-second of a window in one bucket, of the teams the caller may see; the buckets add up.
+
+    A window that the ledger has nothing of is not found.
+    """
+    format_, wanted = chosen(request, format, _FORMATS), parse_window(window)
+    check_span(known, wanted)
+    found = known.reporting.waste(principal.scope, wanted, top=top)
+    if found is None:
+        raise nothing_held(known, "window", window)
+    return answer(render_waste(found, format_), format_, found.stand, "waste")

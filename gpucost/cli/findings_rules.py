@@ -1,0 +1,120 @@
+"""gpucost findings rehearse, explain: what the detectors would say, and what they look for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from gpucost.cli.context import Context, context_of, now_ms
+from gpucost.cli.exits import Exit, complain
+from gpucost.cli.output import Output, refuse_table_file, stdout, write
+from gpucost.detectors.findings import Pattern
+from gpucost.domain.errors import InputError
+from gpucost.domain.time import DAY_MS, iso
+
+if TYPE_CHECKING:
+    from gpucost.detectors.registry import RuleSettings
+    from gpucost.reports.rehearsal import Rehearsal
+
+
+def rehearse(
+    ctx: typer.Context,
+    days: Annotated[int, typer.Option(help="How many whole days, up to the last one.", min=1, max=92)] = 7,
+    cluster: Annotated[str | None, typer.Option(help="Only this cluster; else all of the source.")] = None,
+    detector: Annotated[
+        list[Pattern] | None,
+        typer.Option(
+            "--detector",
+            metavar="PATTERN",
+            help="Only this one, whether it is enabled or not. Repeat it.",
+        ),
+    ] = None,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", "-f")] = "table",
+    output: Output = None,
+) -> None:
+    """What would have been found in the last days with the settings as they are. Nothing is written.
+
+    Each whole day is looked at as on its evening; a finding of several days is one line, with its waste added
+    up. Rules that need the state of now (CPU-only pods, topology) find nothing in the past.
+    """
+    from gpucost.reports.document import to_json
+    from gpucost.reports.terminal_rehearsal import print_rehearsal
+
+    refuse_table_file(format_ == "table", output)
+    context = context_of(ctx)
+    report = _rehearsed(context, days, cluster, detector or None)
+    if not report.clusters:
+        raise typer.Exit(Exit.SOURCE)
+    if format_ == "table":
+        print_rehearsal(report, stdout())
+    else:
+        write(to_json(report), output)
+
+
+def explain(
+    ctx: typer.Context,
+    pattern: Annotated[Pattern, typer.Argument(metavar="PATTERN", help=f"One of {', '.join(Pattern)}.")],
+) -> None:
+    """What an anti-pattern is, where its page is, and its settings: as they are, and their defaults."""
+    from gpucost.reports.explained import explained
+    from gpucost.reports.terminal_rehearsal import print_explained
+
+    print_explained(explained(pattern, context_of(ctx).settings.detectors.of(pattern)), stdout())
+
+
+def _rehearsed(
+    context: Context, days: int, cluster: str | None, patterns: Collection[Pattern] | None
+) -> Rehearsal:
+    """The rehearsal of every cluster of the source that has a whole day of those asked for."""
+    from gpucost.ledger import Ledger
+    from gpucost.reports.rehearsal import OnDays, RehearsedCluster, rehearsal
+    from gpucost.reports.values import Amount
+    from gpucost.service import assemble
+
+    settings = context.settings
+    book = context.book(settings)
+    source = assemble.open_source(settings, book, now_ms)
+    clusters = source.clusters()
+    if cluster is not None and cluster not in clusters:
+        raise InputError("--cluster", cluster, ", ".join(clusters) or "nothing: the source knows no cluster")
+    rules = assemble.build_rules(settings.attribution, book, context.teams)
+    looked, found = list[RehearsedCluster](), list[OnDays]()
+    with TemporaryDirectory() as folder:
+        # Detectors of the service write to a ledger; those of a rehearsal have one that nobody reads.
+        nobodys = f"sqlite:///{Path(folder) / 'rehearsal.db'}"
+        with Ledger.open(nobodys, now=now_ms) as ledger:
+            pipeline = assemble.build_pipeline(settings.ingest, source, ledger, rules, now_ms)
+            detecting = assemble.build_detecting(settings.detectors, pipeline)
+            if patterns is not None:
+                detecting = replace(detecting, detectors=_only(detecting.detectors, patterns))
+            for name in clusters if cluster is None else (cluster,):
+                covered = source.covered(name)
+                end_ms = 0 if covered is None else min(now_ms(), covered.end_ms) // DAY_MS * DAY_MS
+                whole = 0 if covered is None else min(days, -(-(end_ms - covered.start_ms) // DAY_MS))
+                if whole < 1:
+                    complain(f"{name}: the source holds {covered or 'nothing'}: not the end of a single day")
+                    continue
+                looked.append(RehearsedCluster(name, iso(end_ms), whole))
+                found += [
+                    OnDays(each.finding, each.days, each.of, Amount(each.board_ms, each.nano))
+                    for each in detecting.rehearse(name, days, end_ms)
+                ]
+    return rehearsal(book.currency, days, looked, found)
+
+
+def _only(rules: RuleSettings, patterns: Collection[Pattern]) -> RuleSettings:
+    """What is named runs, whether the settings enable it or not."""
+    from gpucost.detectors.registry import RuleSettings
+    from gpucost.detectors.settings import overridden
+
+    named = {pattern: rules.of(pattern) for pattern in patterns}
+    running = {
+        pattern: replace(scoped, default=overridden(scoped.default, {"enabled": True}))
+        for pattern, scoped in named.items()
+    }
+    return RuleSettings(running).only(patterns)

@@ -1,0 +1,184 @@
+"""Why a queue does not get quota that others leave unused, and the one change that would give it to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isnan
+from typing import NamedTuple
+
+from gpucost.cluster.kueue import Workload, WorkloadState
+from gpucost.cluster.overview import Overview
+from gpucost.cluster.quota_reasons import cluster_queue_of
+from gpucost.detectors.findings import Action
+from gpucost.detectors.held import kubectl
+from gpucost.detectors.quota_yaml import cluster_queue_patch, quota_lines, volcano_patch
+from gpucost.detectors.quotas import Line, Place, QuotaRow, place_of
+
+STRICT = "StrictFIFO"
+
+
+class Obstacle(NamedTuple):
+    """What is in the way, in words, and what to do about it."""
+
+    why: str
+    action: Action
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What waits in ``place``: ``smallest`` is the least that could start, ``units`` all of it. ``job`` is
+    the longest waiting one, for a person to look at, with its namespace and, if it has one, its workload."""
+
+    place: Place
+    resource: str
+    smallest: int
+    units: float
+    namespace: str
+    job: str
+    workload: str
+
+
+def obstacle(rows: Sequence[QuotaRow], ask: Ask, overview: Overview | None) -> Obstacle:
+    """``rows`` are all quota of the resource as it stood."""
+    if ask.place.line is Line.NAMESPACE:
+        return Obstacle("no queue manages these jobs, so quota is not what holds them", _look(ask))
+    mine = [row for row in rows if place_of(row.scheduler, row.queue) == ask.place]
+    others = [row for row in rows if row not in mine]
+    if not mine:
+        return _without_quota(ask, others)
+    if sum(row.unused for row in mine) >= ask.smallest:
+        return _in_line(ask, overview, f"its own quota has room for {_sum(mine):g}")
+    if ask.place.line is Line.VOLCANO_QUEUE:
+        return _volcano(ask, mine)
+    return _borrower(ask, mine, others, overview)
+
+
+def _borrower(
+    ask: Ask, mine: Sequence[QuotaRow], others: Sequence[QuotaRow], overview: Overview | None
+) -> Obstacle:
+    """Of a ClusterQueue whose own quota is used up: the first thing that keeps it from borrowing."""
+    lenders = sorted((row for row in others if row.unused > 0), key=lambda row: (-row.unused, row.queue))
+    if not lenders:
+        return _in_line(ask, overview, "nobody's quota covers what is free")
+    cohort = mine[0].cohort
+    inside = [row for row in lenders if cohort and row.cohort == cohort]
+    if not inside:
+        return _apart(ask, cohort, lenders[0])
+    flavors = {row.flavor for row in mine}
+    alike = [row for row in inside if row.flavor in flavors]
+    if not alike:
+        return _other_flavor(ask, mine[0], inside[0])
+    lent = sum(max(row.used - row.nominal, 0.0) for row in (*mine, *others) if row.cohort == cohort)
+    if sum(row.lendable for row in alike) - lent < ask.smallest <= _sum(alike) - lent:
+        return _kept(ask, max(alike, key=lambda row: (row.unused - row.lendable, row.queue)))
+    limited = [row for row in mine if row.used - row.nominal + ask.smallest > row.borrowing_limit]
+    if len(limited) == len(mine):
+        return _limited(ask, limited[0])
+    return _in_line(ask, overview, f"its cohort {cohort} could lend it {_sum(alike) - lent:g}")
+
+
+def _without_quota(ask: Ask, others: Sequence[QuotaRow]) -> Obstacle:
+    holder = max(others, key=lambda row: (row.unused, row.queue), default=None)
+    if holder is None or ask.place.line is Line.VOLCANO_QUEUE:
+        return Obstacle(f"no quota of {ask.resource} is known for it", _look(ask))
+    lines = quota_lines(ask.place.name, holder.flavor, ask.resource, {"nominalQuota": ask.units})
+    return Obstacle(
+        f"it has no quota of {ask.resource}",
+        Action(f"Give {ask.place} quota of flavor {holder.flavor}, of which {holder.queue} has most.", lines),
+    )
+
+
+def _volcano(ask: Ask, mine: Sequence[QuotaRow]) -> Obstacle:
+    row = mine[0]
+    if row.used - row.nominal + ask.smallest > row.borrowing_limit:
+        most = row.nominal + row.borrowing_limit
+        why = f"its capability of {most:g} is reached"
+        patch = volcano_patch(ask.place.name, "capability", ask.resource, row.used + ask.units)
+        return Obstacle(why, Action(f"Raise the capability of {ask.place}.", patch))
+    deserves = "nothing is said of what it deserves" if isnan(row.nominal) else f"it deserves {row.nominal:g}"
+    return Obstacle(f"{deserves}, and Volcano gives it no more than the {row.used:g} it uses", _look(ask))
+
+
+def _apart(ask: Ask, cohort: str, lender: QuotaRow) -> Obstacle:
+    """What is unused is nobody's of its cohort."""
+    own = f"nobody in its cohort {cohort} has any unused" if cohort else "it is in no cohort"
+    queue, name = ask.place.name, lender.cohort
+    if name:
+        patch, text = cluster_queue_patch(queue, cohortName=name), f"Let {ask.place} join cohort {name}"
+    elif cohort:
+        patch, text = (
+            cluster_queue_patch(lender.queue, cohortName=cohort),
+            f"Let {lender.queue} join {cohort}",
+        )
+    else:
+        both = (cluster_queue_patch(each, cohortName="shared") for each in (queue, lender.queue))
+        patch, text = "\n".join(both), f"Put {queue} and {lender.queue} into one cohort"
+    return Obstacle(own, Action(f"{text}, so that it may borrow the {lender.unused:g} that lie idle.", patch))
+
+
+def _other_flavor(ask: Ask, mine: QuotaRow, lender: QuotaRow) -> Obstacle:
+    why = f"what is unused is of flavor {lender.flavor}, of which it has no quota"
+    fields = {"nominalQuota": 0.0, "borrowingLimit": ask.units}
+    lines = quota_lines(ask.place.name, lender.flavor, ask.resource, fields)
+    text = f"Add flavor {lender.flavor} to {ask.place}, after {mine.flavor}, so that it may borrow of it."
+    return Obstacle(why, Action(text, lines))
+
+
+def _kept(ask: Ask, keeper: QuotaRow) -> Obstacle:
+    why = f"the lending limit of {keeper.queue} keeps {keeper.unused - keeper.lendable:g} it does not use"
+    most = min(keeper.nominal, keeper.lending_limit + ask.units)
+    lines = quota_lines(keeper.queue, keeper.flavor, ask.resource, {"lendingLimit": most})
+    return Obstacle(why, Action(f"Raise the lending limit of {keeper.queue} to {most:g}.", lines))
+
+
+def _limited(ask: Ask, row: QuotaRow) -> Obstacle:
+    why = f"its borrowing limit of {row.borrowing_limit:g} is reached"
+    most = max(row.used - row.nominal, 0.0) + ask.units
+    lines = quota_lines(ask.place.name, row.flavor, ask.resource, {"borrowingLimit": most})
+    return Obstacle(why, Action(f"Raise the borrowing limit of {ask.place} to {most:g}.", lines))
+
+
+def _in_line(ask: Ask, overview: Overview | None, room: str) -> Obstacle:
+    """Quota is not what it lacks: its queue is not served, or somebody in front of it does not fit."""
+    known = None if overview is None else overview.state.cluster_queue_by_name.get(ask.place.name)
+    if overview is None or known is None or ask.place.line is not Line.CLUSTER_QUEUE:
+        return Obstacle(f"{room}, so quota is not what holds them", _look(ask))
+    if known.strategy == STRICT:
+        head = _head(overview, ask)
+        who = f" behind {head.meta.namespace}/{head.meta.name}" if head is not None else ""
+        patch = cluster_queue_patch(known.name, queueingStrategy="BestEffortFIFO")
+        text = f"Let {ask.place} try others when its first workload does not fit."
+        return Obstacle(f"{room}, but it is StrictFIFO: all wait{who}", Action(text, patch))
+    oldest = overview.state.workload_by_name.get((ask.namespace, ask.workload))
+    hold = overview.holds.get(oldest.meta.uid) if oldest is not None else None
+    said = f": {hold.reason} ({hold.message})" if hold is not None else ""
+    return Obstacle(f"{room}, so quota is not what holds them{said}", _look(ask))
+
+
+def _head(overview: Overview, ask: Ask) -> Workload | None:
+    """The first in line of those that ask for quota of the resource."""
+    lines = [
+        (place, workload)
+        for workload in overview.state.workloads.values()
+        if workload.state is WorkloadState.PENDING
+        and (place := overview.positions.get(workload.meta.uid)) is not None
+        and (queue := cluster_queue_of(overview.state, workload)) is not None
+        and queue.name == ask.place.name
+    ]
+    return min(lines, key=lambda each: each[0])[1] if lines else None
+
+
+def _look(ask: Ask) -> Action:
+    """Only the objects can say more: the command that shows them."""
+    text = f"See what the scheduler says of {ask.namespace}/{ask.job}, which has waited longest."
+    if ask.workload and ask.place.line is Line.CLUSTER_QUEUE:
+        return Action(
+            text, kubectl("-n", ask.namespace, "describe", "workloads.kueue.x-k8s.io", ask.workload)
+        )
+    field = "--field-selector=status.phase=Pending"
+    return Action(text, kubectl("-n", ask.namespace, "get", "pods", field, "-o", "wide"))
+
+
+def _sum(rows: Sequence[QuotaRow]) -> float:
+    return sum(row.unused for row in rows)

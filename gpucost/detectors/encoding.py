@@ -1,0 +1,36 @@
+"""Findings as JSON and back: what the ledger keeps of them, and what the API shows.
+
+Claims (``Draft.episodes``) are left out: they have done their work when a finding's waste is known, and may
+be many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from gpucost.detectors.findings import Finding
+
+_FINDING = TypeAdapter(Finding)
+
+
+def to_json(finding: Finding) -> str:
+    """Compact text, the same for equal findings."""
+    return _FINDING.dump_json(_without_claims(finding)).decode()
+
+
+def from_json(text: str) -> Finding:
+    """The finding that ``to_json`` wrote. Raises pydantic's ValidationError for anything else."""
+    return _FINDING.validate_json(text)
+
+
+def to_plain(finding: Finding) -> dict[str, Any]:
+    """Plain values, for a larger document."""
+    plain: dict[str, Any] = _FINDING.dump_python(_without_claims(finding), mode="json")
+    return plain
+
+
+def _without_claims(finding: Finding) -> Finding:
+    return replace(finding, draft=replace(finding.draft, episodes=()))

@@ -1,0 +1,159 @@
+"""What a few of many pods held, row by row: for rules that loop over candidates; and words for amounts."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from gpucost.detectors.findings import Episode, Subject, SubjectKind
+from gpucost.domain.jobs import JobKind
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, iso
+from gpucost.domain.waste import Waste
+
+LEAST_COVERAGE = 0.9
+"""Of the samples of a rule's input that must be there, for it to say anything (design, data quality)."""
+
+
+class Piece(NamedTuple):
+    """One row of ``History.held``: ``boards`` in ``[start_ms, end_ms)``, NaN where the share is not known."""
+
+    cluster: str
+    node: str
+    namespace: str
+    pod: str
+    pod_uid: str
+    job_kind: str
+    job: str
+    job_uid: str
+    workload: str
+    queue: str
+    cluster_queue: str
+    team: str
+    user: str
+    resource: str
+    units: int
+    boards: float
+    start_ms: int
+    end_ms: int
+
+    @property
+    def subject(self) -> Subject:
+        """Its job."""
+        return Subject(SubjectKind.JOB, self.cluster, self.job, self.namespace, self.job_uid)
+
+    def episode(
+        self, waste: Waste, start_ms: int, end_ms: int, boards: float | None = None
+    ) -> Episode | None:
+        """A claim on its time within ``[start_ms, end_ms)``, on all it held unless ``boards`` says less; None
+        where it held nothing then."""
+        start, end = max(self.start_ms, start_ms), min(self.end_ms, end_ms)
+        if start >= end:
+            return None
+        amount = None if math.isnan(self.boards) else self.boards
+        amount = amount if boards is None else boards
+        return Episode(waste, self.cluster, self.node, self.pod_uid, start, end, amount, self.resource)
+
+
+def pieces(held: pd.DataFrame, column: str, values: Collection[str]) -> dict[str, list[Piece]]:
+    """The rows of ``held`` whose ``column`` is one of ``values``, by that value, in order of time."""
+    found: dict[str, list[Piece]] = {}
+    if not values:
+        return found
+    rows = held[held[column].isin(list(values))].sort_values(["start_ms", "pod_uid", "node", "resource"])
+    at = Piece._fields.index(column)
+    names = ("count" if name == "units" else name for name in Piece._fields)
+    for row in zip(*(rows[name].tolist() for name in names), strict=True):
+        found.setdefault(row[at], []).append(Piece(*row))
+    return found
+
+
+def board_ms(episodes: Iterable[Episode]) -> int:
+    """Board time of claims; those whose boards are not known count for nothing."""
+    return round(sum((each.end_ms - each.start_ms) * (each.boards or 0.0) for each in episodes))
+
+
+def boards_at(rows: Iterable[Piece], instant_ms: int) -> float:
+    """Boards that these rows hold at an instant, without those whose share is not known."""
+    here = (row.boards for row in rows if row.start_ms <= instant_ms < row.end_ms)
+    return sum(boards for boards in here if not math.isnan(boards))
+
+
+def joined(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans that touch or overlap as one, in order."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        elif start < end:
+            found.append((start, end))
+    return found
+
+
+def hours(amount_ms: float) -> str:
+    """Board time in words: ``12.5 GPU-hours``."""
+    number = amount_ms / HOUR_MS
+    return f"{number:,.0f} GPU-hours" if number >= 100 else f"{number:.3g} GPU-hours"
+
+
+def lasting(length_ms: int) -> str:
+    """A stretch of time in words: ``45 s``, ``12 min``, ``3.2 h``."""
+    if length_ms < MINUTE_MS:
+        return f"{length_ms / SECOND_MS:g} s"
+    if length_ms < 2 * HOUR_MS:
+        return f"{length_ms // MINUTE_MS} min"
+    return f"{length_ms / HOUR_MS:.1f} h"
+
+
+def amount(number: float, one: str, many: str = "") -> str:
+    """``1 GPU``, ``2.5 GPUs``."""
+    return f"{number:g} {one if number == 1 else many or one + 's'}"
+
+
+def since(instant_ms: int) -> str:
+    """To the minute; an earlier second says nothing to anybody."""
+    return iso(instant_ms // MINUTE_MS * MINUTE_MS)
+
+
+def kubectl(*arguments: str) -> str:
+    """A command line with every argument quoted where it must be."""
+    return shlex.join(("kubectl", *arguments))
+
+
+_SUSPENDED: dict[str, tuple[str, str]] = {
+    JobKind.JOB: ("jobs.batch", '{"spec":{"suspend":true}}'),
+    JobKind.CRON_JOB: ("jobs.batch", '{"spec":{"suspend":true}}'),
+    JobKind.JOB_SET: ("jobsets.jobset.x-k8s.io", '{"spec":{"suspend":true}}'),
+    JobKind.TRAIN_JOB: ("trainjobs.trainer.kubeflow.org", '{"spec":{"suspend":true}}'),
+    JobKind.RAY_JOB: ("rayjobs.ray.io", '{"spec":{"suspend":true}}'),
+    **{
+        kind: (f"{kind.lower()}s.kubeflow.org", '{"spec":{"runPolicy":{"suspend":true}}}')
+        for kind in (
+            *(JobKind.PYTORCH_JOB, JobKind.TF_JOB, JobKind.XGBOOST_JOB),
+            *(JobKind.PADDLE_JOB, JobKind.JAX_JOB, JobKind.MPI_JOB),
+        )
+    },
+}
+"""Kinds that can be suspended: the resource as kubectl has it, and the patch (their API references)."""
+
+
+def stop_command(rows: Sequence[Piece]) -> str:
+    """The command that makes a job give back what it holds and keeps its object, by the first of ``rows``.
+
+    Kueue's workload is deactivated where there is one, else the job is suspended where its kind can be; of
+    all others the pods are deleted, and whoever made them makes them again.
+    """
+    first = rows[0]
+    where = ("-n", first.namespace)
+    if first.workload and first.cluster_queue:
+        name = f"workloads.kueue.x-k8s.io/{first.workload}"
+        return kubectl(*where, "patch", name, "--type=merge", "-p", '{"spec":{"active":false}}')
+    if first.job_kind == JobKind.VOLCANO_JOB:
+        return shlex.join(("vcctl", "job", "suspend", "--namespace", first.namespace, "--name", first.job))
+    if first.job_kind in _SUSPENDED:
+        resource, patch = _SUSPENDED[first.job_kind]
+        return kubectl(*where, "patch", f"{resource}/{first.job}", "--type=merge", "-p", patch)
+    return kubectl(*where, "delete", "pod", *sorted({row.pod for row in rows}))

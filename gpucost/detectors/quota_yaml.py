@@ -1,0 +1,46 @@
+"""Lines of YAML and commands that change what a queue may use, ready to be used as written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from gpucost.detectors.held import kubectl
+
+_API_VERSION = "kueue.x-k8s.io/v1beta2"
+_CLUSTER_QUEUES = "clusterqueues.v1beta2.kueue.x-k8s.io"
+
+
+def quota_lines(queue: str, flavor: str, resource: str, fields: Mapping[str, float]) -> str:
+    """A ClusterQueue's quota of one flavor and resource: lines to change, the rest of it stays."""
+    amounts = "".join(f"\n        {name}: {_amount(value)}" for name, value in fields.items())
+    return (
+        f"# {kubectl('edit', _CLUSTER_QUEUES, queue)}\n"
+        f"apiVersion: {_API_VERSION}\n"
+        "kind: ClusterQueue\n"
+        "metadata:\n"
+        f"  name: {json.dumps(queue)}\n"
+        "spec:\n"
+        "  resourceGroups:\n"
+        "  - flavors:\n"
+        f"    - name: {json.dumps(flavor)}\n"
+        "      resources:\n"
+        f"      - name: {json.dumps(resource)}{amounts}"
+    )
+
+
+def cluster_queue_patch(queue: str, **fields: object) -> str:
+    """The command that sets fields of a ClusterQueue's spec (v1beta2)."""
+    patch = json.dumps({"spec": fields}, separators=(",", ":"))
+    return kubectl("patch", _CLUSTER_QUEUES, queue, "--type=merge", "-p", patch)
+
+
+def volcano_patch(queue: str, field: str, resource: str, amount: float) -> str:
+    """The command that sets an amount of a Volcano queue."""
+    patch = json.dumps({"spec": {field: {resource: _amount(amount)}}}, separators=(",", ":"))
+    return kubectl("patch", "queues.scheduling.volcano.sh", queue, "--type=merge", "-p", patch)
+
+
+def _amount(value: float) -> int | str:
+    """As a Kubernetes quantity."""
+    return int(value) if value == int(value) else json.dumps(f"{value:g}")

@@ -1,0 +1,152 @@
+"""Free GPUs that those who wait cannot use, because they lie in the wrong places."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import islice
+from operator import itemgetter
+
+from pydantic import Field
+
+from gpucost.detectors.facts import Facts
+from gpucost.detectors.findings import (
+    Action,
+    Detection,
+    Draft,
+    Episode,
+    Evidence,
+    Pattern,
+    Subject,
+    SubjectKind,
+    Withheld,
+)
+from gpucost.detectors.held import board_ms, hours, joined, since
+from gpucost.detectors.rules.fragmentation_blocked import Asked, Search, asked
+from gpucost.detectors.rules.fragmentation_views import gauge_drafts, repack_drafts, spread_drafts
+from gpucost.detectors.rules.fragmentation_words import blocked_draft
+from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.unmet import Claim, Unmet, unmet
+from gpucost.domain.time import HOUR_MS
+from gpucost.domain.waste import Waste
+from gpucost.settings.types import Duration, milliseconds
+
+NAME = Pattern.FRAGMENTATION
+
+
+class Settings(DetectorSettings):
+    """When free GPUs count as fragmented."""
+
+    after: Duration = Field(default=timedelta(minutes=15), ge=timedelta(minutes=1))
+    """How long a job must wait, and be blocked by the places of free GPUs only. Ours, the same as for quota
+    starvation: below it, schedulers and autoscalers may still be at work."""
+
+    pause: Duration = Field(default=timedelta(minutes=10), ge=timedelta(0))
+    """Interruptions shorter than this do not end a stretch in which a job is blocked. Ours: as long as a
+    finding may be gone and still be the same."""
+
+    gauge_share: float = Field(default=0.10, ge=0, le=1)
+    """Part of all GPUs, 0 to 1, that must be fragments to the typical pod for the gauge to speak. Ours:
+    BestFit stays below 13.4 % in the FGD authors' runs and falls with load, random placement has 14 to 16."""
+
+    gauge_after: Duration = Field(default=timedelta(hours=1), ge=timedelta(minutes=5))
+    """How long that must hold, with somebody waiting. Ours."""
+
+    spread_after: Duration = Field(default=timedelta(minutes=61), ge=timedelta(minutes=1))
+    """How long a job must be on more nodes than it needs. Job Defense Shield looks at no job younger than
+    this."""
+
+    repack_after: Duration = Field(default=timedelta(hours=1), ge=timedelta(minutes=1))
+    """How long the pods to move must have run. Ours: what is younger may soon be gone by itself."""
+
+    repack_nodes: int = Field(default=1, ge=1)
+    """How many nodes must get empty for a re-packing to be proposed. Ours."""
+
+
+def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+    each = (settings.default, *(override.settings for override in settings.overrides))
+    found = unmet(facts.history, min(milliseconds(one.after) for one in each))
+
+    def times(row: Asked) -> tuple[int, int]:
+        own = settings.at(row.namespace, row.queue)
+        return milliseconds(own.after), milliseconds(own.pause)
+
+    search = Search(facts, asked(found.demand))
+    search.run(found, times)
+    claims: dict[int, list[Claim]] = defaultdict(list)
+    for claim in found.claims:
+        claims[claim.row].append(claim)
+    drafts = [blocked_draft(facts, one, claims) for one in search.blocked]
+    drafts += _unusable(facts, found, search)
+    plain = settings.default
+    views = spread_drafts(facts, milliseconds(plain.spread_after))
+    views += gauge_drafts(facts, plain.gauge_share, milliseconds(plain.gauge_after))
+    views += repack_drafts(facts, plain.repack_nodes, milliseconds(plain.repack_after))
+    drafts += [one for one in views if isinstance(one, Draft)]
+    withheld = search.withheld + [one for one in views if isinstance(one, Withheld)]
+    return Detection(tuple(drafts), tuple(withheld))
+
+
+def _unusable(facts: Facts, found: Unmet, search: Search) -> list[Draft]:
+    """What else was free while somebody waited whom it did not fit: too few for anybody, or too briefly for a
+    finding of its own. One per resource."""
+    taken: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for one in search.blocked:
+        for stretch in one.stretches:
+            taken[stretch.row].append((stretch.start_ms, stretch.end_ms))
+    spans = {row: joined(times) for row, times in taken.items()}
+    episodes: dict[str, list[Episode]] = defaultdict(list)
+    for claim in found.claims:
+        if claim.waste is not Waste.FRAGMENTED or claim.row in search.hopeless:
+            continue
+        for start, end in _rest(claim.start_ms, claim.end_ms, spans.get(claim.row, ())):
+            resource = search.rows[claim.row].resource
+            episodes[resource].append(
+                Episode(Waste.FRAGMENTED, facts.cluster, claim.node, "", start, end, claim.boards, resource)
+            )
+    return [_unusable_draft(facts, resource, rest) for resource, rest in sorted(episodes.items())]
+
+
+def _rest(start: int, end: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    found = []
+    for a, b in islice(taken, bisect_right(taken, start, key=itemgetter(1)), None):
+        if a >= end:
+            break
+        if a > start:
+            found.append((start, min(a, end)))
+        start = max(start, b)
+    if start < end:
+        found.append((start, end))
+    return [(a, b) for a, b in found if a < b]
+
+
+def _unusable_draft(facts: Facts, resource: str, episodes: Sequence[Episode]) -> Draft:
+    start, end = min(each.start_ms for each in episodes), max(each.end_ms for each in episodes)
+    wasted = board_ms(episodes)
+    now = sum(each.boards or 0.0 for each in episodes if each.end_ms >= facts.now_ms)
+    return Draft(
+        pattern=NAME,
+        variant="unusable",
+        subject=Subject(SubjectKind.CLUSTER, facts.cluster, facts.cluster, uid=f"{facts.cluster}/{resource}"),
+        since_ms=start,
+        ended_ms=end if end < facts.now_ms else None,
+        summary=f"Since {since(start)}, {hours(wasted)} of {resource} stood free, too few or in blocks too "
+        f"small for anybody who waited.",
+        evidence=(
+            Evidence(
+                "free and of no use", round(wasted / HOUR_MS, 2), "GPU-hours", "demand against free GPUs"
+            ),
+            Evidence("of them now", round(now, 2), "GPUs"),
+        ),
+        action=Action(
+            "Let small jobs run in the gaps while large ones wait: by a queueing strategy that does not hold "
+            "them behind the first in line.",
+            "spec:\n  queueingStrategy: BestEffortFIFO",
+            frees_boards=now,
+        ),
+        formula="Free GPUs x time while somebody waited whom they did not fit, less what blocked jobs claim.",
+        episodes=tuple(episodes),
+        checked=("requests that no node could ever serve do not count as waiting",),
+    )

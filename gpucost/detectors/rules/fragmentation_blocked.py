@@ -1,0 +1,226 @@
+"""Jobs that wait though enough GPUs are free, because they lie in the wrong places: who, and since when."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from gpucost.attribution.deal import Ints
+from gpucost.contract.queue_metrics import Layer
+from gpucost.detectors.activity import Floats
+from gpucost.detectors.exact_fit import Fit, Fitter
+from gpucost.detectors.facts import Facts
+from gpucost.detectors.findings import Pattern, Subject, SubjectKind, Withheld
+from gpucost.detectors.held import LEAST_COVERAGE, amount
+from gpucost.detectors.packing import Rooms
+from gpucost.detectors.possible import Possible
+from gpucost.detectors.unmet import Met, Stretch, Unmet
+
+NAME = Pattern.FRAGMENTATION
+MOST_NAMED = 10
+"""Nodes or moves that are named one by one."""
+_NO_QUOTA = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+
+
+class Asked(NamedTuple):
+    """A row of the demand frame, with the wait it is part of."""
+
+    cluster: str
+    namespace: str
+    job: str
+    job_uid: str
+    queue: str
+    cluster_queue: str
+    team_label: str
+    resource: str
+    products: str
+    pods: int
+    min_pods: int
+    units: int
+    layer: str
+    since_ms: int
+    until_ms: int
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(SubjectKind.JOB, self.cluster, self.job, self.namespace, self.job_uid)
+
+    @property
+    def least(self) -> int:
+        """How many of its pods must find places at once."""
+        return max(self.min_pods, 1)
+
+
+def asked(demand: pd.DataFrame) -> list[Asked]:
+    """By position in the demand."""
+    return [Asked(*row) for row in zip(*(demand[name].tolist() for name in Asked._fields), strict=True)]
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """``asked`` was blocked in ``stretches``, with short breaks between them. ``fit`` is what the state says
+    of its pods, if it goes on and the state knows them. ``rooms`` are the nodes at its end."""
+
+    asked: Asked
+    stretches: tuple[Stretch, ...]
+    fit: Fit | None
+    rooms: Rooms
+
+    @property
+    def start_ms(self) -> int:
+        return self.stretches[0].start_ms
+
+    @property
+    def end_ms(self) -> int:
+        return max(each.end_ms for each in self.stretches)
+
+
+@dataclass
+class Search:
+    """Who was blocked, and what was held back. ``hopeless`` are rows of demand that no node could serve."""
+
+    facts: Facts
+    rows: Sequence[Asked]
+    blocked: list[Blocked] = field(default_factory=list)
+    withheld: list[Withheld] = field(default_factory=list)
+    hopeless: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._fitter = Fitter(self.facts.overview) if self.facts.overview is not None else None
+        self._now: dict[str, Rooms] = {}
+        self._left: dict[tuple[str, str, int], float | None] = {}
+        self._said: set[Withheld] = set()
+
+    def run(self, found: Unmet, times: Callable[[Asked], tuple[int, int]]) -> None:
+        """``times``: how long a job must be blocked, and how long breaks may be, in ms."""
+        possible = Possible(self.facts.history)
+        seen: set[int] = set()
+        jobs: dict[tuple[str, str], list[Stretch]] = defaultdict(list)
+        for stretch in found.stretches:
+            row = self.rows[stretch.row]
+            if stretch.row not in seen:
+                seen.add(stretch.row)
+                if not possible.is_possible(row):
+                    self.hopeless.add(stretch.row)
+                    self._withhold(row, possible.why_not(row))
+            if stretch.met is not Met.SHORT and stretch.row not in self.hopeless:
+                jobs[row.job_uid, row.resource].append(stretch)
+        for stretches in jobs.values():
+            stretches.sort(key=lambda each: (each.start_ms, each.row))
+            self._job(stretches, *times(self.rows[stretches[0].row]))
+
+    def _withhold(self, row: Asked, because: str, *, lacks_data: bool = False) -> None:
+        one = Withheld(NAME, row.subject, because, lacks_data)
+        if one not in self._said:
+            self._said.add(one)
+            self.withheld.append(one)
+
+    def _job(self, stretches: Sequence[Stretch], after_ms: int, pause_ms: int) -> None:
+        row = self.rows[stretches[0].row]
+        kept = [each for each in stretches if self._is_blocked(each)]
+        reported = False
+        for run in _runs(kept, pause_ms):
+            end_ms = max(each.end_ms for each in run)
+            if end_ms - run[0].start_ms < after_ms:
+                continue
+            reported = True
+            last = self.rows[run[-1].row]
+            one = Blocked(last, run, self._fit(run[-1]), self._rooms(last.resource, end_ms))
+            because, lacks_data = self._guard(one)
+            if because:
+                self._withhold(one.asked, because, lacks_data=lacks_data)
+            else:
+                self.blocked.append(one)
+        seen = self.facts.history.coverage(row.since_ms, row.until_ms)
+        if kept and not reported and row.until_ms - row.since_ms >= after_ms and seen < LEAST_COVERAGE:
+            self._withhold(row, "parts of its wait were not observed", lacks_data=True)
+
+    def _is_blocked(self, stretch: Stretch) -> bool:
+        """Whether places are what it lacked."""
+        row = self.rows[stretch.row]
+        if stretch.met is Met.SHAPE:
+            if row.layer != Layer.QUOTA.value or self._has_quota(row, stretch):
+                return True
+            self._withhold(row, "its queue has no quota left for it, wherever GPUs are free")
+            return False
+        if stretch.end_ms < self.facts.now_ms or row.layer == Layer.QUOTA.value:
+            return False
+        # There are GPUs for it: does the state say that something else is missing where they are?
+        fit = self._fit(stretch)
+        return fit is not None and not fit.fits and fit.free >= fit.needed and bool(fit.lacking)
+
+    def _has_quota(self, row: Asked, stretch: Stretch) -> bool:
+        """Whether the queue had quota left for it when the stretch ended: then only places are missing."""
+        key = (row.cluster_queue, row.resource, stretch.end_ms)
+        if key not in self._left:
+            start, end, left = self._quotas.get(key[:2], _NO_QUOTA)
+            here = (start < stretch.end_ms) & (end >= stretch.end_ms)
+            self._left[key] = float(np.nansum(left[here])) if here.any() else None
+        found = self._left[key]
+        return found is not None and found >= row.least * row.units
+
+    @cached_property
+    def _quotas(self) -> dict[tuple[str, str], tuple[Ints, Ints, Floats]]:
+        """(starts, ends, what is left) of the rows of each queue and resource."""
+        quotas = self.facts.history.frames.quotas
+        start, end = (quotas[name].to_numpy(np.int64) for name in ("start_ms", "end_ms"))
+        left = (quotas["nominal"] - quotas["used"]).to_numpy(np.float64)
+        found = quotas.groupby(["queue", "resource"], observed=True).indices
+        return {(str(key[0]), str(key[1])): (start[at], end[at], left[at]) for key, at in found.items()}
+
+    def _fit(self, stretch: Stretch) -> Fit | None:
+        if self._fitter is None or stretch.end_ms < self.facts.now_ms:
+            return None
+        row = self.rows[stretch.row]
+        return self._fitter.of(row.job_uid, row.resource, row.min_pods)
+
+    def _rooms(self, resource: str, end_ms: int) -> Rooms:
+        """The nodes just before an instant; those of now are what most findings ask for."""
+        if end_ms < self.facts.now_ms:
+            return Rooms.at(self.facts.history, resource, end_ms - 1)
+        if resource not in self._now:
+            self._now[resource] = Rooms.at(self.facts.history, resource, self.facts.now_ms - 1)
+        return self._now[resource]
+
+    def _guard(self, one: Blocked) -> tuple[str, bool]:
+        """(why it is no finding, whether for lack of data); empty where it is one."""
+        if self.facts.history.coverage(one.start_ms, one.end_ms) < LEAST_COVERAGE:
+            return "parts of the stretch were not observed", True
+        fit, row = one.fit, one.asked
+        if fit is not None and fit.fits:
+            return (
+                "its pods fit now, by the state of the cluster: the scheduler has not placed them yet",
+                False,
+            )
+        if fit is not None and fit.free < fit.needed:
+            free = amount(fit.free, "GPU")
+            return (
+                f"only {free} of the {fit.needed} it needs are free where labels and taints admit it",
+                False,
+            )
+        rooms, units = one.rooms, max(row.units, 1)
+        closed = rooms.eligible(row.products, closed=True)
+        names = [rooms.names[n] for n in closed.tolist() if not rooms.is_open[n] and rooms.free[n] >= units]
+        if names and int((rooms.free[closed] // units).sum()) >= row.least:
+            return f"it would fit if {', '.join(names[:MOST_NAMED])} took pods: cordoned or not ready", False
+        return "", False
+
+
+def _runs(stretches: Sequence[Stretch], pause_ms: int) -> list[tuple[Stretch, ...]]:
+    """Stretches in order, those together with breaks of less than ``pause_ms`` between them, or none."""
+    runs: list[list[Stretch]] = []
+    reached = 0
+    for stretch in stretches:
+        gap = stretch.start_ms - reached
+        if runs and (gap <= 0 or gap < pause_ms):
+            runs[-1].append(stretch)
+        else:
+            runs.append([stretch])
+        reached = max(reached, stretch.end_ms)
+    return [tuple(each) for each in runs]

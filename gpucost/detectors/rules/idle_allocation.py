@@ -1,0 +1,258 @@
+"""GPUs that are held and do nothing: whole jobs, and some of a job's GPUs (antipatterns, section 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gpucost.attribution.deal import Ints
+from gpucost.detectors.facts import Facts
+from gpucost.detectors.findings import Detection, Pattern, Withheld
+from gpucost.detectors.held import LEAST_COVERAGE, lasting, pieces
+from gpucost.detectors.rules.idle_drafts import PARTLY, WHOLE, Drafter, Found
+from gpucost.detectors.rules.idle_settings import Settings
+from gpucost.detectors.rules.idle_spans import Slot, Span, span
+from gpucost.detectors.rules.idle_stretches import IdleRows, JobSpans, Quiet, all_quiet, quiet_runs
+from gpucost.detectors.rules.workloads import JobRow, Workloads
+from gpucost.detectors.settings import Scoped
+from gpucost.settings.types import milliseconds
+
+__all__ = ["NAME", "Settings", "run"]
+
+NAME = Pattern.IDLE_ALLOCATION
+
+
+def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+    return _Search(facts, settings, Workloads.of(facts.history)).detection()
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """A job's stretch with its settings; ``from_start``: its first pod began it."""
+
+    job: int
+    row: JobRow
+    start: int
+    end: int
+    from_start: bool
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class _Search:
+    facts: Facts
+    scoped: Scoped[Settings]
+    table: Workloads
+
+    def detection(self) -> Detection:
+        found, withheld = list[Found](), dict[int, Withheld]()
+        spans = self._whole_stretches
+        for stretch in self._long_enough(spans):
+            self._judge_whole(stretch, found, withheld)
+        claimed: dict[int, list[tuple[int, int]]] = {}
+        for each in found:
+            claimed.setdefault(each.job, []).append((each.span.begin_ms, each.span.end_ms))
+        self._partly(spans, claimed, found, withheld)
+        rows = pieces(self.facts.history.held, "job_uid", {self._job_uid(each.job) for each in found})
+        drafts = [
+            Drafter(self._idle[each.settings.idle_watts], each, rows[self._job_uid(each.job)]).draft()
+            for each in found
+        ]
+        order = sorted(drafts, key=lambda draft: (draft.subject, draft.since_ms, draft.variant))
+        told = sorted(withheld.values(), key=lambda each: each.subject)
+        return Detection(tuple(order), tuple(told))
+
+    def _job_uid(self, job: int) -> str:
+        return self.table.row(job).job_uid
+
+    @cached_property
+    def _least_ms(self) -> int:
+        every = [self.scoped.default, *(each.settings for each in self.scoped.overrides)]
+        return milliseconds(min(each.shortest for each in every))
+
+    @cached_property
+    def _quiet(self) -> Quiet:
+        return quiet_runs(self.table, self._least_ms)
+
+    @cached_property
+    def _by_job(self) -> tuple[Ints, Ints]:
+        """Positions of quiet runs in order of job, and the jobs in that order."""
+        job = self.table.job[self.table.pod[self._quiet.series]]
+        order = np.lexsort([self._quiet.start, self._quiet.series, job])
+        return order.astype(np.int64), job[order]
+
+    @cached_property
+    def _whole_stretches(self) -> JobSpans:
+        spans = all_quiet(self.table, self._quiet)
+        keep = spans.end - spans.start >= self._least_ms
+        return JobSpans(spans.job[keep], spans.start[keep], spans.end[keep])
+
+    @cached_property
+    def _first_start(self) -> Ints:
+        """Of each job: when its first pod began."""
+        found = np.full(len(self.table.jobs), np.iinfo(np.int64).max)
+        np.minimum.at(found, self.table.job, self.table.start)
+        return found
+
+    @cached_property
+    def _idle(self) -> dict[float | None, IdleRows]:
+        every = [self.scoped.default, *(each.settings for each in self.scoped.overrides)]
+        return {each.idle_watts: IdleRows(self.table, each.idle_watts) for each in every}
+
+    def _grace_end(self, pod: int, settings: Settings) -> int:
+        start = int(self.table.start[pod])
+        return start if self.table.is_cut[pod] else start + milliseconds(settings.start_grace)
+
+    def _long_enough(self, spans: JobSpans) -> Iterator[_Stretch]:
+        begun = self.facts.history.window.start_ms
+        for job, start, end in zip(spans.job.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True):
+            row = self.table.row(job)
+            settings = self.scoped.at(row.namespace, row.queue)
+            from_start = start == int(self._first_start[job]) and start > begun
+            grace = milliseconds(settings.start_grace) if from_start else 0
+            oldest = milliseconds(settings.longest_start) if from_start else 0
+            needed = milliseconds(settings.after(row.workload_class, from_start))
+            if end - start >= max(needed + grace, oldest):
+                yield _Stretch(job, row, start, end, from_start, settings)
+
+    def _runs_of(self, job: int) -> Ints:
+        order, jobs = self._by_job
+        first, last = np.searchsorted(jobs, [job, job + 1])
+        return order[first:last]
+
+    def _slot(self, run_: int, settings: Settings, start: int, end: int) -> Slot | None:
+        quiet = self._quiet
+        series = int(quiet.series[run_])
+        pod = int(self.table.pod[series])
+        a = max(int(quiet.start[run_]), start, self._grace_end(pod, settings))
+        b = min(int(quiet.end[run_]), end)
+        first, last = int(quiet.first[run_]), int(quiet.last[run_])
+        return Slot(pod, series, a, b, first, last) if a < b else None
+
+    def _slots(self, stretch: _Stretch) -> list[Slot]:
+        runs = (
+            self._slot(run_, stretch.settings, stretch.start, stretch.end)
+            for run_ in self._runs_of(stretch.job).tolist()
+        )
+        found = [slot for slot in runs if slot is not None]
+        missing = self.table.gpus - self.table.series_count
+        for pod in self.table.pods_of_job[stretch.job].tolist():
+            start = max(stretch.start, self._grace_end(pod, stretch.settings))
+            end = min(stretch.end, int(self.table.end[pod]))
+            if start < end:
+                found += [Slot(pod, -1, start, end)] * int(missing[pod])
+        return found
+
+    def _judge_whole(self, stretch: _Stretch, found: list[Found], withheld: dict[int, Withheld]) -> None:
+        idle = self._idle[stretch.settings.idle_watts]
+        seen = span(idle, self._slots(stretch))
+        needed = milliseconds(stretch.settings.after(stretch.row.workload_class, stretch.from_start))
+        problem = _problem(seen, needed)
+        if problem is not None:
+            withheld.setdefault(
+                stretch.job, Withheld(NAME, stretch.row.subject, problem, seen.contradicted == 0)
+            )
+            return
+        ended = self._ended(seen, stretch.end)
+        found.append(
+            Found(stretch.job, WHOLE, seen, stretch.settings, stretch.from_start, ended, len(seen.slots))
+        )
+
+    def _ended(self, seen: Span, end: int) -> int | None:
+        now = self.facts.now_ms
+        goes_on = end >= now and now - seen.end_ms <= self.table.step_ms
+        return None if goes_on else seen.end_ms
+
+    def _partly(
+        self,
+        spans: JobSpans,
+        claimed: dict[int, list[tuple[int, int]]],
+        found: list[Found],
+        withheld: dict[int, Withheld],
+    ) -> None:
+        """GPUs that were quiet while others of their job were not."""
+        order, jobs = self._by_job
+        quiet = self._quiet
+        long = quiet.end[order] - quiet.start[order] >= self._least_ms
+        several = self.table.gpus_of_job[jobs] > 1 if len(jobs) else long
+        candidates = np.flatnonzero(long & several)
+        by_job: dict[int, list[int]] = {}
+        for job, run_ in zip(jobs[candidates].tolist(), order[candidates].tolist(), strict=True):
+            by_job.setdefault(job, []).append(run_)
+        for job, runs in by_job.items():
+            first, last = np.searchsorted(spans.job, [job, job + 1])
+            whole = list(zip(spans.start[first:last].tolist(), spans.end[first:last].tolist(), strict=True))
+            self._judge_partly(job, runs, whole, claimed.get(job, []), found, withheld)
+
+    def _judge_partly(
+        self,
+        job: int,
+        runs: Sequence[int],
+        whole: Sequence[tuple[int, int]],
+        claimed: Sequence[tuple[int, int]],
+        found: list[Found],
+        withheld: dict[int, Withheld],
+    ) -> None:
+        row = self.table.row(job)
+        settings = self.scoped.at(row.namespace, row.queue)
+        needed = milliseconds(settings.partly_after(row.workload_class))
+        idle = self._idle[settings.idle_watts]
+        accepted = list[tuple[Slot, Span]]()
+        for run_ in runs:
+            slot = self._slot(run_, settings, 0, self.facts.now_ms)
+            if slot is None or slot.end - slot.start - _inside(slot, whole) < needed:
+                continue
+            seen = span(idle, [slot]).without(claimed)
+            problem = _problem(seen, needed)
+            if problem is None:
+                accepted.append((slot, seen))
+                continue
+            withheld.setdefault(job, Withheld(NAME, row.subject, problem, seen.contradicted == 0))
+        for group in _groups(accepted):
+            slots = [slot for slot, _ in group]
+            seen = span(idle, slots).without(claimed)
+            ended = self._ended(seen, max(slot.end for slot in slots))
+            gang = self._gpus_at(job, seen.end_ms - 1)
+            found.append(Found(job, PARTLY, seen, settings, False, ended, gang))
+
+    def _gpus_at(self, job: int, instant_ms: int) -> int:
+        pods = self.table.pods_of_job[job]
+        here = (self.table.start[pods] <= instant_ms) & (instant_ms < self.table.end[pods])
+        return int(self.table.gpus[pods][here].sum())
+
+
+def _problem(seen: Span, needed_ms: int) -> str | None:
+    """Why a stretch that is long enough cannot be called idle; None where it can."""
+    if len(seen.row):
+        covered = seen.coverage()
+        is_long = seen.end_ms - seen.begin_ms >= needed_ms
+        if is_long and covered >= LEAST_COVERAGE:
+            return None
+        share = f"the GPU that was seen least was observed for only {100 * max(covered, 0):.0f} % of the time"
+        if not is_long:
+            share = f"only {lasting(seen.end_ms - seen.begin_ms)} of it were observed"
+    else:
+        share = "no GPU of it was observed"
+    if seen.contradicted:
+        return "power contradicts it: no kernel was seen, but the boards drew what only work draws"
+    return f"data are missing: {share}"
+
+
+def _inside(slot: Slot, spans: Sequence[tuple[int, int]]) -> int:
+    return sum(max(0, min(slot.end, end) - max(slot.start, start)) for start, end in spans)
+
+
+def _groups(accepted: Sequence[tuple[Slot, Span]]) -> Iterator[list[tuple[Slot, Span]]]:
+    """GPUs whose idle stretches overlap in time, together."""
+    group, reach = list[tuple[Slot, Span]](), 0
+    for slot, seen in sorted(accepted, key=lambda each: (each[1].begin_ms, each[0].series)):
+        if group and seen.begin_ms >= reach:
+            yield group
+            group = []
+        group.append((slot, seen))
+        reach = max(reach, seen.end_ms)
+    if group:
+        yield group

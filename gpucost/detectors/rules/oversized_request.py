@@ -1,0 +1,34 @@
+"""Jobs that hold more GPU than they have use for (antipatterns, section 5.2).
+
+``fits_smaller`` and ``too_many_gpus`` claim time of the waste ledger; ``low_efficiency``, ``host_share`` and
+``memory_over_ask`` are views. A job is told of one of them at most, in this order.
+"""
+
+from __future__ import annotations
+
+from gpucost.detectors.facts import Facts
+from gpucost.detectors.findings import Detection
+from gpucost.detectors.rules.oversized_common import NAME, Search
+from gpucost.detectors.rules.oversized_count import too_many_gpus
+from gpucost.detectors.rules.oversized_host import host_share
+from gpucost.detectors.rules.oversized_memory import memory_over_ask
+from gpucost.detectors.rules.oversized_settings import Settings
+from gpucost.detectors.rules.oversized_small import fits_smaller
+from gpucost.detectors.rules.oversized_teams import low_efficiency
+from gpucost.detectors.rules.workloads import Workloads
+from gpucost.detectors.settings import Scoped
+
+__all__ = ["NAME", "Settings", "run"]
+
+
+def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+    search = Search(facts, settings, Workloads.of(facts.history))
+    drafts = search.of_teams(list(fits_smaller(search)))
+    drafts += search.of_teams(list(too_many_gpus(search)))
+    drafts += low_efficiency(search)
+    drafts += memory_over_ask(search, {draft.subject for draft in drafts})
+    drafts += host_share(search)
+    found = sorted(drafts, key=lambda draft: (draft.subject, draft.variant, draft.since_ms))
+    told = {draft.subject for draft in drafts}
+    withheld = sorted(search.withheld.values(), key=lambda each: each.subject)
+    return Detection(tuple(found), tuple(each for each in withheld if each.subject not in told))

@@ -1,0 +1,469 @@
+"""Work that somebody cut short and that has to be done again, and the time that starting again takes."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from pydantic import Field
+
+from gpucost.attribution.deal import Ints
+from gpucost.detectors.activity import Floats
+from gpucost.detectors.facts import Facts
+from gpucost.detectors.findings import (
+    Action,
+    Detection,
+    Draft,
+    Episode,
+    Evidence,
+    Pattern,
+    Subject,
+    SubjectKind,
+    Withheld,
+)
+from gpucost.detectors.held import (
+    LEAST_COVERAGE,
+    Piece,
+    amount,
+    board_ms,
+    hours,
+    lasting,
+    pieces,
+    since,
+)
+from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from gpucost.domain.waste import Waste
+from gpucost.settings.types import Duration, milliseconds
+
+NAME = Pattern.PREEMPTION_WASTE
+_TIMED_OUT = "PodsReadyTimeout"
+_OVERHEADS = ((1, timedelta(seconds=7)), (8, timedelta(seconds=30)), (None, timedelta(seconds=60)))
+"""Up to how many GPUs a job has, and how long it takes to start it again (HeliosArtifact, the policy of its
+scheduler: 7, 30 and 60 seconds for 1, up to 8 and more GPUs)."""
+
+
+class Settings(DetectorSettings):
+    """What counts as lost, and from when on it is a finding."""
+
+    share: float = Field(default=0.02, gt=0, le=1)
+    """Lost part of what a queue held in 24 hours, 0 to 1, from which on it is a finding. Ours."""
+
+    least_gpu_hours: float = Field(default=8.0, gt=0)
+    """GPU-hours a queue must have lost in 24 hours besides. Ours: what makes a finding of medium severity."""
+
+    cycles: int = Field(default=3, ge=2)
+    """How often a job must be evicted in 24 hours to be found by itself. Ours."""
+
+    checkpoint_every: Duration = Field(default=timedelta(minutes=60), gt=timedelta(0))
+    """How often a job writes a checkpoint, where nothing says: half of it is lost on average, at most half of
+    the attempt. Ours: an hour is what training frameworks' examples write."""
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """One eviction of a pod that held GPUs, and what was lost: its tail, and its successor's start."""
+
+    pod_uid: str
+    job_uid: str
+    start_ms: int
+    end_ms: int
+    reason: str
+    by: str
+    is_certain: bool
+    is_spot: bool
+    held: tuple[Piece, ...]
+    episodes: tuple[Episode, ...]
+    least_ms: int
+    most_ms: int
+
+    @property
+    def first(self) -> Piece:
+        return self.held[0]
+
+    @property
+    def board_ms(self) -> int:
+        return board_ms(self.episodes)
+
+
+_Group: TypeAlias = list[_Lost]
+
+
+class _Row(NamedTuple):
+    """One row of the evictions frame."""
+
+    pod_uid: str
+    start_ms: int
+    end_ms: int
+    reason: str
+    by: str
+    checkpoint_ms: int
+
+
+class _Tail(NamedTuple):
+    """An evicted pod that held GPUs, and from when on its work is lost."""
+
+    row: _Row
+    held: list[Piece]
+    from_ms: int
+
+
+def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+    """Jobs that are evicted again and again, queues that lose much, and the rest, for the waste ledger."""
+    lost, unheld = _losses(facts, settings)
+    blamed = [each for each in lost if not each.is_spot]
+    drafts: list[Draft] = []
+    withheld: list[Withheld] = []
+    claimed: set[str] = set()
+    jobs: dict[str, _Group] = {}
+    queues: dict[str, _Group] = {}
+    for each in blamed:
+        jobs.setdefault(each.job_uid, []).append(each)
+        queues.setdefault(each.first.cluster_queue or each.first.queue, []).append(each)
+    found: list[tuple[Draft, _Group]] = []
+    for group in jobs.values():
+        found += _cycling(facts, settings.at(group[0].first.namespace, group[0].first.queue), group)
+    cycling = {each.pod_uid for _, group in found for each in group}
+    for queue, group in queues.items():
+        if queue:
+            found += _of_queue(facts, settings.at(queue=queue), queue, group, cycling)
+    for draft, group in found:
+        coverage = facts.history.coverage(*_span(facts, draft))
+        if coverage < LEAST_COVERAGE:
+            because = f"the cluster was observed for only {coverage:.0%} of the 24 hours looked at"
+            withheld.append(Withheld(NAME, draft.subject, because, lacks_data=True))
+            continue
+        drafts.append(draft)
+        claimed |= {each.pod_uid for each in group}
+    rest = [each for each in lost if each.pod_uid not in claimed]
+    if rest:
+        drafts.append(_below_threshold(facts, rest, unheld))
+    return Detection(tuple(drafts), tuple(withheld))
+
+
+def _span(facts: Facts, draft: Draft) -> tuple[int, int]:
+    """The day that a finding is about, as far as the history goes."""
+    end_ms = facts.now_ms if draft.ended_ms is None else draft.ended_ms
+    return max(facts.history.window.start_ms, min(draft.since_ms, end_ms - DAY_MS)), end_ms
+
+
+def _losses(facts: Facts, settings: Scoped[Settings]) -> tuple[list[_Lost], int]:
+    """Evictions of pods that held GPUs, in order of time; and how many there were of pods that held none."""
+    window, frame = facts.history.window, facts.history.frames.evictions
+    frame = frame.sort_values(["end_ms", "pod_uid"], kind="stable").drop_duplicates("pod_uid")
+    frame = frame[(frame["end_ms"] > window.start_ms) & (frame["end_ms"] <= window.end_ms)]
+    of_evicted = pieces(facts.history.held, "pod_uid", set(frame["pod_uid"].tolist()))
+    jobs = {rows[0].job_uid for rows in of_evicted.values()}
+    of_pod = {uid: _by_pod(rows) for uid, rows in pieces(facts.history.held, "job_uid", jobs).items()}
+    nodes = facts.history.frames.nodes
+    spot = set(nodes.loc[nodes["capacity_type"] == "spot", "node"].tolist())
+    tails: dict[str, _Tail] = {}
+    columns = (frame[name].tolist() for name in _Row._fields)
+    for row in (_Row(*values) for values in zip(*columns, strict=True)):
+        held = of_evicted.get(row.pod_uid)
+        if held:
+            every = settings.at(held[0].namespace, held[0].queue).checkpoint_every
+            tails[row.pod_uid] = _Tail(row, held, _tail_from(row, milliseconds(every)))
+    restarts = _restarts(of_pod, tails)
+    lost = [_lost(tail, restarts.get(uid, ()), spot) for uid, tail in tails.items()]
+    return lost, len(frame) - len(lost)
+
+
+def _by_pod(rows: Iterable[Piece]) -> dict[str, list[Piece]]:
+    found: dict[str, list[Piece]] = {}
+    for row in rows:
+        found.setdefault(row.pod_uid, []).append(row)
+    return found
+
+
+def _tail_from(row: _Row, every_ms: int) -> int:
+    """From when on the work of an attempt is lost."""
+    if row.checkpoint_ms >= 0:
+        return min(max(row.start_ms, row.checkpoint_ms), row.end_ms)
+    return row.end_ms - min(row.end_ms - row.start_ms, every_ms) // 2
+
+
+def _restarts(
+    of_pod: Mapping[str, Mapping[str, list[Piece]]], tails: Mapping[str, _Tail]
+) -> dict[str, tuple[Episode, ...]]:
+    """By evicted pod: the first moments of the pod that came in its place, the next one of its job to start.
+
+    Nothing beyond the tail of that pod, should it be evicted as well.
+    """
+    waiting: dict[str, list[tuple[int, str]]] = {}
+    for uid, tail in tails.items():
+        waiting.setdefault(tail.held[0].job_uid, []).append((tail.row.end_ms, uid))
+    found: dict[str, tuple[Episode, ...]] = {}
+    for job_uid, evicted in waiting.items():
+        pods = of_pod[job_uid]
+        rows = [each for held in pods.values() for each in held]
+        left = deque(sorted(evicted))
+        for start_ms, uid in sorted((held[0].start_ms, uid) for uid, held in pods.items()):
+            if not left:
+                break
+            if start_ms < left[0][0]:
+                continue
+            evicted_ms, of = left.popleft()
+            end_ms = start_ms + _overhead_ms(rows, evicted_ms)
+            if uid in tails:
+                end_ms = min(end_ms, tails[uid].from_ms)
+            found[of] = tuple(_claims(pods[uid], start_ms, end_ms))
+    return found
+
+
+def _overhead_ms(rows: Sequence[Piece], evicted_ms: int) -> int:
+    """By how many GPUs the job held in the minute before it was evicted."""
+    held: dict[tuple[str, str], float] = {}
+    for row in rows:
+        if row.start_ms < evicted_ms and row.end_ms >= evicted_ms - MINUTE_MS:
+            held[row.pod_uid, row.resource] = row.boards
+    boards = sum(each for each in held.values() if each == each)
+    length = next(length for most, length in _OVERHEADS if most is None or boards <= most)
+    return milliseconds(length)
+
+
+def _lost(evicted: _Tail, restart: tuple[Episode, ...], spot: set[str]) -> _Lost:
+    row, held = evicted.row, evicted.held
+    tail = tuple(_claims(held, evicted.from_ms, row.end_ms))
+    certain = row.checkpoint_ms >= 0
+    whole = board_ms(_claims(held, row.start_ms, row.end_ms))
+    return _Lost(
+        row.pod_uid,
+        held[0].job_uid,
+        row.start_ms,
+        row.end_ms,
+        row.reason,
+        row.by,
+        certain,
+        any(each.node in spot for each in held),
+        tuple(held),
+        (*tail, *restart),
+        (board_ms(tail) if certain else 0) + board_ms(restart),
+        (board_ms(tail) if certain else whole) + board_ms(restart),
+    )
+
+
+def _claims(held: Iterable[Piece], start_ms: int, end_ms: int) -> Iterator[Episode]:
+    for each in held:
+        found = each.episode(Waste.PREEMPTED, start_ms, end_ms)
+        if found is not None:
+            yield found
+
+
+def _cycling(facts: Facts, settings: Settings, group: _Group) -> Iterator[tuple[Draft, _Group]]:
+    """Stretches in which a job was evicted so often in 24 hours. Pods evicted together count once: only one
+    that started after the last eviction can be evicted anew."""
+    times: list[int] = []
+    for each in group:
+        if not times or each.start_ms >= times[-1]:
+            times.append(each.end_ms)
+    marked: set[int] = set()
+    for n in range(settings.cycles - 1, len(times)):
+        if times[n] - times[n - settings.cycles + 1] < DAY_MS:
+            marked.update(times[n - settings.cycles + 1 : n + 1])
+    for run_ in _runs([time for time in times if time in marked]):
+        until = next((time for time in times if time > run_[-1]), None)
+        own = [each for each in group if run_[0] <= each.end_ms and (until is None or each.end_ms < until)]
+        recent = sum(facts.now_ms - time < DAY_MS for time in run_)
+        yield _cycle_draft(facts, own, len(run_), recent >= settings.cycles), own
+
+
+def _runs(times: Sequence[int]) -> list[list[int]]:
+    """Split where a day or more lies between."""
+    found: list[list[int]] = []
+    for time in times:
+        if found and time - found[-1][-1] < DAY_MS:
+            found[-1].append(time)
+        else:
+            found.append([time])
+    return found
+
+
+def _cycle_draft(facts: Facts, group: _Group, times: int, goes_on: bool) -> Draft:
+    first = group[0].first
+    start_ms = min(each.start_ms for each in group)
+    span = lasting(group[-1].end_ms - start_ms)
+    return _draft(
+        "cycling",
+        Subject(SubjectKind.JOB, facts.cluster, first.job, first.namespace, first.job_uid),
+        group,
+        f"{first.namespace}/{first.job} was evicted {amount(times, 'time')} in {span} since "
+        f"{since(start_ms)} "
+        f"and lost about {hours(_sum(group))} of work.",
+        goes_on,
+        (Evidence("times evicted", times, "", "condition Evicted of its workload"),),
+        first.queue,
+        first.team,
+        first.user,
+    )
+
+
+def _of_queue(
+    facts: Facts, settings: Settings, queue: str, group: _Group, cycling: set[str]
+) -> Iterator[tuple[Draft, _Group]]:
+    """Stretches of evictions that lie in 24 hours in which the queue lost too much. What a cycling job lost
+    counts for the thresholds, and is claimed by its own finding."""
+    ends = np.array([each.end_ms for each in group], dtype=np.int64)
+    losses = np.array([each.board_ms for each in group], dtype=np.float64)
+    total = np.concatenate([[0.0], np.cumsum(losses)])
+    at = np.append(ends, facts.now_ms)
+    first = np.searchsorted(ends, at - DAY_MS, "right")
+    upto = np.searchsorted(ends, at, "right")
+    lost = total[upto] - total[first]
+    if not np.any(lost >= settings.least_gpu_hours * HOUR_MS):
+        return
+    held = _held_between(facts, queue, at - DAY_MS, at)
+    passes = (lost >= settings.least_gpu_hours * HOUR_MS) & (lost >= settings.share * held)
+    marked: set[int] = set()
+    for n in np.flatnonzero(passes).tolist():
+        marked.update(range(int(first[n]), int(upto[n])))
+    by_time = {group[n].end_ms for n in marked}
+    for run_ in _runs(sorted(by_time)):
+        of_run = [each for n, each in enumerate(group) if n in marked and run_[0] <= each.end_ms <= run_[-1]]
+        own = [each for each in of_run if each.pod_uid not in cycling]
+        if own:
+            goes_on = bool(passes[-1]) and facts.now_ms - run_[-1] < DAY_MS
+            worst = int(np.argmax(np.where(passes, lost / np.maximum(held, 1.0), 0.0)))
+            yield _queue_draft(facts, queue, own, (float(lost[worst]), float(held[worst])), goes_on), own
+
+
+def _held_between(facts: Facts, queue: str, start: Ints, end: Ints) -> Floats:
+    """Board time that a queue held in each ``[start, end)``: the integral over all of its rows, looked up."""
+    held = facts.history.held
+    named = held["cluster_queue"].where(held["cluster_queue"] != "", held["queue"])
+    rows = held[(named == queue) & held["boards"].notna()]
+    times = np.concatenate([rows["start_ms"].to_numpy(np.int64), rows["end_ms"].to_numpy(np.int64)])
+    boards = rows["boards"].to_numpy(np.float64)
+    if not len(times):
+        return np.zeros(len(start))
+    order = np.argsort(times, kind="stable")
+    times, rate = times[order], np.cumsum(np.concatenate([boards, -boards])[order])
+    integral = np.concatenate([[0.0], np.cumsum(rate[:-1] * np.diff(times))])
+    found: Floats = np.interp(end, times, integral) - np.interp(start, times, integral)
+    return found
+
+
+def _queue_draft(facts: Facts, queue: str, group: _Group, worst: tuple[float, float], goes_on: bool) -> Draft:
+    lost, held = worst
+    start_ms = min(each.start_ms for each in group)
+    teams = {each.first.team for each in group}
+    return _draft(
+        "queue",
+        Subject(SubjectKind.QUEUE, facts.cluster, queue),
+        group,
+        f"Queue {queue} lost about {hours(lost)} of the {hours(held)} it held in a day to "
+        f"{amount(len(group), 'eviction')} of pods, the first of which began at {since(start_ms)}.",
+        goes_on,
+        (
+            Evidence("lost in 24 hours", round(lost / HOUR_MS, 3), "GPU-hours", "evictions of its pods"),
+            Evidence("held in 24 hours", round(held / HOUR_MS, 3), "GPU-hours", "gpucost_pod_gpu_request"),
+            Evidence("lost of what it held", round(100 * lost / held, 2) if held else 100.0, "%", ""),
+        ),
+        queue,
+        teams.pop() if len(teams) == 1 else "",
+        "",
+    )
+
+
+def _draft(
+    variant: str,
+    subject: Subject,
+    group: _Group,
+    summary: str,
+    goes_on: bool,
+    evidence: tuple[Evidence, ...],
+    queue: str,
+    team: str,
+    user: str,
+) -> Draft:
+    episodes = tuple(each for lost in group for each in lost.episodes)
+    return Draft(
+        NAME,
+        variant,
+        subject,
+        min(each.start_ms for each in group),
+        summary,
+        (*evidence, *_amounts(group), *_who(group)),
+        _action(group),
+        "GPUs × (end of the attempt − its last checkpoint), where that is not known half of the attempt or "
+        "of "
+        "the time between checkpoints; and the restart of the pod that came in its place",
+        team=team,
+        queue=queue,
+        user=user,
+        ended_ms=None if goes_on else max(each.end_ms for each in group),
+        episodes=episodes,
+        checked=(
+            "failures are no evictions",
+            "evictions of pods that never held a GPU cost nothing",
+            "spot capacity is not blamed",
+        ),
+    )
+
+
+def _amounts(group: _Group) -> Iterator[Evidence]:
+    query = "evictions of its pods"
+    yield Evidence("pods evicted", len(group), "pods", query)
+    yield Evidence("lost, estimated", round(_sum(group) / HOUR_MS, 3), "GPU-hours", query)
+    yield Evidence(
+        "lost at least", round(sum(each.least_ms for each in group) / HOUR_MS, 3), "GPU-hours", query
+    )
+    yield Evidence(
+        "lost at most", round(sum(each.most_ms for each in group) / HOUR_MS, 3), "GPU-hours", query
+    )
+    known = sum(each.is_certain for each in group)
+    yield Evidence("with a known checkpoint", known, "pods", "progress of the job")
+
+
+def _who(group: _Group) -> Iterator[Evidence]:
+    for reason, count in Counter(each.reason or "unknown" for each in group).most_common(3):
+        yield Evidence(f"reason {reason}", count, "pods", "condition Evicted of the workload")
+    for by, count in Counter(each.by for each in group if each.by).most_common(3):
+        yield Evidence(f"in favour of {by}", count, "pods", "condition Preempted of the workload")
+
+
+def _action(group: _Group) -> Action:
+    reason = Counter(each.reason for each in group).most_common(1)[0][0]
+    if reason == _TIMED_OUT:
+        return Action(
+            "Kueue evicted them because their pods were not ready in time: give them longer in Kueue's "
+            "configuration.",
+            "waitForPodsReady:\n  timeout: 30m",
+        )
+    return Action(
+        "Let the jobs write a checkpoint when they are told to stop (SIGTERM), and give them the time for "
+        "it.",
+        "spec:\n  template:\n    spec:\n      terminationGracePeriodSeconds: 300",
+    )
+
+
+def _sum(group: _Group) -> int:
+    return sum(each.board_ms for each in group)
+
+
+def _below_threshold(facts: Facts, rest: _Group, unheld: int) -> Draft:
+    """All other preempted work: no finding to act on, but lost all the same, and counted by the ledger."""
+    spot = [each for each in rest if each.is_spot]
+    last_ms = max(each.end_ms for each in rest)
+    return Draft(
+        NAME,
+        "below_threshold",
+        Subject(SubjectKind.CLUSTER, facts.cluster, facts.cluster),
+        min(each.start_ms for each in rest),
+        f"{amount(len(rest), 'eviction')} of pods cost about {hours(_sum(rest))}, spread so that no queue "
+        f"and no "
+        "job lost much.",
+        (
+            *_amounts(rest),
+            Evidence("of these on spot capacity", round(_sum(spot) / HOUR_MS, 3), "GPU-hours", ""),
+            Evidence("evicted before they held a GPU", unheld, "pods", ""),
+        ),
+        Action("Nothing needs to be done; it is listed so that the waste ledger has it."),
+        "as for queues",
+        ended_ms=last_ms,
+        episodes=tuple(each for lost in rest for each in lost.episodes),
+    )

@@ -1,0 +1,339 @@
+"""Queues that wait while GPUs that would fit their work lie idle: somebody else's quota, or nobody's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from gpucost.attribution.deal import Ints
+from gpucost.attribution.pieces import union
+from gpucost.cluster.quota_reasons import CHECKS_OUTSTANDING
+from gpucost.detectors.borrowing import Ask, Obstacle, obstacle
+from gpucost.detectors.facts import Facts, History
+from gpucost.detectors.findings import (
+    Detection,
+    Draft,
+    Episode,
+    Evidence,
+    Pattern,
+    Subject,
+    SubjectKind,
+    Withheld,
+)
+from gpucost.detectors.held import LEAST_COVERAGE, board_ms, hours, lasting, since
+from gpucost.detectors.quotas import Line, Place, Quotas, boards_per_unit
+from gpucost.detectors.series import Series, difference, least
+from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.shapes_now import unfit_now
+from gpucost.detectors.starving import Queue, waiting_queues
+from gpucost.detectors.unmet import Claim, unmet
+from gpucost.domain.time import HOUR_MS
+from gpucost.domain.waste import Waste
+from gpucost.settings.types import Duration, Names, milliseconds
+
+NAME = Pattern.QUOTA_STARVATION
+STARVED, RESERVED = "starved", "reserved"
+_MOST_HOLDERS = 3
+
+
+class Settings(DetectorSettings):
+    """When a queue starves beside idle GPUs."""
+
+    after: Duration = Field(default=timedelta(minutes=15), ge=timedelta(minutes=1))
+    """How long a job must wait, and its queue see free GPUs that would fit, without a break. Ours: schedulers
+    work in seconds and clusters that grow bring a node in minutes; what lasts longer stays."""
+
+    warm_up: Duration = Field(default=timedelta(minutes=15), ge=timedelta(0))
+    """How long the GPUs of a node that has just come do not count as idle. Ours: drivers, images and the
+    scheduler's next round take that long where an autoscaler adds nodes."""
+
+    reserved_queues: Names = ()
+    """Queues whose unused quota is kept free on purpose ("hard reservation"): where nothing else would help
+    those that wait, the finding is for information only and counts no waste. None by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A longest stretch of time in which free units fitted somebody of a queue, all the time."""
+
+    start_ms: int
+    end_ms: int
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return self.start_ms, self.end_ms
+
+    @property
+    def length_ms(self) -> int:
+        return self.end_ms - self.start_ms
+
+
+def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+    drafts: list[Draft] = []
+    withheld: list[Withheld] = list(_unseen(facts, settings.default))
+    for queue, claims in _queues(facts, settings, withheld):
+        own = settings.at(_namespace(queue.place), queue.place.name)
+        _judge(facts, queue, claims, own, drafts, withheld)
+    return Detection(tuple(drafts), tuple(withheld))
+
+
+def _queues(
+    facts: Facts, settings: Scoped[Settings], withheld: list[Withheld]
+) -> Iterator[tuple[Queue, list[Claim]]]:
+    """Whoever has claims on free units, and these."""
+    shortest = min(milliseconds(each.after) for each in _all(settings))
+    found = unmet(facts.history, shortest)
+    demand = found.demand
+    left_out = _left_out(facts, demand)
+    claims: dict[int, list[Claim]] = {}
+    for claim in found.claims:
+        if claim.waste is Waste.STARVED:
+            claims.setdefault(claim.row, []).append(claim)
+    wait = (demand["until_ms"] - demand["since_ms"]).to_numpy(np.int64)
+    for queue in waiting_queues(facts.history, demand, settings.default.reserved_queues):
+        after = milliseconds(settings.at(_namespace(queue.place), queue.place.name).after)
+        rows = [row for row in queue.demand.index if row in claims and wait[row] >= after]
+        for because in sorted({left_out[row] for row in rows if row in left_out}):
+            withheld.append(Withheld(NAME, _subject(facts, queue), because))
+        kept = [claim for row in rows if row not in left_out for claim in claims[row]]
+        if kept:
+            yield queue, kept
+
+
+def _all(settings: Scoped[Settings]) -> list[Settings]:
+    return [settings.default, *(each.settings for each in settings.overrides)]
+
+
+def _left_out(facts: Facts, demand: pd.DataFrame) -> Mapping[int, str]:
+    """Rows whose waiting is not for lack of GPUs, and what it is for."""
+    checks = demand.index[demand["reason"] == CHECKS_OUTSTANDING]
+    found = {
+        int(row): "admission checks are outstanding for work that has its quota already" for row in checks
+    }
+    if facts.overview is None:
+        return found
+    waiting = demand[demand["end_ms"] >= facts.now_ms]
+    unfit = unfit_now(facts.overview, waiting)
+    names = ["job_uid", "pod_set", "resource", "since_ms"]
+    for row, why in unfit.items():
+        # The whole wait, over the rows before it: its shape was the same.
+        alike = (demand[names] == demand.loc[row, names]).all(axis=1)
+        job = f"{demand.loc[row, 'namespace']!s}/{demand.loc[row, 'job']!s}"
+        because = f"{job} would find no place, so this is fragmentation: {why}"
+        found.update({int(each): because for each in demand.index[alike]})
+    return found
+
+
+def _judge(
+    facts: Facts,
+    queue: Queue,
+    claims: Sequence[Claim],
+    settings: Settings,
+    drafts: list[Draft],
+    withheld: list[Withheld],
+) -> None:
+    ripe = _ripe(facts.history, claims, settings)
+    spans = union([claim.start_ms for claim in ripe], [claim.end_ms for claim in ripe])
+    fits = Series.within(*spans)
+    window = facts.history.window
+    parts = {
+        STARVED: difference(fits, queue.only_reserved),
+        RESERVED: least(fits, queue.only_reserved),
+    }
+    for variant, when in parts.items():
+        runs = _bridged(facts.history, when.stretches(window.start_ms, window.end_ms), settings)
+        good = [each for each in runs if _lasts(facts.history, each, settings)]
+        longest = max((each.length_ms for each in good), default=0)
+        drafts.extend(_draft(facts, queue, variant, each, _cut(ripe, each, when), longest) for each in good)
+        cut_short = [each for each in runs if each not in good and _is_cut_short(facts.history, each)]
+        withheld.extend(_cut_short(facts, queue, each, settings) for each in cut_short)
+
+
+def _ripe(history: History, claims: Sequence[Claim], settings: Settings) -> list[Claim]:
+    """Claims without the time in which their node had just come."""
+    nodes = history.frames.capacity.groupby("node", observed=True)["start_ms"].min()
+    warm_up, begin = milliseconds(settings.warm_up), history.window.start_ms
+    ready = {node: came + warm_up if came > begin else begin for node, came in nodes.items()}
+    found = []
+    for claim in claims:
+        start = max(claim.start_ms, ready.get(claim.node, begin))
+        if start < claim.end_ms:
+            found.append(_part(claim, start, claim.end_ms))
+    return found
+
+
+def _part(claim: Claim, start_ms: int, end_ms: int) -> Claim:
+    if (claim.start_ms, claim.end_ms) == (start_ms, end_ms):
+        return claim
+    return replace(claim, start_ms=start_ms, end_ms=end_ms)
+
+
+def _bridged(history: History, stretches: tuple[Ints, Ints], settings: Settings) -> list[_Run]:
+    """Stretches as runs. Between two of them a moment that nobody observed is no break, if it is shorter than
+    what may be missing of the least that a run must last: so a run's start depends on nothing after it."""
+    most = (1 - LEAST_COVERAGE) * milliseconds(settings.after)
+    found: list[_Run] = []
+    for start, end in zip(*(edges.tolist() for edges in stretches), strict=True):
+        last = found[-1] if found else None
+        if last is not None and start - last.end_ms <= most and not history.seen_ms(last.end_ms, start):
+            found[-1] = _Run(last.start_ms, end)
+        else:
+            found.append(_Run(start, end))
+    return found
+
+
+def _lasts(history: History, run: _Run, settings: Settings) -> bool:
+    after = milliseconds(settings.after)
+    return run.length_ms >= after and history.coverage(run.start_ms, run.start_ms + after) >= LEAST_COVERAGE
+
+
+def _is_cut_short(history: History, run: _Run) -> bool:
+    """Whether what was before it, after it or within it is not known."""
+    window = history.window
+    before = run.start_ms > window.start_ms and not history.seen_ms(run.start_ms - 1, run.start_ms)
+    after = run.end_ms < window.end_ms and not history.seen_ms(run.end_ms, run.end_ms + 1)
+    return before or after or history.seen_ms(run.start_ms, run.end_ms) < run.length_ms
+
+
+def _cut_short(facts: Facts, queue: Queue, run: _Run, settings: Settings) -> Withheld:
+    because = (
+        f"free GPUs fitted what waited for {lasting(run.length_ms)} from {since(run.start_ms)} on, and part "
+        f"of the time around was not observed: {lasting(milliseconds(settings.after))} are needed"
+    )
+    return Withheld(NAME, _subject(facts, queue), because, lacks_data=True)
+
+
+def _unseen(facts: Facts, settings: Settings) -> Iterator[Withheld]:
+    """Gaps long enough to hide somebody who starved."""
+    window = facts.history.window
+    seen_start, seen_end = (edge.clip(window.start_ms, window.end_ms).tolist() for edge in facts.history.seen)
+    for start, end in zip([window.start_ms, *seen_end], [*seen_start, window.end_ms], strict=True):
+        if end - start >= milliseconds(settings.after):
+            because = (
+                f"nobody observed the cluster for {lasting(end - start)} from {since(start)} on: whether "
+                "anybody waited and what was free then is unknown"
+            )
+            yield Withheld(NAME, Subject(SubjectKind.CLUSTER, facts.cluster, facts.cluster), because, True)
+
+
+def _cut(claims: Sequence[Claim], run: _Run, when: Series) -> list[Claim]:
+    """The parts of claims that lie in a run, where ``when`` is above 0."""
+    starts = np.array([claim.start_ms for claim in claims], np.int64)
+    ends = np.array([claim.end_ms for claim in claims], np.int64)
+    found = []
+    for start, end in zip(*(edges.tolist() for edges in when.stretches(*run.span)), strict=True):
+        for n in np.flatnonzero((starts < end) & (ends > start)).tolist():
+            claim = claims[n]
+            found.append(_part(claim, max(claim.start_ms, start), min(claim.end_ms, end)))
+    return found
+
+
+def _draft(
+    facts: Facts, queue: Queue, variant: str, run: _Run, claims: Sequence[Claim], longest_ms: int
+) -> Draft:
+    episodes = tuple(_episode(facts, queue, claim) for claim in claims)
+    demand = queue.demand
+    here = demand[(demand["start_ms"] < run.end_ms) & (demand["end_ms"] > run.start_ms)]
+    oldest_ms = int(demand.loc[[claim.row for claim in claims], "since_ms"].min())
+    found = _obstacle(facts, queue, here, run)
+    goes_on = run.end_ms >= facts.now_ms
+    at_end = sum(claim.boards for claim in claims if claim.end_ms == run.end_ms)
+    own = queue.own_unused.mean(run.start_ms, run.end_ms)
+    view = round(queue.could_have.integral(run.start_ms, run.end_ms) * _boards(facts, queue))
+    is_kept = variant == RESERVED
+    counted = hours(view if is_kept else board_ms(episodes))
+    since_ms = oldest_ms if run.start_ms <= facts.history.window.start_ms else run.start_ms
+    most = queue.pending.most(run.start_ms, run.end_ms)
+    return Draft(
+        NAME,
+        variant,
+        _subject(facts, queue),
+        min(since_ms, run.start_ms),
+        f"Work of {queue.place} {'waits' if goes_on else 'waited'} for up to {most:g} {queue.resource} since "
+        f"{since(run.start_ms)}, {lasting(run.length_ms)}, while free GPUs would have fitted it "
+        f"({counted}{', kept free on purpose' if is_kept else ''}): {found.why}.",
+        _evidence(queue, run, oldest_ms, longest_ms, own, found),
+        replace(found.action, frees_boards=at_end),
+        "for information: the smaller of what waited and the unused quota of others, times time"
+        if is_kept
+        else "free boards that its waiting work would have had, times time; of several that could have had "
+        "one the longest waiting counts",
+        queue=queue.place.name,
+        ended_ms=None if goes_on else run.end_ms,
+        episodes=() if is_kept else episodes,
+        view_ms=view if is_kept else None,
+        checked=_checked(facts),
+    )
+
+
+def _episode(facts: Facts, queue: Queue, claim: Claim) -> Episode:
+    place = (facts.cluster, claim.node, "", claim.start_ms, claim.end_ms)
+    return Episode(Waste.STARVED, *place, claim.boards, queue.resource)
+
+
+def _evidence(
+    queue: Queue, run: _Run, oldest_ms: int, longest_ms: int, own: float, found: Obstacle
+) -> tuple[Evidence, ...]:
+    a, b = run.span
+    source = f"quotas and demand of {queue.place}"
+    held = [
+        Evidence(f"unused by {place}", round(units, 2), "units", "nominal quota less use, in the mean")
+        for place, units in queue.holders(a, b)[:_MOST_HOLDERS]
+    ]
+    return (
+        Evidence("waiting, in the mean", round(queue.pending.mean(a, b), 2), "units", source),
+        Evidence(
+            "could have run on the unused quota of others",
+            round(queue.could_have.integral(a, b) / HOUR_MS, 4), "unit-hours", source,
+        ),
+        Evidence("all of it could have", round(queue.could_have_all.mean(a, b), 4), "of the time", source),
+        *held,
+        Evidence("unused of its own quota", round(own, 2), "units", "in the mean"),
+        Evidence("what keeps it from using them", found.why),
+        Evidence("the longest waiting has waited since", since(oldest_ms)),
+        Evidence("longest such stretch in the history", round(longest_ms / HOUR_MS, 2), "hours"),
+    )  # fmt: skip
+
+
+def _obstacle(facts: Facts, queue: Queue, here: pd.DataFrame, run: _Run) -> Obstacle:
+    """As things stand now, or, when it is over, as they stood half way."""
+    goes_on = run.end_ms >= facts.now_ms
+    at_ms = run.end_ms - 1 if goes_on else (run.start_ms + run.end_ms) // 2
+    last = here[(here["start_ms"] <= at_ms) & (here["end_ms"] > at_ms)]
+    last = (last if len(last) else here).sort_values(["start_ms", "job_uid"])
+    first = last.iloc[0]
+    ask = Ask(
+        queue.place,
+        queue.resource,
+        int((last["min_pods"].clip(lower=1) * last["units"]).min()),
+        float((last["pods"] * last["units"]).sum()),
+        str(first["namespace"]),
+        str(first["job"]),
+        str(first["workload"]),
+    )
+    rows = Quotas.of(facts.history).at(queue.resource, at_ms)
+    return obstacle(rows, ask, facts.overview if goes_on else None)
+
+
+def _boards(facts: Facts, queue: Queue) -> float:
+    found = boards_per_unit(facts.history, queue.resource)
+    return 0.0 if np.isnan(found) else found
+
+
+def _checked(facts: Facts) -> tuple[str, ...]:
+    shapes = "CPU, memory, labels and taints of nodes" if facts.overview is not None else "GPUs per node only"
+    return (f"it would have fitted ({shapes})", "no admission checks outstanding", "no node that just came")
+
+
+def _namespace(place: Place) -> str:
+    return place.name if place.line is Line.NAMESPACE else ""
+
+
+def _subject(facts: Facts, queue: Queue) -> Subject:
+    uid = f"{queue.place} {queue.resource}"
+    return Subject(SubjectKind.QUEUE, facts.cluster, queue.place.name, uid=uid)

@@ -1,0 +1,341 @@
+"""Quota that a queue keeps and does not use, while nobody else may or does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from math import ceil, isnan
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from gpucost.attribution.pieces import union
+from gpucost.detectors.facts import Facts
+from gpucost.detectors.findings import (
+    Action,
+    Detection,
+    Draft,
+    Evidence,
+    Pattern,
+    Severity,
+    Subject,
+    SubjectKind,
+    Withheld,
+)
+from gpucost.detectors.held import LEAST_COVERAGE, amount, hours, lasting, since
+from gpucost.detectors.quota_yaml import quota_lines, volcano_patch
+from gpucost.detectors.quotas import Line, Place, Quotas, boards_per_unit, place_of, places
+from gpucost.detectors.series import Series, combined, difference, least
+from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.unmet import unmet, with_since
+from gpucost.domain.time import DAY_MS, HOUR_MS
+from gpucost.domain.waste import Waste
+from gpucost.settings.types import Duration, Names, milliseconds
+
+NAME = Pattern.RESERVED_UNUSED
+VARIANT = "unused"
+_VIEW_MS = DAY_MS
+
+
+class Settings(DetectorSettings):
+    """When quota counts as unused."""
+
+    min_history: Duration = Field(default=timedelta(days=7), ge=timedelta(days=1))
+    """How much time the quantile is over, up to now; with less history nothing is said. A week, so that it
+    has a weekend and the days of a weekly rhythm. Ours."""
+
+    season: Duration = Field(default=timedelta(days=28), ge=timedelta(days=1))
+    """How far back use must have been low as well, as far as the history reaches: who needs it for a release
+    each month is no finding. Ours: four weeks."""
+
+    min_age: Duration = Field(default=timedelta(days=14), ge=timedelta(0))
+    """How old a queue must be, where its age can be seen: new teams take a while to move in. Ours."""
+
+    quantile: float = Field(default=0.95, gt=0, le=1)
+    """The part of the time, 0 to 1, that use must stay below. Ours: peaks of an hour a day do not count."""
+
+    part: float = Field(default=0.5, gt=0, lt=1)
+    """Below this part of the nominal quota, 0 to 1, it counts as unused. Ours: at half, a queue could lose
+    a third and still have room to spare."""
+
+    min_units: float = Field(default=8, ge=1)
+    """Units of quota below which a queue is let be. Ours: one node of eight GPUs."""
+
+    headroom: float = Field(default=1.2, ge=1)
+    """What the proposed quota is of the quantile, rounded up. Ours."""
+
+    waited: Duration = Field(default=timedelta(minutes=15), ge=timedelta(minutes=1))
+    """A queue whose own work waited this long needs its quota; and others that waited so long while free
+    GPUs would have fitted them were hurt by it. As in quota_starvation."""
+
+    reserved_queues: Names = ()
+    """Queues whose unused quota is kept on purpose, for people on call or a reservation. None by default."""
+
+
+@dataclass(frozen=True)
+class _Quota:
+    """One queue's quota of one resource, over the days that count: series in units."""
+
+    facts: Facts
+    place: Place
+    resource: str
+    start_ms: int
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        return Quotas.of(self.facts.history)
+
+    @cached_property
+    def nominal(self) -> float:
+        """As it is now."""
+        return float(
+            self.quotas.nominal(self.quotas.mine(self.place, self.resource)).at([self.now_ms - 1])[0]
+        )
+
+    @cached_property
+    def used(self) -> Series:
+        return self.quotas.used(self.quotas.mine(self.place, self.resource))
+
+    @cached_property
+    def lent(self) -> Series:
+        return self.quotas.lent(self.place, self.resource)
+
+    @cached_property
+    def in_use(self) -> Series:
+        """By itself and by those it lends to."""
+        return combined(lambda own, lent: own + lent, self.used, self.lent)
+
+    @cached_property
+    def known(self) -> Series:
+        """1 where quota and use are known."""
+        known = self.quotas.known(self.quotas.mine(self.place, self.resource))
+        return combined(lambda rows: rows > 0, known)
+
+    @property
+    def now_ms(self) -> int:
+        return self.facts.now_ms
+
+    @property
+    def since_ms(self) -> int:
+        rows = self.quotas.rows[self.quotas.mine(self.place, self.resource)]
+        return int(rows["start_ms"].min())
+
+    def quantile(self, series: Series, part: float, start_ms: int) -> float:
+        return series.quantile(part, start_ms, self.now_ms, self.known)
+
+    @property
+    def subject(self) -> Subject:
+        uid = f"{self.place} {self.resource}"
+        return Subject(SubjectKind.QUEUE, self.facts.cluster, self.place.name, uid=uid)
+
+
+def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+    drafts: list[Draft] = []
+    withheld: dict[str, Withheld] = {}
+    quotas = Quotas.of(facts.history)
+    for resource in quotas.resources:
+        for place in quotas.queues(resource):
+            own = settings.at(queue=place.name)
+            quota = _Quota(facts, place, resource, facts.now_ms - milliseconds(own.min_history))
+            if quota.nominal < own.min_units:
+                continue
+            found = _judged(quota, own)
+            if isinstance(found, Draft):
+                drafts.append(found)
+            elif found is not None:
+                withheld[str(found)] = found  # what holds for all queues is said once
+    return Detection(tuple(drafts), tuple(withheld.values()))
+
+
+def _judged(quota: _Quota, settings: Settings) -> Draft | Withheld | None:
+    """None where it is used, as far as anybody can see."""
+    window = quota.facts.history.window
+    if window.start_ms > quota.start_ms:
+        cluster = Subject(SubjectKind.CLUSTER, quota.facts.cluster, quota.facts.cluster)
+        needed = _days(milliseconds(settings.min_history))
+        because = f"there is a history of {_days(window.length_ms)}, and {needed} are needed"
+        return Withheld(NAME, cluster, because, lacks_data=True)
+    known = quota.known.mean(max(quota.since_ms, quota.start_ms), quota.now_ms)
+    if known < LEAST_COVERAGE:
+        days = _days(quota.now_ms - quota.start_ms)
+        because = f"its quota and use are known for {known:.1%} of the last {days}"
+        return Withheld(NAME, quota.subject, because, lacks_data=True)
+    most = settings.part * quota.nominal
+    often = quota.quantile(quota.used, settings.quantile, quota.start_ms)
+    if often >= most:
+        return None
+    because = next(_guards(quota, settings, often), "")
+    return Withheld(NAME, quota.subject, because) if because else _draft(quota, settings, often)
+
+
+def _guards(quota: _Quota, settings: Settings, often: float) -> Iterator[str]:
+    """What speaks against it, if anything."""
+    most = settings.part * quota.nominal
+    age_ms = _age_ms(quota)
+    if age_ms is not None and age_ms < milliseconds(settings.min_age):
+        yield f"the queue is only {_days(age_ms)} old"
+    if quota.place.name in settings.reserved_queues:
+        yield "it is a queue that keeps its quota on purpose (reserved_queues)"
+    waited_ms = _waited_ms(quota, settings)
+    if waited_ms:
+        yield f"work of its own waited, {lasting(waited_ms)} in these days: more than quota is amiss"
+    with_lent = quota.quantile(quota.in_use, settings.quantile, quota.start_ms)
+    if with_lent >= most:
+        yield f"others borrow what it does not use: with them {with_lent:g} of {quota.nominal:g} are in use"
+    before_ms = max(quota.facts.history.window.start_ms, quota.now_ms - milliseconds(settings.season))
+    season = quota.quantile(quota.used, settings.quantile, before_ms)
+    if season >= most:
+        yield (
+            f"use was {season:g} of {quota.nominal:g} over the last {_days(quota.now_ms - before_ms)}: "
+            f"{often:g} of late may be the season"
+        )
+
+
+def _age_ms(quota: _Quota) -> int | None:
+    """How old the queue is; None where it is older than the history and nobody knows more."""
+    overview = quota.facts.overview
+    if overview is not None and quota.place.line is Line.CLUSTER_QUEUE:
+        known = overview.state.cluster_queue_by_name.get(quota.place.name)
+        if known is not None:
+            return quota.now_ms - known.meta.created_ms
+    seen_ms = quota.facts.history.window.start_ms
+    return quota.now_ms - quota.since_ms if quota.since_ms > seen_ms else None
+
+
+def _demand(facts: Facts, resource: str) -> pd.DataFrame:
+    """Who waits for a resource, with ``place`` and since when."""
+    demand = with_since(facts.history.frames.demand)
+    demand = demand.assign(place=pd.Series(places(demand), index=demand.index, dtype=object))
+    return demand[demand["resource"] == resource]
+
+
+def _waited_ms(quota: _Quota, settings: Settings) -> int:
+    """For how long any of its own work waited that waited long."""
+    demand = _demand(quota.facts, quota.resource)
+    own = demand[
+        (demand["place"].map(quota.place.__eq__).astype(bool))
+        & (demand["until_ms"] - demand["since_ms"] >= milliseconds(settings.waited))
+        & (demand["end_ms"] > quota.start_ms)
+    ]
+    starts, ends = union(own["start_ms"].clip(lower=quota.start_ms).tolist(), own["end_ms"].tolist())
+    return int((ends - starts).sum())
+
+
+def _hurting(quota: _Quota, settings: Settings) -> Series:
+    """1 while work of others waited that free GPUs would have fitted."""
+    found = unmet(quota.facts.history, milliseconds(settings.waited))
+    line = places(found.demand)
+    resource = found.demand["resource"].tolist()
+    claims = [
+        claim
+        for claim in found.claims
+        if claim.waste is Waste.STARVED
+        and line[claim.row] != quota.place
+        and resource[claim.row] == quota.resource
+    ]
+    return Series.within(*union([claim.start_ms for claim in claims], [claim.end_ms for claim in claims]))
+
+
+def _draft(quota: _Quota, settings: Settings, often: float) -> Draft:
+    start_ms, now_ms, nominal = quota.start_ms, quota.now_ms, quota.nominal
+    idle = _idle(quota, often)
+    per_unit = boards_per_unit(quota.facts.history, quota.resource)
+    per_unit = 0.0 if isnan(per_unit) else per_unit
+    view_ms = round(idle.integral(now_ms - _VIEW_MS, now_ms) * per_unit)
+    hurt = least(_hurting(quota, settings), quota.known)
+    hurt_ms = hurt.integral(start_ms, now_ms)
+    days = _days(now_ms - start_ms)
+    return Draft(
+        NAME,
+        VARIANT,
+        quota.subject,
+        quota.since_ms,
+        f"{quota.place} has quota of {nominal:g} {quota.resource} and used {often:g} or fewer for "
+        f"{settings.quantile:.0%} of the last {days}; of what it left, {hours(view_ms)} in the last day "
+        "nobody borrowed.",
+        _evidence(quota, settings, often, idle, hurt_ms),
+        _action(quota, settings, often, per_unit),
+        f"(quota {nominal:g} - {often:g} used - lent) x the last 24 hours x {per_unit:g} boards per unit; "
+        "shown, not counted: where somebody waited meanwhile it is in quota_starvation",
+        queue=quota.place.name,
+        view_ms=view_ms,
+        checked=(
+            "no work of its own waited",
+            "others do not borrow it",
+            f"low over the last {_days(_season_ms(quota, settings))} as well",
+            "not a new queue" if _age_ms(quota) is not None else "there since before the history began",
+        ),
+        at_least=Severity.LOW if hurt_ms > 0 else Severity.INFO,
+    )  # fmt: skip
+
+
+def _idle(quota: _Quota, often: float) -> Series:
+    """Units of its quota beyond what it needs, that nobody borrowed either."""
+    edge = np.array([quota.facts.history.window.start_ms], np.int64)
+    nominal, needed = (Series(edge, np.array([units])) for units in (quota.nominal, often))
+    return combined(
+        lambda units, known: np.where(known > 0, units, 0.0),
+        difference(nominal, needed, quota.lent),
+        quota.known,
+    )
+
+
+def _season_ms(quota: _Quota, settings: Settings) -> int:
+    return min(quota.facts.history.window.length_ms, milliseconds(settings.season))
+
+
+def _evidence(
+    quota: _Quota, settings: Settings, often: float, idle: Series, hurt_ms: float
+) -> tuple[Evidence, ...]:
+    start_ms, now_ms = quota.start_ms, quota.now_ms
+    used = quota.used
+    _, ends = used.stretches(quota.facts.history.window.start_ms, now_ms)
+    last = "never in the history"
+    if len(ends):
+        last = "now" if int(ends[-1]) >= now_ms else since(int(ends[-1]))
+    source = f"quotas of {quota.place}: nominal, used"
+    return (
+        Evidence("nominal quota", quota.nominal, "units", source),
+        Evidence(f"used or less, {settings.quantile:.0%} of the time", often, "units", source),
+        Evidence("used or less, half of the time", quota.quantile(used, 0.5, start_ms), "units", source),
+        Evidence("used at most", used.most(start_ms, now_ms), "units", source),
+        Evidence("last use", last, "", source),
+        Evidence("days looked at", round((now_ms - start_ms) / DAY_MS, 2), "days"),
+        Evidence("known of them", round(quota.known.mean(start_ms, now_ms), 4), "of the time"),
+        Evidence("lent to others in use", round(quota.lent.integral(start_ms, now_ms) / HOUR_MS, 2),
+                 "unit-hours", "borrowed in its cohort, by what each could lend"),
+        Evidence("unused in these days", round(idle.integral(start_ms, now_ms) / HOUR_MS, 2), "unit-hours"),
+        Evidence("others waited meanwhile for GPUs that were free", round(hurt_ms / HOUR_MS, 2), "hours"),
+    )  # fmt: skip
+
+
+def _action(quota: _Quota, settings: Settings, often: float, per_unit: float) -> Action:
+    """Of several flavors, that of which most is unused is cut."""
+    # Twelve digits: 1.2 x 5 is 6, not 7.
+    needed = ceil(round(settings.headroom * often, 12))
+    rows = [
+        row
+        for row in quota.quotas.at(quota.resource, quota.now_ms - 1)
+        if place_of(row.scheduler, row.queue) == quota.place
+    ]
+    row = max(rows, key=lambda each: (each.unused, each.flavor))
+    left = max(row.nominal - (quota.nominal - needed), 0.0)
+    frees = (row.nominal - left) * per_unit
+    if quota.place.line is Line.VOLCANO_QUEUE:
+        patch = volcano_patch(quota.place.name, "deserved", quota.resource, left)
+        return Action(f"Lower what {quota.place} deserves from {row.nominal:g} to {left:g}.", patch, frees)
+    fields = {"nominalQuota": left}
+    if row.cohort:
+        fields["lendingLimit"] = left
+    lines = quota_lines(quota.place.name, row.flavor, quota.resource, fields)
+    lent = ", and let others in the cohort borrow all of it" if row.cohort else ""
+    return Action(
+        f"Lower the nominal quota of {quota.place} from {row.nominal:g} to {left:g}{lent}.", lines, frees
+    )
+
+
+def _days(length_ms: int) -> str:
+    return amount(round(length_ms / DAY_MS, 1), "day")

@@ -1,0 +1,244 @@
+"""GPUs that are broken while pods hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pydantic import Field
+
+from gpucost.detectors.facts import Facts
+from gpucost.detectors.findings import (
+    Action,
+    Detection,
+    Draft,
+    Episode,
+    Evidence,
+    Pattern,
+    Subject,
+    SubjectKind,
+    Withheld,
+)
+from gpucost.detectors.held import (
+    LEAST_COVERAGE,
+    Piece,
+    amount,
+    boards_at,
+    joined,
+    kubectl,
+    lasting,
+    pieces,
+    since,
+)
+from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.domain.waste import Waste
+from gpucost.settings.types import Duration, milliseconds
+
+NAME = Pattern.UNHEALTHY_ALLOCATED
+LOST = "lost"
+
+
+class Settings(DetectorSettings):
+    """What counts as broken."""
+
+    after: Duration = Field(default=timedelta(minutes=10), ge=timedelta(0))
+    """How long a GPU must be broken and held, without a break. Ours: a driver that restarts takes less."""
+
+    programs_xids: frozenset[int] = frozenset({13, 31, 43, 45, 68, 109})
+    """Xid codes that a program causes, not the board. Those that NVIDIA's device plugin does not take for a
+    failure (k8s-device-plugin, internal/rm/health.go)."""
+
+
+@dataclass(frozen=True)
+class _Broken:
+    """A board of a node that was broken in ``[start_ms, end_ms)``; an empty ``gpu``: nobody says which."""
+
+    node: str
+    gpu: str
+    reasons: tuple[str, ...]
+    start_ms: int
+    end_ms: int
+
+    @property
+    def variant(self) -> str:
+        return LOST if LOST in self.reasons else "xid"
+
+
+@dataclass(frozen=True)
+class _Hurt:
+    """A broken GPU that a pod held, and how much of a board that is."""
+
+    broken: _Broken
+    row: Piece
+    episode: Episode
+
+
+def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+    """Nodes whose pods hold broken GPUs."""
+    broken = list(_broken(facts, settings.default))
+    by_node = pieces(facts.history.held, "node", {each.node for each in broken})
+    users = _users(facts, {each.node for each in broken})
+    hurt: dict[tuple[str, str], list[_Hurt]] = {}
+    withheld: list[Withheld] = []
+    for each in broken:
+        rows = [row for row in by_node.get(each.node, []) if _meets(row, each)]
+        found = _hurt(facts, each, rows, users)
+        if isinstance(found, str):
+            subject = Subject(SubjectKind.NODE, facts.cluster, each.node)
+            withheld.append(Withheld(NAME, subject, found))
+        else:
+            hurt.setdefault((each.node, each.variant), []).extend(found)
+    drafts: list[Draft] = []
+    for (node, variant), claims in hurt.items():
+        for stretch in _stretches(claims, milliseconds(settings.default.after)):
+            coverage = facts.history.coverage(*stretch)
+            if coverage < LEAST_COVERAGE:
+                because = f"the cluster was observed for only {coverage:.0%} of the time a GPU seemed broken"
+                subject = Subject(SubjectKind.NODE, facts.cluster, node)
+                withheld.append(Withheld(NAME, subject, because, lacks_data=True))
+            else:
+                drafts.append(_draft(facts, node, variant, stretch, claims))
+    return Detection(tuple(drafts), tuple(withheld))
+
+
+def _broken(facts: Facts, settings: Settings) -> Iterator[_Broken]:
+    """Stretches of each GPU, whatever the reasons, end to end."""
+    window, health = facts.history.window, facts.history.frames.health
+    programs = {f"xid_{code}" for code in settings.programs_xids}
+    rows: dict[tuple[str, str], list[tuple[int, int, str]]] = {}
+    names = ("node", "gpu", "start_ms", "end_ms", "reason")
+    for node, gpu, start, end, reason in zip(*(health[name].tolist() for name in names), strict=True):
+        start, end = max(start, window.start_ms), min(end, window.end_ms)
+        if start < end and reason not in programs:
+            rows.setdefault((node, gpu.partition("/")[0]), []).append((start, end, reason))
+    for (node, gpu), found in sorted(rows.items()):
+        for start, end in joined((a, b) for a, b, _ in found):
+            reasons = {reason for a, b, reason in found if start <= a < end}
+            yield _Broken(node, gpu, tuple(sorted(reasons)), start, end)
+
+
+def _meets(row: Piece, broken: _Broken) -> bool:
+    return row.start_ms < broken.end_ms and row.end_ms > broken.start_ms
+
+
+_Users = Mapping[tuple[str, str], tuple[str, ...]]
+"""By node and pod: the GPUs it did something on, at any time; a MIG instance by its board."""
+
+
+def _users(facts: Facts, nodes: set[str]) -> _Users:
+    series = facts.history.activity.series
+    here = series[series["node"].isin(list(nodes))]
+    found: dict[tuple[str, str], list[str]] = {}
+    for node, uid, gpu in zip(
+        here["node"].tolist(), here["pod_uid"].tolist(), here["gpu"].tolist(), strict=True
+    ):
+        found.setdefault((node, uid), []).append(gpu)
+    return {key: tuple(gpus) for key, gpus in found.items()}
+
+
+def _hurt(facts: Facts, broken: _Broken, rows: Sequence[Piece], users: _Users) -> list[_Hurt] | str:
+    """Who held the GPU, by what was measured on it: a pod keeps its GPUs as long as it lives. Words where
+    nobody can say."""
+    found: list[_Hurt] = []
+    for row in rows:
+        gpus = users.get((row.node, row.pod_uid), ())
+        mine = [gpu for gpu in gpus if broken.gpu and gpu.partition("/")[0] == broken.gpu]
+        if mine and row.boards == row.boards:
+            boards = min(1.0, row.boards * len(mine) / len(gpus))
+            found += _claim(broken, row, boards)
+    if found or not rows:
+        return found
+    pods = {row.pod_uid for row in rows}
+    if broken.gpu and all(_is_measured(row, users) for row in rows):
+        return []  # all that they hold is known, and this board is none of it
+    instant_ms = max(broken.start_ms, min(row.start_ms for row in rows))
+    if len(pods) == 1 and boards_at(rows, instant_ms) >= _boards(facts, broken.node):
+        return [hurt for row in rows for hurt in _claim(broken, row, 1.0)]
+    name = f"GPU {broken.gpu}" if broken.gpu else "a GPU"
+    return f"{name} of node {broken.node} is broken, but nothing says which pod holds it"
+
+
+def _is_measured(row: Piece, users: _Users) -> bool:
+    """Whether something was measured on every unit that a pod holds."""
+    return len(users.get((row.node, row.pod_uid), ())) >= row.units
+
+
+def _claim(broken: _Broken, row: Piece, boards: float) -> list[_Hurt]:
+    episode = row.episode(Waste.UNAVAILABLE, broken.start_ms, broken.end_ms, boards)
+    return [] if episode is None else [_Hurt(broken, row, episode)]
+
+
+def _boards(facts: Facts, node: str) -> float:
+    """How many boards a node has; 1 where nothing says."""
+    nodes = facts.history.frames.nodes
+    found = nodes.loc[nodes["node"] == node, "boards"]
+    return max(1.0, float(found.max())) if len(found) else 1.0
+
+
+def _stretches(claims: Sequence[_Hurt], least_ms: int) -> list[tuple[int, int]]:
+    spans = joined((each.episode.start_ms, each.episode.end_ms) for each in claims)
+    return [(start, end) for start, end in spans if end - start >= least_ms]
+
+
+def _draft(
+    facts: Facts,
+    node: str,
+    variant: str,
+    stretch: tuple[int, int],
+    claims: Sequence[_Hurt],
+) -> Draft:
+    start_ms, end_ms = stretch
+    mine = [each for each in claims if start_ms <= each.episode.start_ms < end_ms]
+    goes_on = end_ms >= facts.now_ms
+    gpus = sorted({each.broken.gpu or "unnamed" for each in mine})
+    reasons = sorted({reason for each in mine for reason in each.broken.reasons})
+    now = [each for each in mine if each.episode.end_ms >= end_ms]
+    boards = sum(each.episode.boards or 0.0 for each in now)
+    pods = sorted({(each.row.namespace, each.row.pod) for each in now})
+    teams = {each.row.team for each in mine}
+    return Draft(
+        NAME,
+        variant,
+        Subject(SubjectKind.NODE, facts.cluster, node),
+        start_ms,
+        f"{amount(len(gpus), 'GPU')} of node {node} broken ({', '.join(reasons)}) since {since(start_ms)}, "
+        f"for "
+        f"{lasting(end_ms - start_ms)}, and still held by {', '.join('/'.join(pod) for pod in pods)}.",
+        (
+            Evidence("broken GPUs", ", ".join(gpus), "", "gpucost_gpu_up, gpucost_gpu_xid_events_total"),
+            Evidence("what says so", ", ".join(reasons), "", "gpucost_gpu_up, gpucost_gpu_xid_events_total"),
+            Evidence("held of them", round(boards, 3), "GPUs", "gpucost_pod_gpu_request"),
+            *(Evidence("held by", "/".join(pod), "", f"spec.nodeName={node}") for pod in pods),
+        ),
+        Action(
+            f"Take no new work on {node}, and let its pods start elsewhere.",
+            "\n".join(
+                (
+                    kubectl("cordon", node),
+                    *(kubectl("-n", namespace, "delete", "pod", pod) for namespace, pod in pods),
+                )
+            ),
+            boards,
+        ),
+        "broken GPUs × time pods held them",
+        team=teams.pop() if len(teams) == 1 else "",
+        ended_ms=None if goes_on else end_ms,
+        episodes=tuple(_apart(mine)),
+        checked=(
+            "no Xid that programs cause by themselves",
+            "the pod that holds the GPU is known by what was measured on it",
+        ),
+    )
+
+
+def _apart(claims: Sequence[_Hurt]) -> Iterator[Episode]:
+    """Without claims on an unnamed board where the same pod's board is named: they are the same."""
+    named = [each.episode for each in claims if each.broken.gpu]
+    for each in claims:
+        own = each.episode
+        if each.broken.gpu or not any(
+            one.pod_uid == own.pod_uid and one.start_ms < own.end_ms and one.end_ms > own.start_ms
+            for one in named
+        ):
+            yield own

@@ -1,0 +1,200 @@
+"""Findings in a terminal: the list, and one of them whole. What a cluster names itself is foreign text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Literal
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from gpucost.domain.money import NANO, plain, round_half_even
+from gpucost.reports import display
+from gpucost.reports.findings import (
+    EventRow,
+    EvidencePart,
+    FindingReport,
+    FindingRow,
+    FindingsReport,
+    SubjectPart,
+)
+from gpucost.reports.terminal_parts import (
+    caption,
+    indented,
+    new_table,
+    print_block,
+    print_parts,
+    severity_style,
+    shown_name,
+)
+
+MOST_FINDINGS = 50
+LONGEST_TEXT = 4_000
+_WIDE = 116
+_SUBJECT, _LEAST_SUBJECT = "subject", 8
+_NUMBERS = ("GPU-h", "wasted", "per h", "id")
+_HEADS = ("severity", "what", _SUBJECT, "wasted", "per h", "id")
+_WIDE_HEADS = ("severity", "what", _SUBJECT, "team", "since", *_NUMBERS)
+_MOST = {"what": 28, "team": 12}
+_MOST_TIGHT = {"what": 12}
+_TIGHT = 80
+_BETWEEN = 3  # cells that a table has between two columns
+_VIEW = "°"
+_VIEWS = f"{_VIEW} shown, and in no sum."
+
+
+def print_findings(report: FindingsReport, console: Console) -> None:
+    """One line each, the dearest first. Where there is little room the subject is cut, and no number."""
+    wide = console.width >= _WIDE
+    rows = report.findings[:MOST_FINDINGS]
+    cells = [_cells(row, wide) for row in rows]
+    table = new_table(f"Findings, by what they wasted in their last day; money in {report.currency}")
+    heads = _WIDE_HEADS if wide else _HEADS
+    most_of = _MOST_TIGHT if console.width < _TIGHT else _MOST
+    room = console.width
+    for head, *column in zip(heads, *cells, strict=True):
+        if head != _SUBJECT:
+            room -= (
+                min(most_of.get(head, room), max(cell.cell_len for cell in (Text(head), *column))) + _BETWEEN
+            )
+    for head, *column in zip(heads, *cells, strict=True):
+        most = max(_LEAST_SUBJECT, room - _BETWEEN) if head == _SUBJECT else most_of.get(head)
+        widest = max(cell.cell_len for cell in (Text(head), *column))
+        least = widest if most is None else min(widest, most)
+        justify: Literal["left", "right"] = "right" if head in _NUMBERS else "left"
+        table.add_column(
+            head, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least, max_width=most
+        )
+    for row_cells in cells:
+        table.add_row(*row_cells)
+    more = len(report.findings) - len(rows)
+    notes = [f"{more:,} more: choose, or see the other formats."] if more > 0 else []
+    notes += [_VIEWS] if any(not row.wasted.counted for row in rows) else []
+    notes.append("All of one: gpucost findings show ID")
+    caption(table, *notes)
+    console.print(table, crop=False)
+
+
+def _cells(row: FindingRow, wide: bool) -> tuple[Text, ...]:
+    """In the order of the heads."""
+    severity = Text(row.severity, severity_style(row.severity))
+    name = what(row.pattern, row.variant if wide else "", row.state, is_rehearsal=row.rehearsal)
+    cost = Text(_money(row.wasted.nano) + ("" if row.wasted.counted else _VIEW))
+    hourly = Text(_money(row.now.hourly_nano) if row.now.boards else display.MISSING)
+    more = (shown_name(row.team), Text(row.since[:10])) if wide else ()
+    hours = (Text(display.hours(row.wasted.board_ms)),) if wide else ()
+    return (severity, name, shown_subject(row.subject), *more, *hours, cost, hourly, Text(str(row.id)))
+
+
+def print_finding(report: FindingReport, console: Console) -> None:
+    """The sentence first; then evidence, waste, the change ready to be copied, guards, and what happened."""
+    row = report.finding
+    parts = [*_headline(row), Group(*_evidence(row.evidence)), Group(*_waste(row, report.currency))]
+    print_parts(parts, console)
+    print_parts([Text.assemble(("What to do\n", "bold"), foreign(row.action.text))], console)
+    if row.action.patch:
+        print_block(row.action.patch, console)
+        console.print()
+    rest = [*_guards(row), Group(*_events(report.events)), Text(f"More: {row.documentation}", "dim")]
+    print_parts(rest, console)
+
+
+def what(pattern: str, variant: str, state: str, *, is_rehearsal: bool = False) -> Text:
+    """``idle_allocation partly, muted``."""
+    text = Text(f"{pattern} {display.visible(variant)}" if variant else pattern)
+    told = [*([] if state == "open" else [state]), *(["rehearsal"] if is_rehearsal else [])]
+    return text.append(f", {', '.join(told)}", "dim") if told else text
+
+
+def shown_subject(subject: SubjectPart) -> Text:
+    """``job ns/train``."""
+    names = f"{display.visible(subject.namespace)}/" if subject.namespace else ""
+    return Text(f"{subject.kind} {names}{display.name(subject.name)}")
+
+
+def foreign(text: str) -> str:
+    return display.visible(text, LONGEST_TEXT)
+
+
+def _headline(row: FindingRow) -> list[RenderableType]:
+    since = f"since {row.since}" + (f" until {row.closed_at}" if row.closed_at else "")
+    head = Text.assemble(
+        (foreign(row.summary), "bold"),
+        "\n",
+        (row.severity, severity_style(row.severity)),
+        "  ",
+        what(row.pattern, row.variant, row.state, is_rehearsal=row.rehearsal),
+        "  ",
+        shown_subject(row.subject),
+        (f" in {display.name(row.subject.cluster)}", "dim"),
+        (
+            f"\nfinding {row.id} · {since} · team {display.name(row.team)} · queue {display.name(row.queue)}",
+            "dim",
+        ),
+        (f"\nfirst reported {row.opened_at}, last seen {row.last_seen}", "dim"),
+    )
+    if row.acknowledged is not None:
+        note = f": {foreign(row.acknowledged.note)}" if row.acknowledged.note else ""
+        head.append(f"\nacknowledged by {display.visible(row.acknowledged.by)}{note}", "cyan")
+    if row.muted_until is not None:
+        head.append(f"\nmuted until {row.muted_until}", "cyan")
+    if row.exempt_until is not None:
+        head.append(f"\nexempt until {row.exempt_until}, by a setting or a label", "cyan")
+    return [head]
+
+
+def _evidence(evidence: Sequence[EvidencePart]) -> Iterator[RenderableType]:
+    yield Text("Evidence", "bold")
+    if not evidence:
+        yield indented(Text("none", "dim"), 2)
+    for each in evidence:
+        unit = f" {display.visible(each.unit)}" if each.unit else ""
+        yield indented(Text(f"{foreign(each.name)}: {shown_value(each.value)}{unit}"), 2)
+        if each.shown_by:
+            yield indented(Text(foreign(each.shown_by), "dim"), 6)
+
+
+def shown_value(value: Fraction | int | str | None) -> str:
+    """Numbers with the decimals that tell them apart, at most four."""
+    if value is None:
+        return display.MISSING
+    if isinstance(value, Fraction):
+        return display.trimmed(plain(round_half_even(value.numerator * NANO, value.denominator), 4))
+    return foreign(value) if isinstance(value, str) else f"{value:,}"
+
+
+def _waste(row: FindingRow, currency: str) -> Iterator[RenderableType]:
+    wasted = row.wasted
+    yield Text("What it wastes", "bold")
+    hours = f"{display.hours(wasted.board_ms)} GPU-hours ({_priced(wasted.nano, currency)}) in its last day"
+    yield indented(Text(f"{hours}{'' if wasted.counted else ': shown, and in no sum'}"), 2)
+    if row.now.boards:
+        hourly = _priced(row.now.hourly_nano, currency)
+        gpus = "GPU" if row.now.boards == 1 else "GPUs"
+        yield indented(Text(f"now {shown_value(row.now.boards)} {gpus}, {hourly} per hour"), 2)
+    if wasted.formula:
+        yield indented(Text(foreign(wasted.formula), "dim"), 2)
+
+
+def _guards(row: FindingRow) -> list[RenderableType]:
+    if not row.checked:
+        return []
+    guards = (indented(Text(foreign(guard), "dim"), 2) for guard in row.checked)
+    return [Group(Text("Looked at, and no reason against it", "bold"), *guards)]
+
+
+def _events(events: Sequence[EventRow]) -> Iterator[RenderableType]:
+    yield Text("What happened", "bold")
+    for event in events:
+        detail = f": {foreign(event.detail)}" if event.detail else ""
+        words = f"{event.at}  {display.visible(event.action)} by {display.visible(event.author)}{detail}"
+        yield indented(Text(words, "dim"), 2)
+
+
+def _priced(nano: int | None, currency: str) -> str:
+    return "no price" if nano is None else f"{display.money(nano)} {currency}"
+
+
+def _money(nano: int | None) -> str:
+    return "no price" if nano is None else display.money(nano)

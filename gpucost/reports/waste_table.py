@@ -1,0 +1,153 @@
+"""The table of the waste ledger's buckets as text: the same in every rendering, nothing of a screen in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from gpucost.domain.waste import Waste
+from gpucost.reports import display
+from gpucost.reports.values import NOTHING, Amount
+from gpucost.reports.waste import Assessment, TeamWaste, ToDo, WasteReport, WasteRow
+
+LABELS = {
+    Waste.UNAVAILABLE: "Unavailable",
+    Waste.GANG_STALL: "Gang stall",
+    Waste.PREEMPTED: "Preempted",
+    Waste.IDLE: "Idle",
+    Waste.OVERSIZED: "Oversized",
+    Waste.STARVED: "Starved",
+    Waste.FRAGMENTED: "Fragmented",
+    Waste.NO_DEMAND: "No demand",
+    Waste.PRODUCTIVE: "Productive",
+    Waste.UNKNOWN: "Unknown",
+}
+"""What people read for a bucket."""
+MEANINGS = {
+    Waste.UNAVAILABLE: "broken, cordoned, drained or not advertised",
+    Waste.GANG_STALL: "held by a gang whose members were missing",
+    Waste.PREEMPTED: "held by work that was stopped and has to be done again",
+    Waste.IDLE: "held, and seen to do nothing",
+    Waste.OVERSIZED: "the part of a request that the work had no use for",
+    Waste.STARVED: "free while somebody waited whom it would have fitted",
+    Waste.FRAGMENTED: "free while somebody waited whom it did not fit",
+    Waste.NO_DEMAND: "free, and nobody waited for it",
+    Waste.PRODUCTIVE: "held, observed, and none of the above",
+    Waste.UNKNOWN: "not observed, or no detector has looked at it",
+}
+NEVER_HELD = frozenset({Waste.STARVED, Waste.FRAGMENTED, Waste.NO_DEMAND})
+"""Of time that nobody held: a report for some teams has no such buckets."""
+NOBODY_LOOKED = (
+    "No detector has looked at this month, so nothing is said of where its capacity was wasted. The service "
+    "looks at every window by itself while detectors.enabled is true, as it is by default."
+)
+
+_LONGEST_LINE, _MOST_LINES = 1_000, 60  # of a patch
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCells:
+    """One line of the table. ``key`` is the bucket's name in JSON, empty in the line of the sum; ``share`` is
+    of the sum, exactly, for a bar."""
+
+    key: str
+    label: str
+    meaning: str
+    hours: str
+    percent: str
+    share: Fraction | None
+    amount: Amount
+    is_waste: bool
+
+
+def shown_buckets(report: WasteReport) -> tuple[WasteRow, ...]:
+    """The buckets a reader of ``report`` sees, in order: all ten, or those of held time for some teams."""
+    if report.teams_in_scope is None:
+        return report.buckets
+    return tuple(row for row in report.buckets if row.waste not in NEVER_HELD)
+
+
+def bucket_cells(report: WasteReport) -> tuple[BucketCells, ...]:
+    """The lines of the table, without that of the sum."""
+    return tuple(
+        BucketCells(
+            key=row.waste,
+            label=LABELS[Waste(row.waste)],
+            meaning=MEANINGS[Waste(row.waste)],
+            hours=display.hours(row.amount.board_ms),
+            percent=display.percent(row.share, 1),
+            share=row.share,
+            amount=row.amount,
+            is_waste=row.is_waste,
+        )
+        for row in shown_buckets(report)
+    )
+
+
+def sum_cells(report: WasteReport) -> BucketCells:
+    """The line of the sum, added up from the buckets; ``whole`` is what it must be equal to."""
+    added = sum((row.amount for row in report.buckets), NOTHING)
+    share = Fraction(1) if added.board_ms else None
+    label = f"Sum of the {len(shown_buckets(report))} buckets"
+    return BucketCells(
+        "", label, "", display.hours(added.board_ms), display.percent(share, 1), share, added, False
+    )
+
+
+def whole(report: WasteReport) -> str:
+    """What the buckets add up to: capacity, or for some teams what they held."""
+    return "Capacity" if report.teams_in_scope is None else "Held"
+
+
+def is_broken(report: WasteReport) -> bool:
+    """Whether the buckets do not add up: a fault of gpucost."""
+    return bool(report.difference_board_ms or report.difference_nano)
+
+
+def proof(report: WasteReport) -> str:
+    """The difference of the sum to what was measured apart from it, in words."""
+    against = "capacity" if report.teams_in_scope is None else "held time"
+    return (
+        f"Sum of the buckets against {against}: difference {report.difference_board_ms} GPU-ms, "
+        f"{report.difference_nano} nano-{report.currency}."
+    )
+
+
+def looked_at(assessment: Assessment) -> str:
+    """How much of the ledger the detectors have looked at, in a sentence."""
+    final, provisional, missing = assessment.final, assessment.provisional, assessment.missing
+    if not final + provisional:
+        return f"No detector has looked at any of {display.counted(missing, 'window')}."
+    of = display.counted(final + provisional + missing, "window")
+    parts = [f"{final:,} final"]
+    parts.append(f"{provisional:,} provisional{' until more is known' if provisional else ''}")
+    parts.append(f"{missing:,} not looked at{', which count as unknown' if missing else ''}")
+    return f"Of {of}: {', '.join(parts)}."
+
+
+def mostly(team: TeamWaste) -> str:
+    """The bucket in which a team wasted most: ``Idle 12.5 h``; a dash where it wasted nothing."""
+    wasted = [row for row in team.buckets if row.is_waste and row.amount.board_ms]
+    if not wasted:
+        return display.MISSING
+    most = max(wasted, key=lambda row: row.amount.board_ms)
+    return f"{LABELS[Waste(most.waste)]} {display.hours(most.amount.board_ms)} h"
+
+
+def per_month(row: ToDo, currency: str) -> str:
+    """What comes back in a month where somebody acts."""
+    if row.monthly_nano is None:
+        return "not in money"
+    return f"{display.money(row.monthly_nano, 0)} {currency} a month"
+
+
+def who(row: ToDo) -> str:
+    """Who could act on it."""
+    return display.name(row.team) if row.team else "platform"
+
+
+def patch_text(patch: str) -> str:
+    """A patch, what cannot be seen written out. It is copied: only absurd lengths are cut."""
+    lines = patch.strip("\n").split("\n")
+    shown = [display.visible(line, _LONGEST_LINE) for line in lines[:_MOST_LINES]]
+    return "\n".join([*shown, *(["# …"] if len(lines) > _MOST_LINES else [])])

@@ -1,0 +1,104 @@
+"""The detectors' loop of ``gpucost serve``: findings brought up to date, and windows assessed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from gpucost.cluster.overview import Overview
+from gpucost.domain.errors import GpuCostError
+from gpucost.domain.time import Window
+from gpucost.reports.display import visible
+from gpucost.service.assessing import Assessing
+from gpucost.service.detect_status import DetectStatus
+from gpucost.service.detecting import Detecting
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_MESSAGE = 500
+
+State = Callable[[str], Overview | None]
+"""The state of a cluster now; None where nobody watches it, or has not read all of it yet."""
+
+
+class DetectLoop:
+    """One thread beside that of ingest: a source that is slow for one need not hold up the other.
+
+    ``sleep`` pauses for seconds, or less when a stop is asked for; ``seconds`` is a clock that never goes
+    back.
+    """
+
+    def __init__(
+        self,
+        detecting: Detecting,
+        assessing: Assessing,
+        status: DetectStatus,
+        *,
+        interval_s: float,
+        state: State,
+        now: Callable[[], int],
+        seconds: Callable[[], float],
+        sleep: Callable[[float], object],
+        stopped: Callable[[], bool],
+    ) -> None:
+        self._detecting = detecting
+        self._assessing = assessing
+        self._status = status
+        self._interval_s = interval_s
+        self._state = state
+        self._now = now
+        self._seconds = seconds
+        self._sleep = sleep
+        self._stopped = stopped
+
+    def run(self) -> None:
+        """Until a stop is asked for."""
+        while not self._stopped():
+            begun = self._seconds()
+            self.turn()
+            self._sleep(max(1.0, self._interval_s - (self._seconds() - begun)))
+
+    def turn(self) -> None:
+        """Every cluster once. Nothing ends the loop: what failed is tried again in the next turn."""
+        clusters: tuple[str, ...] = ()
+
+        def ask() -> None:
+            nonlocal clusters
+            clusters = self._detecting.source.clusters()
+
+        self._guarded("", ask)
+        for cluster in clusters:
+            self._guarded(cluster, partial(self._look, cluster))
+            self._guarded(cluster, partial(self._assess, cluster))
+
+    def _look(self, cluster: str) -> None:
+        state = self._state(cluster)
+        begun = self._seconds()
+        found = self._detecting.once(cluster, self._now(), state)
+        if found is not None:
+            taken = self._seconds() - begun
+            self._status.looked(cluster, found, taken, has_state=state is not None)
+
+    def _assess(self, cluster: str) -> None:
+        extent = self._assessing.ledger.extent(cluster)
+        if extent is None:
+            return
+        pending = self._assessing.pending(cluster, Window(extent.start_ms, extent.end_ms))
+        outcome = self._assessing.assess(cluster, pending, stop=self._stopped)
+        for failure in outcome.failures:
+            reason = visible(failure.reason, _LONGEST_MESSAGE)
+            logger.warning(
+                "%s: %s is not assessed: %s: %s", visible(cluster), failure.window, failure.kind, reason
+            )
+            self._status.failed(cluster, failure.kind)
+
+    def _guarded(self, cluster: str, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except GpuCostError as error:
+            logger.warning("%s: detectors: %s", visible(cluster), visible(str(error), _LONGEST_MESSAGE))
+            self._status.failed(cluster, type(error).__name__)
+        except Exception as error:
+            logger.exception("%s: detectors: unexpected error", visible(cluster))
+            self._status.failed(cluster, type(error).__name__)

@@ -1,0 +1,220 @@
+"""Findings, live: one evaluation of all detectors after another, and the lives of what they find."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from gpucost.cluster.overview import Overview
+from gpucost.detectors.evaluate import Evaluation, evaluate
+from gpucost.detectors.findings import Finding, Pattern, Withheld
+from gpucost.detectors.lifecycle import REOPEN_MS, Change, Exemption, Life, State, advance
+from gpucost.detectors.registry import RULES, RuleSettings
+from gpucost.domain.errors import LedgerConflict
+from gpucost.domain.time import DAY_MS, HOUR_MS, Window
+from gpucost.ledger import FindingEvent, FindingRecord, Ledger
+from gpucost.service.assessing import look
+from gpucost.service.finding_records import is_readable, life_of, record_of
+from gpucost.service.pipeline import Rules
+from gpucost.service.rolling import Rolling
+from gpucost.telemetry.source import Source
+
+logger = logging.getLogger(__name__)
+
+AUTHOR = "gpucost"
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What one evaluation of one cluster came to."""
+
+    evaluation: Evaluation
+    lives: tuple[Life, ...]
+    changes: tuple[tuple[Change, Life], ...]
+
+    @property
+    def withheld(self) -> tuple[Withheld, ...]:
+        return self.evaluation.withheld
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """A finding as it would have been on some days: ``days`` of ``of``, its waste added up over them."""
+
+    finding: Finding
+    days: int
+    of: int
+    board_ms: int
+    nano: int | None
+
+
+SLOW = frozenset({Pattern.RESERVED_UNUSED})
+"""Rules that look at weeks of a few frames: once an hour, since nothing of it changes faster."""
+_SLOW_FRAMES = ("quotas", "demand")
+_SLOW_EVERY_MS = HOUR_MS
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Detecting:
+    """A source, a ledger, and the rules of attribution and detectors. Lengths are ms.
+
+    ``history_ms`` is how much history live findings are found in, ``slow_ms`` how much SLOW rules look at.
+    """
+
+    source: Source
+    ledger: Ledger
+    rules: Rules
+    detectors: RuleSettings
+    exemptions: Sequence[Exemption]
+    history_ms: int
+    slow_ms: int
+    overlap_ms: int
+    _rolling: dict[str, Rolling] = field(default_factory=dict, compare=False, repr=False)
+    _slow: dict[str, Evaluation] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, cluster: str, now_ms: int, overview: Overview | None = None) -> Looked | None:
+        """Look at the cluster as it is known now, and bring its findings' lives up to date in the ledger.
+
+        None where the source knows nothing of it. Raises SourceError and LedgerError; nothing is half done.
+        """
+        known = self.rolling(cluster).upto(now_ms)
+        if known is None:
+            return None
+        facts = replace(look(cluster, *known, self.rules), overview=overview)
+        fast = evaluate(facts, self.detectors.only(set(RULES) - SLOW))
+        found = _together(fast, self._slowly(cluster, facts.now_ms))
+        for failure in found.failures:
+            logger.error("%s: the detector %s failed", cluster, failure.pattern, exc_info=failure.error)
+        return self._live(cluster, found)
+
+    def rolling(self, cluster: str) -> Rolling:
+        """The history of a cluster in memory; the assessment of windows uses it too."""
+        return self._rolling.setdefault(
+            cluster, Rolling(self.source, cluster, self.history_ms, self.overlap_ms)
+        )
+
+    def rehearse(self, cluster: str, days: int, end_ms: int) -> tuple[Rehearsed, ...]:
+        """What would have been found on each of the last ``days`` whole days before ``end_ms``; nothing is
+        written. Costliest first. Raises SourceError."""
+        last = end_ms - end_ms % DAY_MS
+        covered, of, seen = self.source.covered(cluster), 0, dict[str, Rehearsed]()
+        for day in range(days, 0, -1):
+            window = Window(last - day * DAY_MS - self.history_ms, last - (day - 1) * DAY_MS)
+            inside = None if covered is None else covered.intersect(window)
+            if inside is None or inside.end_ms != window.end_ms:
+                continue
+            of += 1
+            facts = look(cluster, self.source.history(cluster, inside), inside, self.rules)
+            for finding in evaluate(facts, self.detectors).findings:
+                if (finding.draft.ended_ms or window.end_ms) > window.end_ms - DAY_MS:
+                    _add(seen, finding)
+        counted = [replace(each, of=of) for each in seen.values()]
+        return tuple(
+            sorted(counted, key=lambda each: (-(each.nano or 0), -each.board_ms, each.finding.fingerprint))
+        )
+
+    def _slowly(self, cluster: str, now_ms: int) -> Evaluation | None:
+        before = self._slow.get(cluster)
+        if before is not None and 0 <= now_ms - before.now_ms < _SLOW_EVERY_MS:
+            return before
+        covered = self.source.covered(cluster)
+        window = None if covered is None else covered.intersect(Window(now_ms - self.slow_ms, now_ms))
+        if window is None:
+            return None
+        frames = self.source.history(cluster, window, only=_SLOW_FRAMES)
+        found = evaluate(look(cluster, frames, window, self.rules), self.detectors.only(SLOW))
+        self._slow[cluster] = found
+        return found
+
+    def _live(self, cluster: str, found: Evaluation) -> Looked:
+        """Somebody may answer a finding between our reading and our writing: then all is read again."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._written(cluster, found)
+            except LedgerConflict as conflict:
+                logger.info("%s: %s", cluster, conflict)
+        return self._written(cluster, found)
+
+    def _written(self, cluster: str, found: Evaluation) -> Looked:
+        stored = self.ledger.live_findings(cluster, resolved_since_ms=found.now_ms - REOPEN_MS)
+        # Of several lives of one fingerprint the last: ids grow.
+        unreadable = [record for record in stored if not is_readable(record)]
+        self._close_unreadable(cluster, unreadable, found.now_ms)
+        records = {record.fingerprint: record for record in stored if record not in unreadable}
+        before = [life_of(record) for record in records.values()]
+        step = advance(
+            before,
+            found.findings,
+            found.now_ms,
+            exemptions=self.exemptions,
+            rehearsals={pattern: self.detectors.of(pattern).default.rehearsal for pattern in RULES},
+            unknown=_unsure(before, found),
+        )
+        known = {life.fingerprint: life for life in before}
+        written = [
+            record_of(cluster, life, records.get(life.fingerprint))
+            for life in step.lives
+            if life != known.get(life.fingerprint)
+        ]
+        episodes = {record.fingerprint: record.episode for record in written}
+        events = [
+            FindingEvent(life.fingerprint, episodes[life.fingerprint], found.now_ms, AUTHOR, change.value)
+            for change, life in step.changes
+        ]
+        self.ledger.save_findings(cluster, written, events)
+        return Looked(found, step.lives, step.changes)
+
+    def _close_unreadable(self, cluster: str, records: Sequence[FindingRecord], now_ms: int) -> None:
+        """What another version wrote and this one cannot read is over; if it goes on, it is found again."""
+        closed = [
+            replace(record, state=State.RESOLVED, closed_at_ms=now_ms)
+            for record in records
+            if record.state is not State.RESOLVED
+        ]
+        events = [
+            FindingEvent(record.fingerprint, record.episode, now_ms, AUTHOR, "unreadable")
+            for record in closed
+        ]
+        if closed:
+            logger.warning("%s: %d findings of another version are closed", cluster, len(closed))
+            self.ledger.save_findings(cluster, closed, events)
+
+
+def _together(fast: Evaluation, slow: Evaluation | None) -> Evaluation:
+    """One evaluation, of the time of the fast one. Pieces are of the fast one: slow rules claim nothing."""
+    if slow is None:
+        return fast
+    return replace(
+        fast,
+        findings=(*fast.findings, *slow.findings),
+        withheld=(*fast.withheld, *slow.withheld),
+        failures=(*fast.failures, *slow.failures),
+    )
+
+
+def _add(seen: dict[str, Rehearsed], finding: Finding) -> None:
+    wasted, before = finding.wasted, seen.get(finding.fingerprint)
+    if before is None:
+        seen[finding.fingerprint] = Rehearsed(finding, 1, 0, wasted.board_ms, wasted.nano)
+        return
+    nano = None if before.nano is None or wasted.nano is None else before.nano + wasted.nano
+    seen[finding.fingerprint] = Rehearsed(
+        finding, before.days + 1, 0, before.board_ms + wasted.board_ms, nano
+    )
+
+
+def _unsure(lives: Iterable[Life], found: Evaluation) -> frozenset[str]:
+    """Fingerprints of which this evaluation cannot say whether they are over: their rule failed, or said of
+    their subject, or of the whole cluster, that it lacks data."""
+    failed = {failure.pattern for failure in found.failures}
+    blind = {(each.pattern, each.subject) for each in found.withheld if each.lacks_data}
+    clusters = {(pattern, subject.cluster) for pattern, subject in blind if subject.kind == "cluster"}
+    return frozenset(
+        life.fingerprint
+        for life in lives
+        if (draft := life.finding.draft).pattern in failed
+        or (draft.pattern, draft.subject) in blind
+        or (draft.pattern, draft.subject.cluster) in clusters
+    )

@@ -1,0 +1,201 @@
+"""Settings of the detectors: when they look, what they need to find, where other rules hold."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, Literal, Self
+
+from pydantic import ValidationError, model_validator
+
+from gpucost.detectors.findings import Pattern
+from gpucost.detectors.lifecycle import Exemption
+from gpucost.detectors.registry import RuleSettings
+from gpucost.detectors.rules.cpu_only_pods import Settings as CpuOnlyPods
+from gpucost.detectors.rules.fragmentation import Settings as Fragmentation
+from gpucost.detectors.rules.gang_stall import Settings as GangStall
+from gpucost.detectors.rules.idle_allocation import Settings as IdleAllocation
+from gpucost.detectors.rules.monopoly import Settings as Monopoly
+from gpucost.detectors.rules.not_advertised import Settings as NotAdvertised
+from gpucost.detectors.rules.oversized_request import Settings as OversizedRequest
+from gpucost.detectors.rules.preemption_waste import Settings as PreemptionWaste
+from gpucost.detectors.rules.quota_starvation import Settings as QuotaStarvation
+from gpucost.detectors.rules.reserved_unused import Settings as ReservedUnused
+from gpucost.detectors.rules.topology_spread import Settings as TopologySpread
+from gpucost.detectors.rules.unhealthy_allocated import Settings as UnhealthyAllocated
+from gpucost.detectors.settings import DetectorSettings, Override, Scoped, overridden
+from gpucost.domain.configfile import Instant, config_error, wrong
+from gpucost.domain.errors import Remark
+from gpucost.settings.types import Duration, ExistingFile, Group
+
+_FIVE_MINUTES = timedelta(minutes=5)
+_ABOUT_NODES = (Pattern.NOT_ADVERTISED, Pattern.UNHEALTHY_ALLOCATED, Pattern.CPU_ONLY_PODS)
+
+
+class OverrideSettings(Group):
+    """Other settings of one detector for some namespaces or queues. The first entry that applies counts."""
+
+    detector: Pattern
+    """Name of the detector, such as ``idle_allocation``."""
+
+    namespaces: tuple[str, ...] = ()
+    """Shell patterns, such as ``research-*``. Empty: every namespace."""
+
+    queues: tuple[str, ...] = ()
+    """Shell patterns of ClusterQueues or Volcano queues. Empty: every queue."""
+
+    settings: dict[str, Any]
+    """The settings of the detector that are different there, under their own names."""
+
+
+class ExemptionSettings(Group):
+    """Findings that are kept, but raise no alert and are posted nowhere, until a day."""
+
+    until: Instant
+    """A day (its midnight UTC) or an instant. Every exemption ends: write a new one if it is still needed."""
+
+    reason: str
+    """Why, for whoever reads this later."""
+
+    detectors: tuple[Pattern, ...] = ()
+    """Names of detectors. Empty: all of them."""
+
+    namespaces: tuple[str, ...] = ()
+    """Shell patterns of namespaces. Empty: any."""
+
+    queues: tuple[str, ...] = ()
+    """Shell patterns of queues. Empty: any."""
+
+    teams: tuple[str, ...] = ()
+    """Shell patterns of teams. Empty: any."""
+
+    users: tuple[str, ...] = ()
+    """Shell patterns of users. Empty: any."""
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if not (self.detectors or self.namespaces or self.queues or self.teams or self.users):
+            raise wrong(
+                Remark("nothing is named"), "at least one of detectors, namespaces, queues, teams, users"
+            )
+        return self
+
+
+class DetectorsSettings(Group):
+    """When detectors look, and with how much history. Each detector has a group of its own below this one."""
+
+    enabled: bool = True
+    """Whether ``gpucost serve`` looks for anti-patterns and keeps the waste ledger."""
+
+    interval: Duration = _FIVE_MINUTES
+    """Pause between two evaluations of live findings. As long as a step of activity: looking more often sees
+    nothing new.
+    """
+
+    history: Duration = timedelta(days=1)
+    """How much history live findings are found in, at least a day: several rules count over 24 hours."""
+
+    quota_history: Duration = timedelta(days=28)
+    """How much history of quotas is looked at, once an hour, for quota that lies fallow. Four weeks hold what
+    is used at month end only; never longer than what the source holds.
+    """
+
+    before: Duration = timedelta(days=1)
+    """How much history before a window is looked at for the waste ledger. A day, as for live findings."""
+
+    after: Duration = timedelta(hours=5)
+    """How much after it: then its assessment is final. Longer than what any rule needs to be sure that
+    something is idle: four hours for serving, and its start.
+    """
+
+    batch: Duration = timedelta(days=1)
+    """How many windows the waste ledger takes up at once when there is a backlog."""
+
+    state: Literal["none", "in-cluster", "kubeconfig"] = "none"
+    """Whether the service watches the cluster's objects itself: ``in-cluster`` by its service account, or by
+    ``kubeconfig``. Rules that need the state of now (CPU-only pods, topology, shapes with CPU and memory) say
+    that they lack it when nobody watches.
+    """
+
+    kubeconfig: ExistingFile | None = None
+    """Kubeconfig file with ``state: kubeconfig``; else the usual one."""
+
+    context: str = ""
+    """Context in it; its current one when empty."""
+
+    cluster: str = ""
+    """Name of the watched cluster in the source. ``prometheus.cluster`` when empty."""
+
+    idle_allocation: IdleAllocation = IdleAllocation()
+    oversized_request: OversizedRequest = OversizedRequest()
+    fragmentation: Fragmentation = Fragmentation()
+    gang_stall: GangStall = GangStall()
+    monopoly: Monopoly = Monopoly()
+    quota_starvation: QuotaStarvation = QuotaStarvation()
+    not_advertised: NotAdvertised = NotAdvertised()
+    reserved_unused: ReservedUnused = ReservedUnused()
+    preemption_waste: PreemptionWaste = PreemptionWaste()
+    cpu_only_pods: CpuOnlyPods = CpuOnlyPods()
+    topology_spread: TopologySpread = TopologySpread()
+    unhealthy_allocated: UnhealthyAllocated = UnhealthyAllocated()
+
+    overrides: tuple[OverrideSettings, ...] = ()
+    """Where other settings of a detector hold."""
+
+    exemptions: tuple[ExemptionSettings, ...] = ()
+    """What is known and agreed for a time. A workload exempts itself with the label
+    ``gpucost.io/exempt-until: 2026-12-31``.
+    """
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        for name, least in (("interval", timedelta(seconds=10)), ("history", timedelta(days=1))):
+            if getattr(self, name) < least:
+                raise wrong(str(getattr(self, name)), f"at least {least}", name)
+        if self.state != "kubeconfig" and (self.kubeconfig or self.context):
+            raise wrong(self.state, "kubeconfig where a kubeconfig or context is given", "state")
+        for n, override in enumerate(self.overrides):
+            self._override(n, override)
+        return self
+
+    @cached_property
+    def rules(self) -> RuleSettings:
+        """The settings of every rule, with their overrides."""
+        return RuleSettings({pattern: self._scoped(pattern) for pattern in Pattern})
+
+    @property
+    def exempt(self) -> tuple[Exemption, ...]:
+        return tuple(
+            Exemption(
+                each.until, each.reason, each.detectors, each.namespaces, each.queues, each.teams, each.users
+            )
+            for each in self.exemptions
+        )
+
+    def _scoped(self, pattern: Pattern) -> Scoped[DetectorSettings]:
+        mine = [(n, each) for n, each in enumerate(self.overrides) if each.detector is pattern]
+        return Scoped(
+            self.of(pattern),
+            tuple(Override(each.namespaces, each.queues, self._override(n, each)) for n, each in mine),
+        )
+
+    def of(self, pattern: Pattern) -> DetectorSettings:
+        """The settings of a rule where no override applies."""
+        found = getattr(self, pattern.value)
+        assert isinstance(found, DetectorSettings)
+        return found
+
+    def _override(self, n: int, override: OverrideSettings) -> DetectorSettings:
+        if override.detector in _ABOUT_NODES:
+            allowed = "a detector of jobs, queues or teams: nodes have no namespace and no queue"
+            raise wrong(override.detector.value, allowed, "overrides", n, "detector")
+        base, place = self.of(override.detector), ("overrides", n, "settings")
+        for key in DetectorSettings.model_fields:
+            if key in override.settings:
+                found = Remark("it cannot differ by namespace or queue")
+                raise wrong(found, f"{key} in the group {override.detector}", *place, key)
+        try:
+            return overridden(base, override.settings)
+        except ValidationError as error:
+            first = config_error(error, "", type(base))
+            raise wrong(first.value, first.allowed, *place, first.field) from None

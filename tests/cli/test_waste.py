@@ -1,0 +1,145 @@
+"""gpucost waste and gpucost job: where a day's capacity went, by arithmetic that was done by hand."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gpucost.cli.exits import Exit
+from tests.cli.findings_worlds import Run, changing, detect, ingest, looked_at, prepare
+
+__all__ = ["changing", "looked_at"]
+
+# Of 8 GPUs over a day: 2 idle from 01:10 on, 4 free ones that train would have fitted for an hour.
+HOURS = {"Idle": "45.7", "Starved": "4.0", "No demand": "50.0", "Productive": "92.3", "Unknown": "0.0"}
+
+
+def test_ten_buckets_add_up_to_capacity(looked_at: Run) -> None:
+    result = looked_at("waste", "2026-10")
+    assert (result.exit_code, result.stderr) == (Exit.OK, "")
+    lines = [line.strip(" !?") for line in result.stdout.splitlines()]
+    for name, hours in HOURS.items():
+        [row] = [line for line in lines if line.startswith(f"{name} ") and "%" in line]
+        assert row.removeprefix(name).split()[0] == hours
+    assert "198.67 USD wasted: 49.7 GPU-hours, 25.9% of capacity" in lines
+    assert "Sum of the buckets against capacity: difference 0 GPU-ms, 0 nano-USD." in lines
+    assert "Of 24 windows: 19 final, 5 provisional until more is known, 0 not looked at." in lines
+    assert "1. critical  vision  5,840 USD a month  finding 1, since 2026-10-06T01:10:00Z" in lines
+    assert any(line.startswith("kubectl -n ns patch jobs.batch/forgotten") for line in lines)
+
+
+def test_the_buckets_for_programs(looked_at: Run, tmp_path: Path) -> None:
+    found = json.loads(looked_at("waste", "2026-10", "-f", "json").stdout)
+    buckets = {row["waste"]: row["amount"]["board_ms"] for row in found["buckets"]}
+    assert sum(buckets.values()) == found["capacity"]["board_ms"] == 192 * 3_600_000
+    assert (found["difference_board_ms"], found["difference_nano"]) == (0, 0)
+    assert buckets["idle"] == 2 * (23 * 60 - 10) * 60_000
+    assert found["ledger"]["windows"] == 24
+    rows = list(csv.DictReader(io.StringIO(looked_at("waste", "2026-10", "-f", "csv").stdout)))
+    assert [row["gpu_hours"] for row in rows if row["section"] == "bucket" and row["waste"] == "starved"] == [
+        "4.000000000"
+    ]
+    target = tmp_path / "waste.parquet"
+    assert looked_at("waste", "2026-10", "-f", "parquet", "-o", str(target)).exit_code == Exit.OK
+    assert target.stat().st_size > 1000
+
+
+def test_hours_of_a_day_may_be_asked_for(looked_at: Run) -> None:
+    window = "2026-10-06T00:00:00Z/2026-10-06T01:00:00Z"
+    found = json.loads(looked_at("waste", window, "-f", "json").stdout)
+    buckets = {row["waste"]: row["amount"]["gpu_hours"] for row in found["buckets"]}
+    assert (buckets["starved"], buckets["no_demand"]) == ("4.000000000", "4.000000000")
+
+
+def test_what_nobody_has_looked_at_is_unknown(tmp_path: Path) -> None:
+    run = prepare(tmp_path)
+    ingest(run)
+    found = json.loads(run("waste", "2026-10", "-f", "json").stdout)
+    assert found["assessment"] == {"final": 0, "provisional": 0, "missing": 24}
+    assert {row["waste"] for row in found["buckets"] if row["amount"]["board_ms"]} == {"unknown"}
+    text = run("waste", "2026-10").stdout
+    assert "No detector has looked at any of 24 windows" in text
+    assert "No finding goes on." in text
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("2026-09",), "WINDOW: '2026-09' is not allowed; allowed: a month or START/END within"),
+        (("October",), "WINDOW: 'October' is not allowed; allowed: a month such as 2026-10"),
+        (("2026-10", "-o", "x"), "--output: 'x' is not allowed; allowed: a --format other than table"),
+        (("2026-10-06T00:30:00Z/2026-10-06T02:00:00Z",), "WINDOW"),
+        (("2026-10", "--top", "0"), "--top"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_exit_code_2(
+    words: tuple[str, ...], sentence: str, looked_at: Run
+) -> None:
+    result = looked_at("waste", *words)
+    assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
+    assert sentence in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_a_job_shows_each_gpu_its_waits_and_where_its_time_went(looked_at: Run) -> None:
+    result = looked_at("job", "uid-train")
+    assert (result.exit_code, result.stderr) == (Exit.OK, "")
+    gpus = [line.split() for line in result.stdout.splitlines() if " GPU-" in line and "%" in line]
+    assert [gpu[1] for gpu in gpus] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
+    assert {(gpu[4], gpu[6], gpu[7]) for gpu in gpus} == {("90%", "0.0", "23.0")}
+    assert "Waited 1 h in all, since 2026-10-06T00:00:00Z" in result.stdout
+    assert "1 h in cq, 1 pod with 4 × nvidia.com/gpu each; held by quota: no quota\\x1b[2J" in result.stdout
+    assert "Nothing to change: no detector found anything about this job." in result.stdout
+
+
+def test_a_job_that_idles_is_told_the_exact_change(looked_at: Run) -> None:
+    text = looked_at("job", "uid-forgotten").stdout
+    note = text[text.index("What to change") :]
+    assert "1. critical  idle_allocation, finding 1, open" in note
+    assert """kubectl -n ns patch jobs.batch/forgotten --type=merge -p '{"spec":{"suspend":true}}'""" in note
+    found = json.loads(looked_at("job", "uid-forgotten", "-f", "json").stdout)
+    buckets = {row["waste"]: row["amount"]["board_ms"] for row in found["account"]["buckets"]}
+    assert sum(buckets.values()) == found["held"]["board_ms"] == 46 * 3_600_000
+    assert buckets["idle"] == 2 * (23 * 60 - 10) * 60_000
+    assert [gpu["idle_gpu_hours"] for gpu in found["seen"]["gpus"]] == ["23.000000000"] * 2
+    assert found["findings"][0]["finding"] == 1
+
+
+def test_the_source_need_not_be_asked(looked_at: Run) -> None:
+    assert json.loads(looked_at("job", "uid-train", "--no-gpus", "-f", "json").stdout)["seen"] is None
+    assert "Ask for them with --gpus" in looked_at("job", "uid-train", "--no-gpus").stdout
+
+
+@pytest.mark.parametrize("words", [(), ("--gpus",)])
+def test_a_job_outlives_its_source(words: tuple[str, ...], tmp_path: Path) -> None:
+    """The recording is gone: what the ledger knows is shown, and why the rest is not."""
+    run = prepare(tmp_path)
+    ingest(run)
+    detect(tmp_path)
+    shutil.rmtree(tmp_path / "recording")
+    result = run("job", "uid-train", *words)
+    assert (result.exit_code, result.stderr) == (Exit.OK, "")
+    assert "The source cannot say what single GPUs did: recording:" in result.stdout
+    assert "368.00 USD for 92.0 GPU-hours" in result.stdout
+
+
+def test_a_prometheus_that_does_not_answer_is_said_when_it_was_asked(tmp_path: Path) -> None:
+    run = prepare(tmp_path)
+    ingest(run)
+    settings = (tmp_path / "settings.yaml").read_text(encoding="utf-8")
+    source = f"{{kind: recorded, path: {tmp_path / 'recording'}}}"
+    moved = settings.replace(
+        source, "{kind: prometheus}\nprometheus: {url: 'http://127.0.0.1:9', timeout: 1s}"
+    )
+    (tmp_path / "settings.yaml").write_text(moved, encoding="utf-8")
+    assert "Ask for them with --gpus" in run("job", "uid-train").stdout, "a server is asked on demand only"
+
+
+def test_findings_of_a_job_that_were_resolved_stay_with_it(changing: Run) -> None:
+    """Whoever looks at a finished job wants to know what to change next time."""
+    found = json.loads(changing("job", "uid-forgotten", "-f", "json").stdout)["findings"]
+    assert [(note["state"], note["counted"]) for note in found] == [("open", True)]

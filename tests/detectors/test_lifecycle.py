@@ -1,0 +1,153 @@
+"""A finding's life: opened, kept through a restart, closed after two clean looks, reopened, silenced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpucost.detectors.encoding import from_json, to_json
+from gpucost.detectors.findings import (
+    Action,
+    Draft,
+    Evidence,
+    Finding,
+    Pattern,
+    Severity,
+    Subject,
+    SubjectKind,
+    Wasted,
+)
+from gpucost.detectors.lifecycle import (
+    EXEMPT_LABEL,
+    REOPEN_MS,
+    Change,
+    Exemption,
+    Life,
+    State,
+    advance,
+)
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from tests.detectors.worlds import at
+
+
+def finding(name: str = "train", waste_ms: int = HOUR_MS, since: float = 0, **changes: object) -> Finding:
+    subject = Subject(SubjectKind.JOB, "c", name, "ns", f"uid-{name}")
+    draft = Draft(
+        Pattern.IDLE_ALLOCATION, "whole", subject, at(since), f"{name} is idle",
+        (Evidence("GPUs", 8, "", "gpucost_pod_gpu_request"),), Action("suspend it", "kubectl …"), "8 × 1 h",
+        team="language", queue="q",
+    )  # fmt: skip
+    draft = replace(draft, **changes)  # type: ignore[arg-type]  # fields of Draft
+    return Finding(draft, Severity.LOW, Wasted(waste_ms, 4_000_000_000, "f", True), 8.0, 32_000_000_000)
+
+
+def look(lives: tuple[Life, ...], minute: float, *findings: Finding, **options: object):  # type: ignore[no-untyped-def]
+    """One evaluation; the untyped options are those of advance."""
+    return advance(lives, findings, at(minute), **options)  # type: ignore[arg-type]
+
+
+def test_a_finding_opens_once_and_keeps_its_beginning() -> None:
+    first = look((), 60, finding())
+    assert [change for change, _ in first.changes] == [Change.OPENED]
+    second = look(first.lives, 65, finding())
+    assert second.changes == ()
+    (life,) = second.lives
+    assert (life.opened_at_ms, life.since_ms, life.last_seen_ms) == (at(60), at(0), at(65))
+
+
+def test_a_restart_in_the_middle_changes_nothing() -> None:
+    """What a store keeps is the finding as text: the next process goes on from there."""
+    (life,) = look((), 60, finding()).lives
+    stored = replace(life, finding=from_json(to_json(life.finding)))
+    again = look((stored,), 65, finding(since=20))
+    (after,) = again.lives
+    assert again.changes == ()
+    assert (after.fingerprint, after.opened_at_ms, after.since_ms) == (life.fingerprint, at(60), at(0))
+
+
+def test_it_closes_after_two_clean_looks_and_comes_back_within_ten_minutes() -> None:
+    lives = look((), 60, finding()).lives
+    once = look(lives, 65)
+    assert once.changes == ()
+    twice = look(once.lives, 70)
+    assert [(change, life.state, life.closed_at_ms) for change, life in twice.changes] == [
+        (Change.RESOLVED, State.RESOLVED, at(70))
+    ]
+    back = look(twice.lives, 80, finding(since=78))
+    assert [(change, life.opened_at_ms, life.since_ms) for change, life in back.changes] == [
+        (Change.REOPENED, at(60), at(0))
+    ]
+    late = look(twice.lives, 70 + REOPEN_MS / MINUTE_MS + 0.1, finding(since=78))
+    assert [(change, life.since_ms) for change, life in late.changes] == [(Change.OPENED, at(78))]
+
+
+def test_a_look_in_between_that_finds_it_starts_the_count_anew() -> None:
+    lives = look(look(look((), 60, finding()).lives, 65).lives, 70, finding()).lives
+    assert look(lives, 75).changes == ()
+
+
+def test_what_is_over_is_not_found_again() -> None:
+    assert look((), 60, finding(ended_ms=at(50))).lives == ()
+
+
+def test_who_lacks_data_closes_nothing() -> None:
+    lives = look((), 60, finding()).lives
+    fingerprint = finding().fingerprint
+    for minute in (65, 70, 75):
+        lives = look(lives, minute, unknown=[fingerprint]).lives
+    assert [life.state for life in lives] == [State.OPEN]
+
+
+def test_muted_stays_silent_until_its_time_and_worse_is_said() -> None:
+    (life,) = look((), 60, finding()).lives
+    muted = replace(life, state=State.MUTED, muted_until_ms=at(120))
+    step = look((muted,), 65, finding())
+    assert not step.lives[0].speaks(at(65))
+    step = look(step.lives, 120, finding())
+    assert [(change, life.state) for change, life in step.changes] == [(Change.UNMUTED, State.OPEN)]
+    worse = look(step.lives, 125, replace(finding(), severity=Severity.HIGH))
+    assert [change for change, _ in worse.changes] == [Change.WORSENED]
+
+
+@pytest.mark.parametrize(
+    ("exemption", "silent"),
+    [
+        (Exemption(at(0) + DAY_MS, "agreed"), True),
+        (Exemption(at(0) + DAY_MS, "agreed", patterns=(Pattern.MONOPOLY,)), False),
+        (Exemption(at(0) + DAY_MS, "agreed", namespaces=("n*",), queues=("q",)), True),
+        (Exemption(at(0) + DAY_MS, "agreed", namespaces=("other",)), False),
+        (Exemption(at(0) + DAY_MS, "agreed", teams=("language",)), True),
+        (Exemption(at(0) + DAY_MS, "agreed", users=("ada",)), False),
+    ],
+)
+def test_exemptions_silence_what_they_name_until_they_expire(exemption: Exemption, silent: bool) -> None:
+    (life,) = look((), 60, finding(), exemptions=[exemption]).lives
+    assert life.speaks(at(60)) is not silent
+    day_later = at(0) + DAY_MS
+    (life,) = advance((life,), [finding()], day_later, exemptions=[exemption]).lives
+    assert life.speaks(day_later)
+
+
+def test_a_label_exempts_until_its_day_and_nonsense_exempts_nobody() -> None:
+    labelled = finding(labels={EXEMPT_LABEL: "2026-10-07"})
+    assert not look((), 60, labelled).lives[0].speaks(at(60))
+    assert advance((), [labelled], at(24 * 60)).lives[0].speaks(at(24 * 60))
+    for text in ("forever", "2026-13-01", "", "2020-01-01"):
+        assert look((), 60, finding(labels={EXEMPT_LABEL: text})).lives[0].speaks(at(60))
+
+
+def test_rehearsal_is_kept_but_silent() -> None:
+    (life,) = look((), 60, finding(), rehearsals={Pattern.IDLE_ALLOCATION: True}).lives
+    assert life.rehearsal
+    assert not life.speaks(at(60))
+
+
+def test_of_two_with_one_fingerprint_the_larger_counts() -> None:
+    step = look((), 60, finding(waste_ms=5 * HOUR_MS), finding(waste_ms=HOUR_MS))
+    assert [life.finding.wasted.board_ms for life in step.lives] == [5 * HOUR_MS]
+
+
+def test_a_finding_survives_its_text() -> None:
+    odd = finding('a"b\\c</script>ü\u2028', labels={"x": "y"})
+    assert from_json(to_json(odd)) == odd

@@ -1,0 +1,128 @@
+"""Preempted work: what is lost, what a restart costs, and that nothing is claimed twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpucost.detectors.findings import Detection, Severity
+from gpucost.detectors.rules.preemption_waste import Settings, run
+from gpucost.detectors.settings import Scoped
+from gpucost.domain.time import MINUTE_MS, SECOND_MS
+from tests.detectors.case_preemption_waste import cycle, evicted, queue_of
+from tests.detectors.worlds import World, at
+
+
+def found(world: World) -> Detection:
+    return run(world.facts(), Scoped(Settings()))
+
+
+def claims(detection: Detection) -> list[tuple[str, int, int]]:
+    episodes = [each for draft in detection.drafts for each in draft.episodes]
+    return sorted((each.pod_uid, each.start_ms, each.end_ms) for each in episodes)
+
+
+def test_from_a_known_checkpoint_on_work_is_lost() -> None:
+    world = World(240).node("n1").pod("p", "n1", 0, 120)
+    detection = found(evicted(world, "p", 0, 120, checkpoint=100))
+    assert claims(detection) == [("p", at(100), at(120))]
+    (draft,) = detection.drafts
+    evidence = {each.name: each.value for each in draft.evidence}
+    assert evidence["lost at least"] == evidence["lost at most"] == round(20 / 60, 3)
+
+
+def test_without_one_it_is_half_the_attempt_at_most_half_an_hour() -> None:
+    for minutes, lost in ((40, 20), (60, 30), (200, 30)):
+        world = World(240).node("n1").pod("p", "n1", 0, minutes)
+        detection = found(evicted(world, "p", 0, minutes))
+        assert claims(detection) == [("p", at(minutes - lost), at(minutes))]
+        evidence = {each.name: each.value for each in detection.drafts[0].evidence}
+        assert evidence["lost at least"] == 0
+        assert evidence["lost at most"] == round(minutes / 60, 3)
+
+
+def test_a_restart_takes_longer_for_more_gpus() -> None:
+    for units, seconds in ((1, 7), (2, 30), (8, 30), (9, 60)):
+        world = World(240).node("n1", 16).pod("p", "n1", 0, 60, units=units, job="j")
+        world.pod("next", "n1", 90, units=units, job="j")
+        detection = found(evicted(world, "p", 0, 60, job="j"))
+        assert ("next", at(90), at(90) + seconds * SECOND_MS) in claims(detection)
+
+
+def test_each_eviction_has_one_successor() -> None:
+    world = World(240).node("n1").pod("p", "n1", 0, 60, job="j")
+    for n in range(3):
+        world.pod(f"next-{n}", "n1", 70 + n, job="j")
+    assert [uid for uid, _, _ in claims(found(evicted(world, "p", 0, 60, job="j")))] == ["next-0", "p"]
+
+
+def test_evictions_of_pods_that_never_held_a_gpu_cost_nothing() -> None:
+    assert found(evicted(World(240).node("n1"), "p", 0, 60)).drafts == ()
+
+
+def test_two_reasons_for_one_eviction_count_once() -> None:
+    world = evicted(queue_of(), "a", 60, 180, reason="Drain")
+    assert claims(found(world)) == claims(found(queue_of()))
+
+
+def test_below_the_threshold_it_is_counted_all_the_same() -> None:
+    (draft,) = found(queue_of(units=7)).drafts
+    assert (draft.variant, draft.at_least, draft.view_ms) == ("below_threshold", Severity.INFO, None)
+    assert len(draft.episodes) == 2
+
+
+def test_spot_capacity_is_shown_and_not_blamed() -> None:
+    (draft,) = found(queue_of(capacity_type="spot")).drafts
+    assert draft.variant == "below_threshold"
+    assert {each.name: each.value for each in draft.evidence}["of these on spot capacity"] == 8
+
+
+def test_pods_of_a_gang_evicted_together_are_one_eviction() -> None:
+    world = World(240).node("n1")
+    for n in range(4):
+        world.pod(f"p{n}", "n1", 0, 60 + n / 10, job="j")
+        evicted(world, f"p{n}", 0, 60 + n / 10, job="j")
+    assert [draft.variant for draft in found(world).drafts] == ["below_threshold"]
+
+
+def test_what_a_cycling_job_lost_is_not_claimed_by_its_queue_as_well() -> None:
+    world = cycle()
+    queue = queue_of(units=8)
+    for name in ("nodes", "capacity"):
+        queue.rows[name] = [{**row, "node": "n2"} for row in queue.rows[name]]
+    queue.rows["allocations"] = [{**row, "node": "n2"} for row in queue.rows["allocations"]]
+    for name, rows in queue.rows.items():
+        world.rows[name] += rows
+    world.end = 480
+    detection = found(world)
+    assert sorted(draft.variant for draft in detection.drafts) == ["cycling", "queue"]
+    assert len(set(claims(detection))) == len(claims(detection))
+
+
+def test_a_day_after_the_last_eviction_it_is_over() -> None:
+    world = replace(cycle(), end=120 + 24 * 60)
+    (draft,) = found(world).drafts
+    assert draft.ended_ms == at(90)
+
+
+@given(
+    st.lists(st.integers(1, 90), min_size=1, max_size=8),
+    st.lists(st.integers(0, 3), min_size=8, max_size=8),
+    st.integers(1, 4),
+)
+def test_no_second_is_claimed_twice_and_none_that_was_not_held(
+    lengths: list[int], pauses: list[int], units: int
+) -> None:
+    world, start = World(24 * 60).node("n1"), 0
+    for n, minutes in enumerate(lengths):
+        world.pod(f"p{n}", "n1", start, start + minutes / 4, units=units, job="j")
+        evicted(world, f"p{n}", start, start + minutes / 4, job="j")
+        start += round(minutes / 4 + 1) + pauses[n]
+    spans = claims(found(world))
+    held = {row["pod_uid"]: (row["start_ms"], row["end_ms"]) for row in world.rows["allocations"]}
+    assert all(held[uid][0] <= a < b <= held[uid][1] for uid, a, b in spans)
+    assert all(one[0] != two[0] or one[2] <= two[1] for one, two in pairwise(spans))
+    assert sum(b - a for _, a, b in spans) >= sum(lengths) * MINUTE_MS // 8

@@ -1,0 +1,239 @@
+"""The simulated cluster through a real Prometheus and back: the same history, and detectors find the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpucost.attribution.frames import Frames
+from gpucost.attribution.teams import TeamRules
+from gpucost.contract.frames import FRAMES
+from gpucost.detectors.evaluate import Evaluation, evaluate
+from gpucost.detectors.facts import Facts, History, Prices
+from gpucost.detectors.findings import Finding, Pattern
+from gpucost.detectors.registry import RuleSettings
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
+from gpucost.pricing.book import PriceBook
+from gpucost.simulator.cluster import SimulatedCluster
+from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
+from gpucost.simulator.exposition import exposition
+from gpucost.telemetry.history_health import LONGEST_MS
+from gpucost.telemetry.promapi import PrometheusClient
+from gpucost.telemetry.prometheus import PrometheusSource
+from gpucost.telemetry.recorded import RecordedSource, record
+from gpucost.telemetry.settings import PrometheusSettings
+from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
+
+pytestmark = [needs_prometheus, pytest.mark.prometheus]
+
+SCRAPE_MS = MINUTE_MS
+BOOK = PriceBook.parse(demo_prices_text(), PRICES_NAME)
+TEAMS = TeamRules.parse(demo_teams_text(), TEAMS_NAME)
+# Days of the month and hours that follow: around plants, so that each kind of frame has rows.
+SPANS = {
+    "two jobs wait beside pieces": (9.1, 8),
+    "a team waits for quota": (14.0, 8),
+    "a job is preempted": (16.1, 11),
+    "a gang stalls": (20.35, 4),
+    "an idle job": (25.4, 12),
+    "a board breaks": (26.25, 8),
+}
+MEASURES = ("held_ms", "observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms")
+LONG_MS = 2 * HOUR_MS
+
+
+@dataclass(frozen=True)
+class Trip:
+    """One span as the simulator has it, and as it came back."""
+
+    window: Window
+    truth: Frames
+    found: Frames
+
+    @cached_property
+    def evaluations(self) -> tuple[Evaluation, Evaluation]:
+        return self._evaluated(self.truth), self._evaluated(self.found)
+
+    def _evaluated(self, frames: Frames) -> Evaluation:
+        history = History(frames, self.window, TEAMS)
+        return evaluate(Facts("demo", history, Prices(history, BOOK.rates)), RuleSettings())
+
+
+@pytest.fixture(scope="module")
+def cluster() -> SimulatedCluster:
+    return SimulatedCluster(seed=7)
+
+
+def _window(cluster: SimulatedCluster, name: str) -> Window:
+    day, hours = SPANS[name]
+    start_ms = cluster.window.start_ms + int(day * DAY_MS) // HOUR_MS * HOUR_MS
+    return Window(start_ms, start_ms + hours * HOUR_MS)
+
+
+@pytest.fixture(scope="module")
+def sources(
+    cluster: SimulatedCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[RecordedSource, PrometheusSource]]:
+    folder = tmp_path_factory.mktemp("roundtrip")
+    record(folder / "recording", cluster.frames)
+    for name in SPANS:
+        window = _window(cluster, name)
+        wide = Window(window.start_ms - 2 * LONGEST_MS, window.end_ms + 20 * MINUTE_MS)
+        create_blocks(exposition(cluster.frames, SCRAPE_MS, wide), folder / "blocks")
+    with running_prometheus(folder / "blocks") as url, PrometheusClient(url) as client:
+        prometheus = PrometheusSource(client, PrometheusSettings(), now=lambda: cluster.window.end_ms)
+        yield RecordedSource(folder / "recording"), prometheus
+
+
+@pytest.fixture(scope="module", params=list(SPANS))
+def trip(
+    request: pytest.FixtureRequest,
+    cluster: SimulatedCluster,
+    sources: tuple[RecordedSource, PrometheusSource],
+) -> Trip:
+    window = _window(cluster, request.param)
+    truth, found = (source.history(cluster.name, window) for source in sources)
+    return Trip(window, truth, found)
+
+
+def _steps(frames: Frames) -> pd.DataFrame:
+    """Activity by GPU, pod and step. The simulator's first and last steps of a pod begin and end with it."""
+    rows = frames.activity.astype({"gpu": "str", "pod_uid": "str"})
+    return rows.assign(end_ms=rows["end_ms"] + -rows["end_ms"] % (5 * MINUTE_MS)).set_index(
+        ["gpu", "pod_uid", "end_ms"]
+    )
+
+
+def test_activity_is_the_same_in_every_step(trip: Trip) -> None:
+    truth, found = _steps(trip.truth).sort_index(), _steps(trip.found).sort_index()
+    assert truth.index.equals(found.index)
+    for name in MEASURES:
+        assert truth[name].isna().equals(found[name].isna()), name
+        # Counters are written with three decimals.
+        assert (truth[name] - found[name]).abs().max() <= 2, name
+    assert (truth["energy_j"] - found["energy_j"]).abs().max() <= 0.002
+    assert truth["memory_total_bytes"].equals(found["memory_total_bytes"])
+
+
+def test_idle_steps_stay_idle_and_no_other_becomes_so(trip: Trip) -> None:
+    truth, found = _steps(trip.truth)["busy_ms"], _steps(trip.found)["busy_ms"]
+    assert (truth == 0).sum() > 100
+    assert set(truth.index[truth == 0]) == set(found.index[found == 0])
+
+
+def _demand(frames: Frames) -> pd.DataFrame:
+    rows = frames.demand
+    held = rows["pods"] * rows["units"] * (rows["end_ms"] - rows["start_ms"])
+    return (
+        rows.assign(unit_ms=held)
+        .groupby("job_uid")
+        .agg(
+            unit_ms=("unit_ms", "sum"),
+            start_ms=("start_ms", "min"),
+            end_ms=("end_ms", "max"),
+            layers=("layer", lambda layers: "|".join(sorted(set(layers)))),
+            products=("products", "max"),
+            gang=("min_pods", "max"),
+            queue=("cluster_queue", "max"),
+        )
+    )
+
+
+def test_demand_begins_when_it_was_queued_and_ends_within_two_scrapes(trip: Trip) -> None:
+    truth, found = _demand(trip.truth), _demand(trip.found)
+    brief = truth.index[truth["end_ms"] - truth["start_ms"] < 2 * SCRAPE_MS]
+    truth, found = (frame.drop(brief, errors="ignore") for frame in (truth, found))
+    assert set(found.index) == set(truth.index)
+    found = found.loc[truth.index]
+    # Where a wait began before the window, both begin with it.
+    late = (found["start_ms"] - truth["start_ms"]).abs()
+    assert late.max() <= SCRAPE_MS
+    assert (late == 0).mean() > 0.9
+    assert (found["end_ms"] - truth["end_ms"]).abs().max() <= 2 * SCRAPE_MS
+    for name in ("layers", "products", "gang", "queue"):
+        assert found[name].equals(truth[name]), name
+    assert found["unit_ms"].sum() == pytest.approx(truth["unit_ms"].sum(), rel=0.02)
+
+
+def test_stalls_and_evictions_are_the_same(trip: Trip) -> None:
+    columns = ["gang", "namespace", "job_uid", "queue", "min_members", "running", "pending", "start_ms"]
+    assert trip.found.stalls[columns].equals(trip.truth.stalls[columns])
+    ends = trip.truth.stalls["end_ms"] - trip.found.stalls["end_ms"]
+    assert ends.between(0, SCRAPE_MS).all()
+    # Who took their place, and their checkpoints, no series tells; of jobs without a queue Kueue knows nothing.
+    columns = ["pod_uid", "job_uid", "queue", "start_ms", "end_ms", "reason"]
+    queued = trip.truth.evictions[trip.truth.evictions["queue"] != ""]
+    truth, found = (set(map(tuple, rows[columns].to_numpy())) for rows in (queued, trip.found.evictions))
+    assert found == truth
+
+
+def _quotas(frames: Frames) -> pd.DataFrame:
+    rows = frames.quotas
+    length = rows["end_ms"] - rows["start_ms"]
+    limit = rows["borrowing_limit"].fillna(-1)
+    sums = rows.assign(used=rows["used"] * length, nominal=rows["nominal"] * length, ms=length, limit=limit)
+    return sums.groupby(["queue", "cohort", "flavor", "resource", "limit"])[["used", "nominal", "ms"]].sum()
+
+
+def test_quotas_are_the_same(trip: Trip) -> None:
+    truth, found = _quotas(trip.truth), _quotas(trip.found)
+    assert found.index.equals(truth.index)
+    assert found[["nominal", "ms"]].equals(truth[["nominal", "ms"]])
+    assert ((found["used"] - truth["used"]).abs() <= 0.01 * truth["nominal"]).all()
+
+
+def test_an_error_counts_for_an_hour_though_the_board_stays_broken(trip: Trip) -> None:
+    """The board answers, the counter stands: nothing says that it was not repaired after that."""
+    truth, found = trip.truth.health, trip.found.health
+    assert found[["node", "gpu", "reason"]].equals(truth[["node", "gpu", "reason"]])
+    assert (found["start_ms"] - truth["start_ms"]).between(0, SCRAPE_MS).all()
+    expected = np.minimum(truth["end_ms"] - truth["start_ms"], LONGEST_MS)
+    assert (found["end_ms"] - found["start_ms"] - expected).abs().le(SCRAPE_MS).all()
+
+
+def _by_fingerprint(found: Evaluation) -> dict[str, Finding]:
+    return {finding.fingerprint: finding for finding in found.findings}
+
+
+def _differs(finding: Finding) -> bool:
+    """What no source can say: work since a checkpoint (none are told), so lost work is more; a broken board's
+    time beyond the first hour. And what asks for memory is found by its level, which on a GPU that several
+    pods share is what all of them use, not each."""
+    draft = finding.draft
+    return (
+        draft.pattern in (Pattern.PREEMPTION_WASTE, Pattern.UNHEALTHY_ALLOCATED)
+        or draft.pattern is Pattern.OVERSIZED_REQUEST
+    )
+
+
+def test_detectors_find_the_same(trip: Trip) -> None:
+    assert [each.failures for each in trip.evaluations] == [(), ()]
+    truth, found = map(_by_fingerprint, trip.evaluations)
+    for key in {*truth, *found}:
+        finding = truth.get(key) or found[key]
+        lasts = (finding.draft.ended_ms or trip.window.end_ms) - finding.draft.since_ms
+        if _differs(finding) or lasts < LONG_MS:
+            continue
+        assert key in truth, finding.draft.summary
+        assert key in found, finding.draft.summary
+        a, b = truth[key], found[key]
+        assert abs(a.draft.since_ms - b.draft.since_ms) <= SCRAPE_MS
+        assert b.wasted.board_ms == pytest.approx(a.wasted.board_ms, rel=0.02), a.draft.summary
+
+
+@pytest.mark.parametrize("only", [("quotas", "demand"), ("evictions",), ("nodes", "health")])
+def test_only_what_is_asked_for_is_read(
+    cluster: SimulatedCluster, sources: tuple[RecordedSource, PrometheusSource], only: tuple[str, ...]
+) -> None:
+    window = _window(cluster, "a board breaks")
+    for source in sources:
+        whole, part = source.history(cluster.name, window), source.history(cluster.name, window, only=only)
+        for spec in FRAMES:
+            frame = getattr(part, spec.name)
+            wanted = getattr(whole, spec.name) if spec.name in only else frame.iloc[:0]
+            pd.testing.assert_frame_equal(frame, wanted)
