@@ -49,7 +49,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5_000)
     parser.add_argument("--pods", type=int, default=50_000)
     parser.add_argument("--torn", type=float, default=0.2, help="part of the nodes with three free GPUs")
-    parser.add_argument("--profile", action="store_true", help="print where the time goes, and measure nothing")
+    parser.add_argument(
+        "--profile", action="store_true", help="print where the time goes, and measure nothing"
+    )
     args = parser.parse_args()
     frames = world(args.nodes, args.pods, args.torn)
     state = overview(frames)
@@ -67,7 +69,9 @@ def main() -> None:
     assert not evaluation.failures, evaluation.failures
     del facts
     parts = _by_rule(facts_of(frames, state))
-    print(f"all, and every second in one bucket: {whole:.2f} s; one group-by: {baseline:.2f} s; {peak:.0f} MiB")
+    print(
+        f"all, and every second in one bucket: {whole:.2f} s; one group-by: {baseline:.2f} s; {peak:.0f} MiB"
+    )
     ratios = {
         "part_of_interval": round(whole / DetectorsSettings().interval.total_seconds(), 3),
         "peak_mib": round(peak),

@@ -200,7 +200,9 @@ def _demand() -> pd.DataFrame:
     job, is_long = np.arange(count), np.arange(count) < ALL_DAY
     start = DAY.start_ms + np.where(is_long, rng.integers(0, HOUR_MS, count), rng.integers(0, DAY_MS, count))
     end = np.where(is_long, DAY.end_ms, start + rng.integers(20 * MINUTE_MS, 8 * HOUR_MS, count))
-    units = np.where(is_long, rng.choice([4, 8], count), rng.choice([1, 2, 4, 8], count, p=[0.1, 0.1, 0.3, 0.5]))
+    units = np.where(
+        is_long, rng.choice([4, 8], count), rng.choice([1, 2, 4, 8], count, p=[0.1, 0.1, 0.3, 0.5])
+    )
     pods = np.where(is_long, rng.choice([1, 4, 16, 64], count), rng.choice([1, 2, 4, 32], count))
     queue = [f"cq-{n % QUEUES:06}" for n in job.tolist()]
     return pd.DataFrame(
@@ -268,7 +270,9 @@ def overview(frames: Frames) -> Overview:
     products = frames.nodes["product"].tolist()
     for (name, units, schedulable), product in zip(zip(*columns, strict=True), products, strict=True):
         has = {GPU: units, "cpu": 96_000, "pods": 110}
-        meta = Meta(name, "", name, START, {"kubernetes.io/hostname": name, "nvidia.com/gpu.product": product}, {})
+        meta = Meta(
+            name, "", name, START, {"kubernetes.io/hostname": name, "nvidia.com/gpu.product": product}, {}
+        )
         ready = Node(meta, has, has, True, START, not schedulable, product, expected={GPU: BOARDS})
         nodes[name] = ready
     held = frames.allocations[frames.allocations["end_ms"] >= DAY.end_ms]
@@ -285,7 +289,9 @@ def overview(frames: Frames) -> Overview:
         selector = {} if not products_ or "|" in products_ else {"nvidia.com/gpu.product": products_}
         asked = PodTemplate({GPU: units, "cpu": 8_000 * units}, selector)
         for n in range(count):
-            own = Meta(f"{job}-{n}", namespace, f"{job}-{n}", start, {}, {}, Owner("batch/v1", "Job", job, job))
+            own = Meta(
+                f"{job}-{n}", namespace, f"{job}-{n}", start, {}, {}, Owner("batch/v1", "Job", job, job)
+            )
             waiting = Waiting("Unschedulable", "", start)
             pods[f"{job}-{n}"] = Pod(own, PodPhase.PENDING, asked, waiting=waiting)
     return Overview(ClusterState(DAY.end_ms, nodes=nodes, pods=pods))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gpucost.domain.time import Window
     from gpucost.ledger import Ledger
     from gpucost.pricing.book import PriceBook
+    from gpucost.service.assessing import Assessing
     from gpucost.service.pipeline import Outcome, Pipeline
 
 _SHOWN_RATES = 3
@@ -40,7 +41,8 @@ def ingest(
         typer.Option("--again", help="Read settled windows again too, as after a change of prices or teams."),
     ] = False,
 ) -> None:
-    """Read closed windows from a source, attribute them, and write them to the ledger.
+    """Read closed windows from a source, attribute them, and write them to the ledger; then say where the
+    time went (unless detectors.enabled is false).
 
     Only what is missing is read; the same command may be killed and run again. Windows that the source
     cannot answer for are listed and stay open (exit code 3).
@@ -71,6 +73,8 @@ def ingest(
                 complain(f"{name}: the source holds {held}")
             found_any |= span is not None
             failed |= span is not None and not _one(pipeline, name, span, book if again else None)
+            if span is not None and settings.detectors.enabled:
+                failed |= not _assess(assemble.build_assessing(settings.detectors, pipeline), name, span)
     if not clusters:
         complain("the source knows no cluster")
     if failed or not found_any:
@@ -98,6 +102,22 @@ def _one(pipeline: Pipeline, cluster: str, span: Window, anew: PriceBook | None)
     _tell(cluster, span, len(windows), outcome)
     if not windows:
         typer.echo(f"{visible(cluster)}: {_why_none(pipeline, cluster, span)}")
+    return not outcome.failures
+
+
+def _assess(assessing: Assessing, cluster: str, span: Window) -> bool:
+    """Whether the detectors could look at every window that they have not looked at for good."""
+    from gpucost.reports.display import counted, visible
+
+    windows = assessing.pending(cluster, span)
+    with progress(f"where it went {visible(cluster)}", len(windows)) as advance:
+        outcome = assessing.assess(cluster, windows, on_window=advance)
+    if windows:
+        looked = counted(outcome.final + outcome.provisional, "window")
+        later = f", {outcome.provisional} of them until more is known" if outcome.provisional else ""
+        typer.echo(f"{visible(cluster)}: the detectors looked at {looked}{later}")
+    for failure in outcome.failures:
+        complain(f"{failure.window} is not looked at: {failure.kind}: {failure.reason}")
     return not outcome.failures
 
 

@@ -57,17 +57,19 @@ class Activity:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Activity:
-        code = frame.groupby(SERIES, sort=True, observed=True).ngroup().to_numpy().astype(np.int64)
-        order = np.lexsort([frame["start_ms"].to_numpy(), code])
-        ordered = frame.iloc[order]
-        code = code[order].astype(np.int64)
-        new = np.flatnonzero(np.append(True, code[1:] != code[:-1])[: len(code)])
+        key, start = _key(frame), frame["start_ms"].to_numpy(np.int64)
+        order = None if _is_sorted(key, start) else np.lexsort([start, key])
+        # In order already, columns are views of the frame: nothing is copied.
+        ordered = frame if order is None else frame.iloc[order]
+        key = key if order is None else key[order]
+        new = np.append(True, key[1:] != key[:-1])[: len(key)]
+        first = np.flatnonzero(new)
         return cls(
-            series=ordered.iloc[new][SERIES].astype("str").reset_index(drop=True),
-            code=code,
+            series=ordered[SERIES].iloc[first].astype("str").reset_index(drop=True),
+            code=np.cumsum(new, dtype=np.int64) - 1,
             start=ordered["start_ms"].to_numpy(np.int64),
             end=ordered["end_ms"].to_numpy(np.int64),
-            begin=np.append(new, len(code)).astype(np.int64),
+            begin=np.append(first, len(key)).astype(np.int64),
             values={name: ordered[name].to_numpy(np.float64) for name in _VALUES},
         )
 
@@ -119,3 +121,25 @@ class Activity:
         total = np.add.reduceat(np.where(known, values, 0.0), self.begin[:-1])
         some = np.add.reduceat(known.astype(np.int64), self.begin[:-1])
         return np.where(some > 0, total, np.nan)
+
+
+def _key(frame: pd.DataFrame) -> Ints:
+    """A number per row that is the same for rows of one series, and in the order of its names."""
+    key, size = np.zeros(len(frame), dtype=np.int64), 1
+    for name in SERIES:
+        column = frame[name]
+        if not isinstance(column.dtype, pd.CategoricalDtype):
+            column = column.astype("category")
+        codes, count = column.cat.codes.to_numpy(), max(len(column.cat.categories), 1)
+        if size * count > np.iinfo(np.int64).max:
+            known, key = np.unique(key, return_inverse=True)
+            size = max(len(known), 1)
+        key = key * count
+        key += codes
+        size *= count
+    return key
+
+
+def _is_sorted(key: Ints, start: Ints) -> bool:
+    same = key[1:] == key[:-1]
+    return bool((key[1:] >= key[:-1]).all() and (start[1:] >= start[:-1])[same].all())

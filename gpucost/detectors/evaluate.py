@@ -9,7 +9,17 @@ from dataclasses import dataclass
 import pandas as pd
 
 from gpucost.detectors.facts import Facts
-from gpucost.detectors.findings import Detection, Draft, Finding, Pattern, Severity, Wasted, Withheld
+from gpucost.detectors.findings import (
+    Detection,
+    Draft,
+    Finding,
+    Pattern,
+    Severity,
+    Subject,
+    SubjectKind,
+    Wasted,
+    Withheld,
+)
 from gpucost.detectors.labels import finite, labelled
 from gpucost.detectors.registry import RULES, RuleSettings
 from gpucost.detectors.resolve import resolve
@@ -18,6 +28,10 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, Window
 
 _AT_LEAST_MS = ((24 * HOUR_MS, Severity.HIGH), (8 * HOUR_MS, Severity.MEDIUM), (HOUR_MS, Severity.LOW))
 _CRITICAL_PART = 0.05
+MOST_WITHHELD = 1_000
+"""Of what one rule did not say so many are kept, and one more that says how many there were: they are for
+people to read, and a guard that holds for one job holds for thousands. Findings are never left out: each
+claims time in the waste ledger, and how many there are is what the rules' thresholds decide."""
 RECENT_MS = DAY_MS
 """A finding's waste is that of the last day: what it costs a day, whenever it began."""
 
@@ -48,7 +62,7 @@ def evaluate(facts: Facts, rules: RuleSettings) -> Evaluation:
     drafts = labelled([finite(draft) for each in detections for draft in each.drafts], facts.overview)
     pieces = resolve(facts.history, drafts)
     findings = _findings(facts, drafts, pieces)
-    withheld = tuple(each for detection in detections for each in detection.withheld)
+    withheld = tuple(each for detection in detections for each in _kept(facts, detection.withheld))
     return Evaluation(facts.now_ms, findings, withheld, pieces, failures)
 
 
@@ -63,6 +77,16 @@ def _detections(facts: Facts, rules: RuleSettings) -> tuple[list[Detection], tup
         except Exception as error:  # a defect of one rule must not blind the others
             failures.append(Failure(pattern, error))
     return found, tuple(failures)
+
+
+def _kept(facts: Facts, withheld: Sequence[Withheld]) -> Sequence[Withheld]:
+    """The first of what one rule withheld, those that lack data before the others, and how many more."""
+    if len(withheld) <= MOST_WITHHELD:
+        return withheld
+    kept = sorted(withheld, key=lambda each: not each.lacks_data)[:MOST_WITHHELD]
+    cluster = Subject(SubjectKind.CLUSTER, facts.cluster, facts.cluster)
+    because = f"{len(withheld) - len(kept):,} more were held back, for reasons like those listed"
+    return [*kept, Withheld(withheld[0].pattern, cluster, because)]
 
 
 def _findings(facts: Facts, drafts: Sequence[Draft], pieces: pd.DataFrame) -> tuple[Finding, ...]:

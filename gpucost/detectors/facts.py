@@ -129,8 +129,8 @@ class Prices:
 
     def nano(self, cluster: str, node: str, start_ms: int, end_ms: int, boards: float) -> int | None:
         """Cost of ``boards`` boards of a node in ``[start, end)``, rounded; None where part has no price."""
-        exact = Fraction(0)
-        covered = 0
+        # Nano-units times milliseconds per hour and board: whole, so that nothing is rounded before the end.
+        exact = covered = 0
         for row, spans in self._spans.get((cluster, node), ()):
             for span in spans:
                 start = max(start_ms, row.start_ms, span.start_ms)
@@ -140,11 +140,11 @@ class Prices:
                 if span.rate is None:
                     return None
                 covered += end - start
-                exact += Fraction(span.rate.nano_per_board_hour * (end - start), HOUR_MS)
+                exact += span.rate.nano_per_board_hour * (end - start)
         if covered < end_ms - start_ms:
             return None
-        amount = exact * Fraction(boards)
-        return round_half_even(amount.numerator, amount.denominator)
+        part, whole = boards.as_integer_ratio()
+        return round_half_even(exact * part, HOUR_MS * whole)
 
     def nano_per_hour(self, cluster: str, node: str, at_ms: int) -> int | None:
         """What one board of a node costs an hour at an instant; None where it has no price then."""

@@ -139,7 +139,8 @@ class Draft:
         subject = self.subject
         parts = (self.pattern, self.variant, subject.kind, subject.cluster, subject.namespace)
         text = "\0".join((*parts, subject.uid or subject.name))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        # Half a surrogate pair is no character, and yet a name may hold one.
+        return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,13 @@ def advance(
     for fingerprint in sorted(known.keys() | current.keys()):
         before, now = known.get(fingerprint), current.get(fingerprint)
         if now is not None:
-            life, change = _seen(before, now, now_ms)
+            if before is not None and _is_another(before, now):
+                closed = replace(before, state=State.RESOLVED, closed_at_ms=now_ms)
+                kept.append(closed)
+                changes.append((Change.RESOLVED, closed))
+                life, change = _opened(before, now, now_ms), Change.OPENED
+            else:
+                life, change = _seen(before, now, now_ms)
             exempt = exempt_until(now.draft, exemptions, now_ms)
             rehearsal = bool(rehearsals and rehearsals.get(now.draft.pattern))
             life = replace(life, exempt_until_ms=exempt, rehearsal=rehearsal)
@@ -160,7 +166,7 @@ def _latest(lives: Iterable[Life]) -> Iterable[Life]:
 def _seen(before: Life | None, now: Finding, now_ms: int) -> tuple[Life, Change | None]:
     since_ms = now.draft.since_ms
     if before is None or (before.state is State.RESOLVED and not _comes_back(before, now_ms)):
-        return Life(now, State.OPEN, now_ms, since_ms, now_ms), Change.OPENED
+        return _opened(before, now, now_ms), Change.OPENED
     life = replace(before, finding=now, last_seen_ms=now_ms, clean=0, since_ms=min(before.since_ms, since_ms))
     if before.state is State.RESOLVED:
         return replace(life, state=State.OPEN, closed_at_ms=None), Change.REOPENED
@@ -168,6 +174,20 @@ def _seen(before: Life | None, now: Finding, now_ms: int) -> tuple[Life, Change 
         return replace(life, state=State.OPEN, muted_until_ms=None), Change.UNMUTED
     worse = now.severity.rank > before.finding.severity.rank
     return life, Change.WORSENED if worse else None
+
+
+def _is_another(before: Life, now: Finding) -> bool:
+    """Whether it was over for a while since it was last seen, and nobody looked in between."""
+    return before.state is not State.RESOLVED and now.draft.since_ms > before.last_seen_ms + REOPEN_MS
+
+
+def _opened(before: Life | None, now: Finding, now_ms: int) -> Life:
+    """A new life. Who muted the last one until some day did not mean the days up to its end only."""
+    life = Life(now, State.OPEN, now_ms, now.draft.since_ms, now_ms)
+    until_ms = None if before is None else before.muted_until_ms
+    if until_ms is None or until_ms <= now_ms:
+        return life
+    return replace(life, state=State.MUTED, muted_until_ms=until_ms)
 
 
 def _comes_back(before: Life, now_ms: int) -> bool:

@@ -55,7 +55,8 @@ class Filters:
 def live(connection: Connection, cluster: str, resolved_since_ms: int | None) -> tuple[FindingRecord, ...]:
     wanted: ColumnElement[bool] = F.state != str(FindingState.RESOLVED)
     if resolved_since_ms is not None:
-        wanted = or_(wanted, F.closed_at_ms >= resolved_since_ms)
+        # A mute outlives what was muted: it is meant for what comes again as well.
+        wanted = or_(wanted, F.closed_at_ms >= resolved_since_ms, F.muted_until_ms > resolved_since_ms)
     return _records(connection, [F.cluster == cluster, wanted])
 
 

@@ -158,9 +158,15 @@ class Detecting:
             for life in step.lives
             if life != known.get(life.fingerprint)
         ]
-        episodes = {record.fingerprint: record.episode for record in written}
+        episodes = {(record.fingerprint, record.opened_at_ms): record.episode for record in written}
         events = [
-            FindingEvent(life.fingerprint, episodes[life.fingerprint], found.now_ms, AUTHOR, change.value)
+            FindingEvent(
+                life.fingerprint,
+                episodes[life.fingerprint, life.opened_at_ms],
+                found.now_ms,
+                AUTHOR,
+                change.value,
+            )
             for change, life in step.changes
         ]
         self.ledger.save_findings(cluster, written, events)

@@ -80,10 +80,10 @@ _LOADER, _WIDE, _WEEKEND, _BURSTS, _DEAD, _SMALL, _LATE = (
 _RELEASE_CHECK = "release-check"
 _CASES = (
     _Case("language", JobKind.PYTORCH_JOB, _LOADER, "h100", 1, 4, 25, 9, 11.5, fails=True),
-    _Case("speech", JobKind.PYTORCH_JOB, _WIDE, "h100", 1, 8, 18, 10, 6),
+    _Case("speech", JobKind.PYTORCH_JOB, _WIDE, "h100", 1, 8, 30, 10, 14),
     _Case("ranking", JobKind.DEPLOYMENT, _BURSTS, "a100", 1, 1, 0, 20, 80),
     _Case("vision", JobKind.DEPLOYMENT, _DEAD, "a100", 1, 2, 2, 8, 96),
-    _Case("language", JobKind.JOB, _SMALL, "h100", 1, 1, 13, 9, 30),
+    _Case("language", JobKind.JOB, _SMALL, "h100", 1, 1, 29, 12, 36),
     _Case("vision", JobKind.PYTORCH_JOB, _LATE, "h100", 4, 2, 20, 10, 5),
 )
 _LATE_MS = 50 * MINUTE_MS

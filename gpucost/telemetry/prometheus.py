@@ -103,7 +103,8 @@ class PrometheusSource:
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> Frames:
         """As ``read``, with what only detectors look at; of that, evictions come whole, and activity in steps
         that are cut at the window's edges. With ``only``, names of frames, just these are read, and all
-        others stay empty. Raises what ``read`` raises."""
+        others stay empty; frames of history alone are not checked against what is covered. Raises what
+        ``read`` raises."""
         reader = self._reader(cluster, window)
         if only is None:
             return with_history(reader, window, self._read(reader, window, _READ))

@@ -10,6 +10,7 @@ On the node ``n1`` with 8 H100 at 4 USD, from 00:00 to 24:00 on 6 October 2026:
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from gpucost.cli import app
 from gpucost.cli.exits import Exit
+from gpucost.detectors.lifecycle import State
 from gpucost.domain.time import HOUR_MS, Window, parse_instant
 from gpucost.ledger import Ledger
 from gpucost.service import assemble
@@ -97,6 +99,16 @@ def detect(folder: Path) -> None:
         assessing = assemble.build_assessing(settings.detectors, pipeline, detecting)
         day = Window(parse_instant("2026-10-06T00:00:00Z"), parse_instant("2026-10-07T00:00:00Z"))
         assert not assessing.assess(CLUSTER, assessing.pending(CLUSTER, day)).failures
+
+
+def resolve(folder: Path) -> None:
+    """As if the evaluations of the last minutes had found nothing any more."""
+    settings = load_settings(folder / "settings.yaml")
+    with Ledger.open(settings.ledger.database_url(), now=lambda: NOW_MS) as ledger:
+        live = ledger.live_findings(CLUSTER)
+        assert live
+        over = [replace(record, state=State.RESOLVED, closed_at_ms=NOW_MS) for record in live]
+        ledger.save_findings(CLUSTER, over)
 
 
 @pytest.fixture(scope="module")

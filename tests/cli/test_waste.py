@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpucost.cli.exits import Exit
-from tests.cli.findings_worlds import Run, changing, detect, ingest, looked_at, prepare
+from tests.cli.findings_worlds import Run, changing, detect, ingest, looked_at, prepare, resolve
 
 __all__ = ["changing", "looked_at"]
 
@@ -139,7 +139,10 @@ def test_a_prometheus_that_does_not_answer_is_said_when_it_was_asked(tmp_path: P
     assert "Ask for them with --gpus" in run("job", "uid-train").stdout, "a server is asked on demand only"
 
 
-def test_findings_of_a_job_that_were_resolved_stay_with_it(changing: Run) -> None:
+def test_findings_of_a_job_that_were_resolved_stay_with_it(changing: Run, tmp_path: Path) -> None:
     """Whoever looks at a finished job wants to know what to change next time."""
+    resolve(tmp_path)
     found = json.loads(changing("job", "uid-forgotten", "-f", "json").stdout)["findings"]
-    assert [(note["state"], note["counted"]) for note in found] == [("open", True)]
+    assert [(note["state"], note["counted"], note["until"]) for note in found] == [("resolved", True, None)]
+    assert "1. critical  idle_allocation, finding 1, resolved" in changing("job", "uid-forgotten").stdout
+    assert json.loads(changing("waste", "2026-10", "-f", "json").stdout)["to_do"] == []

@@ -82,6 +82,31 @@ def test_it_closes_after_two_clean_looks_and_comes_back_within_ten_minutes() -> 
     assert [(change, life.since_ms) for change, life in late.changes] == [(Change.OPENED, at(78))]
 
 
+def test_what_was_over_while_nobody_looked_is_another_finding() -> None:
+    lives = look((), 60, finding()).lives
+    step = look(lives, 300, finding(since=200))
+    assert [(change, life.since_ms) for change, life in step.changes] == [
+        (Change.RESOLVED, at(0)),
+        (Change.OPENED, at(200)),
+    ]
+    assert sorted(life.state for life in step.lives) == [State.OPEN, State.RESOLVED]
+    goes_on = look(lives, 300, finding(since=60 + REOPEN_MS / MINUTE_MS))
+    assert goes_on.changes == ()
+
+
+def test_a_mute_outlives_what_was_muted() -> None:
+    (life,) = look((), 60, finding()).lives
+    muted = replace(life, state=State.MUTED, muted_until_ms=at(500))
+    for step in (
+        look((muted,), 300, finding(since=200)),
+        look(look(look((muted,), 70).lives, 75).lives, 300, finding(since=200)),
+    ):
+        (again,) = [each for each in step.lives if each.state is not State.RESOLVED]
+        assert (again.state, again.muted_until_ms) == (State.MUTED, at(500))
+    late = look((muted,), 510, finding(since=200))
+    assert [each.state for each in late.lives if each.state is not State.RESOLVED] == [State.OPEN]
+
+
 def test_a_look_in_between_that_finds_it_starts_the_count_anew() -> None:
     lives = look(look(look((), 60, finding()).lives, 65).lives, 70, finding()).lives
     assert look(lives, 75).changes == ()

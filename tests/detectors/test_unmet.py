@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpucost.detectors import unmet as module
+from gpucost.detectors.facts import History
 from gpucost.detectors.unmet import Met, Unmet, unmet
 from gpucost.domain.time import MINUTE_MS
 from gpucost.domain.waste import Waste
-from tests.detectors.worlds import World, at
+from tests.detectors.test_places import slow_pods, slow_units
+from tests.detectors.worlds import H100, World, at
 
 WAIT_MS = 15 * MINUTE_MS
 
@@ -135,3 +141,105 @@ def test_claims_are_at_every_instant_within_what_is_free(
         mine = [claim for claim in found.claims if found.demand["job"][claim.row] == f"j{n}"]
         wanted = sum(claim.units * ((minutes >= claim.start_ms) & (minutes < claim.end_ms)) for claim in mine)
         assert (wanted <= pods * units * ((minutes >= at(start)) & (minutes < at(start + length)))).all()
+
+
+L4 = "NVIDIA-L4"
+Row = tuple[str, int, str, str, int]
+"""A job, a minute, what of it (``stands`` or the bucket of a claim), where, how many units."""
+
+
+@given(
+    held=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(1, 50), st.integers(1, 3)), max_size=12
+    ),
+    asks=st.lists(
+        st.tuples(
+            *(st.integers(0, 50), st.integers(15, 50), st.integers(1, 4), st.integers(1, 5), st.booleans()),
+            st.sampled_from(["", H100, L4, f"{H100}|{L4}", "other"]),
+        ),
+        max_size=8,
+    ),
+)
+def test_the_sweep_says_what_trying_everybody_on_every_node_every_minute_says(
+    held: list[tuple[int, int, int, int]], asks: list[tuple[int, int, int, int, bool, str]]
+) -> None:
+    world = World(60)
+    for n in range(4):
+        world.node(f"n{n}", 4, product=(H100, L4)[n % 2])
+    for n, (node, start, length, units) in enumerate(held):
+        world.pod(f"p{n}", f"n{node}", start, min(start + length, 60), units)
+    for n, (start, length, pods, units, gang, products) in enumerate(asks):
+        shape = {"pods": pods, "units": units, "min_pods": pods if gang else 1}
+        world.waits(f"j{n}", start, min(start + length, 60), products=products, **shape)
+    history = world.facts().history
+    found = unmet(history, WAIT_MS)
+    jobs = found.demand["job"].tolist()
+    minutes = [(minute, at(minute)) for minute in range(60)]
+    said: list[Row] = [
+        (jobs[claim.row], minute, claim.waste.value, claim.node, claim.units)
+        for claim in found.claims
+        for minute, now in minutes
+        if claim.start_ms <= now < claim.end_ms
+    ]
+    said += [
+        (jobs[each.row], minute, each.met.value, str(each.node_free), each.free)
+        for each in found.stretches
+        for minute, now in minutes
+        if each.start_ms <= now < each.end_ms
+    ]
+    assert sorted(said) == sorted(_slowly(history, found))
+
+
+def _slowly(history: History, found: Unmet) -> list[Row]:
+    """Everything worked out afresh every minute, every node looked at for everybody."""
+    demand = found.demand[found.demand["until_ms"] - found.demand["since_ms"] >= WAIT_MS]
+    demand = demand.sort_values(["since_ms", "job_uid", "pod_set"], kind="stable")
+    held = history.frames.allocations
+    rows: list[Row] = []
+    for minute in range(60):
+        now = at(minute)
+        here = held[(held["start_ms"] <= now) & (held["end_ms"] > now)]
+        used = [int(here.loc[here["node"] == f"n{n}", "count"].sum()) for n in range(4)]
+        free = np.maximum(4 - np.array(used, dtype=np.int64), 0)
+        waiting = demand[(demand["start_ms"] <= now) & (demand["end_ms"] > now)]
+        names = ("job", "pods", "min_pods", "units", "products")
+        asks = list(zip(*(waiting[name].tolist() for name in names), strict=True))
+        unplaced = []
+        for ask in asks:
+            job, pods, least, units, products = ask
+            nodes = _nodes_for(products)
+            places = int((free[nodes] // units).sum())
+            if places < max(least, 1):
+                unplaced.append(ask)
+                continue
+            room = free[nodes].copy()
+            rows.append((job, minute, Met.FITS.value, str(room.max()), int(room.sum())))
+            taken = slow_pods(free, nodes, units, min(pods, places))
+            rows += [(job, minute, Waste.STARVED.value, f"n{node}", units) for node, units in taken]
+        for job, pods, least, units, products in unplaced:
+            nodes = _nodes_for(products)
+            room = free[nodes].copy()
+            if not room.sum():
+                continue
+            met = Met.SHAPE if room.sum() >= max(least, 1) * units else Met.SHORT
+            rows.append((job, minute, met.value, str(room.max()), int(room.sum())))
+            taken = slow_units(free, nodes, pods * units)
+            rows += [(job, minute, Waste.FRAGMENTED.value, f"n{node}", units) for node, units in taken]
+    return rows
+
+
+def _nodes_for(products: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(
+        [n for n in range(4) if not products or (H100, L4)[n % 2] in products.split("|")], np.int64
+    )
+
+
+@pytest.mark.parametrize(("most", "end"), [(1_000, 37.5), (100, 38), (40, 40)])
+def test_where_there_is_too_much_to_look_at_times_are_rounded_up(most: int, end: float) -> None:
+    world = World(60).node("n1", 4).waits("j", 0, units=1)
+    for n in range(40):
+        world.pod(f"p{n}", "n1", n + 0.5, n + 0.75, 1)
+    world.pod("last", "n1", 37.5, units=4)
+    with patch.object(module, "MOST_LOOKS", most):
+        found = unmet(world.facts().history, WAIT_MS)
+    assert max(claim.end_ms for claim in found.claims) == at(end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +28,7 @@ from gpucost.contract.openmetrics import Sample
 from gpucost.contract.spec import MetricSpec
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window
 from gpucost.telemetry.history_demand import NO_NODES, NOT_KNOWN
+from gpucost.telemetry.history_runs import step_ms
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.prometheus import PrometheusSource
 from gpucost.telemetry.settings import PrometheusSettings
@@ -107,6 +109,26 @@ def activity_samples() -> list[Sample]:
 
 def without(samples: list[Sample], low: int, high: int) -> list[Sample]:
     return [sample for sample in samples if not low <= sample.at_ms < high]
+
+
+def renamed(samples: list[Sample]) -> list[Sample]:
+    """What a scrape makes of them whose target has a node and a pod uid of its own."""
+    return [
+        replace(
+            sample,
+            labels={
+                **{
+                    f"exported_{name}" if name in OWN else name: value
+                    for name, value in sample.labels.items()
+                },
+                **{name: "the-collector" for name in OWN if name in sample.labels},
+            },
+        )
+        for sample in samples
+    ]
+
+
+OWN = ("node", "pod_uid", "gpu_uuid")
 
 
 # Demand
@@ -231,6 +253,7 @@ def histories() -> list[History]:
         History("ha", extra=without(activity, at(3), at(4)), target={"replica": "b"}, **plain),
         History("restart", extra=without(activity, at(3), END), target={"instance": "one"}, **plain),
         History("restart", extra=without(activity, T0, at(3)), target={"instance": "two"}, **plain),
+        History("renamed", extra=renamed(activity), **plain),
         History("lost-state", extra=anew, **plain),
         History("queue", attempts(), nodes, extra=[*queue, *health_samples()], down=(DOWN, SHORT), **plain),
         *(
@@ -266,7 +289,7 @@ def rows(frame: pd.DataFrame, *columns: str, **where: object) -> list[tuple[obje
     return [tuple(row) for row in frame[list(columns)].itertuples(index=False)]
 
 
-@pytest.mark.parametrize("cluster", ["gpus", "gap", "ha", "restart"])
+@pytest.mark.parametrize("cluster", ["gpus", "gap", "ha", "restart", "renamed"])
 def test_activity_is_the_same_however_it_was_scraped(source: PrometheusSource, cluster: str) -> None:
     found = source.history(cluster, FIRST).activity
     assert set(found["pod_uid"]) == {"busy", "still", "lost", "short"}
@@ -427,6 +450,20 @@ def test_health_ends_with_a_repair_a_drain_or_after_an_hour(source: PrometheusSo
         ("GPU-3", "xid_79", at(4), at(4) + 10 * MINUTE_MS),
         ("GPU-1", "xid_79", at(4.5), at(5.5)),
     ]
+
+
+def test_weeks_are_looked_at_in_larger_steps(source: PrometheusSource) -> None:
+    assert [step_ms(Window(T0, T0 + days * DAY_MS)) // MINUTE_MS for days in (1, 2, 7, 28)] == [1, 1, 5, 15]
+    found = source.history("queue", Window(T0 - 27 * DAY_MS, at(6)), only=("quotas",))
+    kueue = found.quotas[found.quotas["scheduler"] == "kueue"]
+    quarter = 15 * MINUTE_MS
+    assert rows(kueue, "start_ms", "end_ms", "nominal", "used") == [
+        (T0 - quarter, at(1) - quarter, 8, 2),
+        (at(1) - quarter, at(1.5) - quarter, 8, 2),
+        (at(1.5) - quarter, at(6), 8, 9),
+    ]
+    assert found.allocations.empty
+    assert found.demand.empty
 
 
 def test_read_pays_for_no_history(source: PrometheusSource) -> None:

@@ -1,0 +1,74 @@
+"""What an evaluation must withstand: names that are no text, thousands held back, rows in disorder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from gpucost.detectors import evaluate as module
+from gpucost.detectors.activity import SERIES, Activity
+from gpucost.detectors.evaluate import MOST_WITHHELD, evaluate
+from gpucost.detectors.findings import Action, Detection, Draft, Pattern, Subject, SubjectKind, Withheld
+from gpucost.detectors.registry import RuleSettings
+from tests.detectors.worlds import World, at
+
+
+def test_half_a_character_in_a_name_has_a_fingerprint_of_its_own() -> None:
+    drafts = [
+        Draft(
+            Pattern.MONOPOLY, "v", Subject(SubjectKind.JOB, "c", name, "ns"), at(0), "s", (), Action("a"), "f"
+        )
+        for name in ("job-\ud800", "job-\udfff", "job-?")
+    ]
+    assert len({draft.fingerprint for draft in drafts}) == 3
+
+
+class _HoldsBack:
+    """A rule that says of many jobs why it says nothing."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def run(self, *_: object) -> Detection:
+        jobs = (Subject(SubjectKind.JOB, "c", f"j{n}", "ns") for n in range(self._count))
+        said = (Withheld(Pattern.MONOPOLY, job, "of a guard", n % 1_000 == 999) for n, job in enumerate(jobs))
+        return Detection(withheld=tuple(said))
+
+
+@pytest.mark.parametrize(("count", "said"), [(MOST_WITHHELD, MOST_WITHHELD), (5_000, MOST_WITHHELD + 1)])
+def test_of_what_a_rule_holds_back_a_thousand_are_kept_and_the_rest_is_counted(
+    monkeypatch: pytest.MonkeyPatch, count: int, said: int
+) -> None:
+    monkeypatch.setattr(module, "RULES", {Pattern.MONOPOLY: _HoldsBack(count)})
+    found = evaluate(World(60).node("n").facts(), RuleSettings()).withheld
+    assert len(found) == said
+    assert sum(each.lacks_data for each in found) == count // 1_000
+    if count > MOST_WITHHELD:
+        assert found[-1].because == "4,000 more were held back, for reasons like those listed"
+
+
+@pytest.mark.parametrize("kind", ["str", "category"])
+def test_activity_is_the_same_in_whatever_order_its_rows_come(kind: str) -> None:
+    world = World(60).node("n1").node("n2")
+    for n in range(8):
+        world.work(
+            f"p{n % 3}", f"n{1 + n % 2}", f"g{n}", [0.1 * n, None, 0.5, 0.0], sm=None if n == 2 else 0.5
+        )
+    frame = world.frames().activity.astype(dict.fromkeys(SERIES, kind))
+    ordered = frame.sort_values([*SERIES, "start_ms"]).reset_index(drop=True)
+    one = Activity.of(ordered)
+    other = Activity.of(frame.sample(frac=1, random_state=1))
+    pd.testing.assert_frame_equal(one.series, other.series)
+    assert one.series.equals(ordered[SERIES].astype("str").drop_duplicates().reset_index(drop=True))
+    for name in ("code", "start", "end", "begin"):
+        assert np.array_equal(getattr(one, name), getattr(other, name))
+    for name, values in one.values.items():
+        assert np.array_equal(values, other.values[name], equal_nan=True)
+    assert one.begin.tolist() == [*range(0, 24, 3), 24]
+
+
+def test_no_activity_at_all() -> None:
+    found = Activity.of(World(60).frames().activity)
+    assert found.begin.tolist() == [0]
+    assert len(found) == len(found.series) == 0

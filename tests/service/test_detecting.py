@@ -1,0 +1,193 @@
+"""Findings and the waste ledger through a real source and ledger: looked at, stored, looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpucost.attribution.teams import TeamRules
+from gpucost.detectors.findings import Pattern
+from gpucost.detectors.lifecycle import Exemption, State
+from gpucost.detectors.registry import RuleSettings
+from gpucost.domain.gpu import ResourceCatalog, ShareBasis
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
+from gpucost.domain.waste import Waste
+from gpucost.ledger import Ledger
+from gpucost.service.assessing import Assessing
+from gpucost.service.detecting import Detecting
+from gpucost.service.pipeline import Pipeline, Rules
+from gpucost.telemetry.recorded import RecordedSource, record
+from tests.detectors.worlds import CLUSTER, World, at, four_dollars
+
+HOURS = 24
+RULES = Rules(four_dollars, TeamRules.default(), ResourceCatalog(), ShareBasis.COMPUTE)
+
+
+def _world() -> World:
+    """A job that works for two hours and idles for ten; another that is at work all day; free GPUs."""
+    world = World(HOURS * 60).node("n1", 4)
+    world.pod("dead", "n1", 60, 780, units=2, job="train", team="language")
+    for gpu in ("g0", "g1"):
+        world.work("dead", "n1", gpu, [0.9] * 24 + [0.0] * 120, start=60)
+    world.pod("busy", "n1", 0, units=1, job="serve", team="vision")
+    world.work("busy", "n1", "g2", [0.8] * (HOURS * 12))
+    for uid, start, end, gpus in (("dead", 60, 780, 2), ("busy", 0, HOURS * 60, 1)):
+        for begin in range(start, end, 60):
+            ms = 60 * MINUTE_MS * gpus
+            nan = float("nan")
+            world.add(
+                "signals", node="n1", pod_uid=uid, start_ms=at(begin), end_ms=at(begin + 60),
+                observed_ms=ms, busy_ms=0.0, sm_observed_ms=ms, sm_active_ms=0.0, tensor_active_ms=nan,
+                tensor_observed_ms=nan, memory_observed_ms=nan, memory_used_mib_s=nan, memory_total_mib_s=nan,
+                memory_peak_mib=nan, energy_observed_ms=nan, energy_mj=nan,
+            )  # fmt: skip
+    return world
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> RecordedSource:
+    folder: Path = tmp_path_factory.mktemp("recording")
+    record(folder, _world().frames())
+    return RecordedSource(folder)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=lambda: at(HOURS * 60)) as found:
+        yield found
+
+
+def _pipeline(source: RecordedSource, ledger: Ledger) -> Pipeline:
+    return Pipeline(source, ledger, RULES, HOUR_MS, DAY_MS, 0, lambda: at(HOURS * 60), "test")
+
+
+def _detecting(source: RecordedSource, ledger: Ledger, *exemptions: Exemption) -> Detecting:
+    return Detecting(
+        source, ledger, RULES, RuleSettings(), exemptions, DAY_MS + 6 * HOUR_MS, 28 * DAY_MS, 15 * MINUTE_MS
+    )
+
+
+def _assessing(source: RecordedSource, ledger: Ledger, batch_ms: int = DAY_MS) -> Assessing:
+    return Assessing(source, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, batch_ms, "test")
+
+
+def _idle(ledger: Ledger) -> dict[str, tuple[str, int]]:
+    """States and beginnings (in minutes) of findings of idleness, by job."""
+    records = ledger.findings(EVERYTHING, patterns=[Pattern.IDLE_ALLOCATION.value])
+    return {each.subject_name: (each.state.value, (each.since_ms - at(0)) // MINUTE_MS) for each in records}
+
+
+def test_a_finding_opens_stays_through_a_restart_and_resolves(source: RecordedSource, ledger: Ledger) -> None:
+    detecting = _detecting(source, ledger)
+    assert detecting.once(CLUSTER, at(400)) is not None
+    assert _idle(ledger) == {}
+    detecting.once(CLUSTER, at(600))
+    assert _idle(ledger) == {"train": ("open", 180)}
+    (before,) = ledger.findings(EVERYTHING, patterns=["idle_allocation"])
+    _detecting(source, ledger).once(CLUSTER, at(605))
+    (after,) = ledger.findings(EVERYTHING, patterns=["idle_allocation"])
+    assert (after.id, after.opened_at_ms, after.since_ms) == (before.id, at(600), before.since_ms)
+    assert after.last_seen_ms == at(605)
+    fresh = _detecting(source, ledger)
+    fresh.once(CLUSTER, at(790))
+    assert _idle(ledger) == {"train": ("open", 180)}
+    fresh.once(CLUSTER, at(795))
+    assert _idle(ledger) == {"train": ("resolved", 180)}
+    actions = [event.action for event in ledger.finding_events(EVERYTHING, before.id or 0)]
+    assert actions[0] == "opened"
+    assert actions[-1] == "resolved"
+
+
+def test_what_people_say_survives_the_next_look(source: RecordedSource, ledger: Ledger) -> None:
+    detecting = _detecting(source, ledger)
+    detecting.once(CLUSTER, at(600))
+    (found,) = ledger.findings(EVERYTHING, patterns=["idle_allocation"])
+    assert found.id is not None
+    ledger.acknowledge(EVERYTHING, found.id, "ada", "on it")
+    detecting.once(CLUSTER, at(605))
+    (after,) = ledger.findings(EVERYTHING, patterns=["idle_allocation"])
+    assert (after.state, after.acknowledged_by, after.acknowledged_note) == (
+        State.ACKNOWLEDGED,
+        "ada",
+        "on it",
+    )
+
+
+def test_an_exempt_finding_is_kept_and_says_until_when(source: RecordedSource, ledger: Ledger) -> None:
+    until_ms = at(0) + 2 * DAY_MS
+    _detecting(source, ledger, Exemption(until_ms, "agreed", teams=("language",))).once(CLUSTER, at(600))
+    (found,) = ledger.findings(EVERYTHING, patterns=["idle_allocation"])
+    assert found.exempt_until_ms == until_ms
+
+
+def test_content_of_another_version_is_closed_and_found_again(source: RecordedSource, ledger: Ledger) -> None:
+    from dataclasses import replace
+
+    detecting = _detecting(source, ledger)
+    detecting.once(CLUSTER, at(600))
+    (found,) = ledger.findings(EVERYTHING, patterns=["idle_allocation"])
+    ledger.save_findings(CLUSTER, [replace(found, content='{"finding": "of the future"}')])
+    detecting.once(CLUSTER, at(605))
+    states = sorted(
+        (each.episode, each.state.value) for each in ledger.findings(EVERYTHING, patterns=["idle_allocation"])
+    )
+    assert states == [(1, "resolved"), (2, "open")]
+
+
+def test_the_waste_ledger_adds_up_and_is_final_when_enough_is_known(
+    source: RecordedSource, ledger: Ledger
+) -> None:
+    pipeline, day = _pipeline(source, ledger), Window(at(0), at(HOURS * 60))
+    pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, day))
+    assessing = _assessing(source, ledger)
+    outcome = assessing.assess(CLUSTER, assessing.pending(CLUSTER, day))
+    assert (outcome.final, outcome.provisional, outcome.failures) == (19, 5, ())
+    frame = ledger.waste(EVERYTHING, day, ("team",))
+    hours = {
+        (team, waste): board_ms / HOUR_MS
+        for team, waste, board_ms in zip(frame["team"], frame["waste"], frame["board_ms"], strict=True)
+    }
+    assert hours["language", "idle"] == pytest.approx(20.0)
+    assert hours["language", "productive"] == pytest.approx(4.0)
+    assert hours["vision", "productive"] == pytest.approx(24.0)
+    assert sum(hours.values()) == pytest.approx(4 * HOURS)
+    lines = ledger.aggregate(EVERYTHING, day, ())
+    assert int(frame["board_ms"].sum()) == int(lines["board_ms"].sum())
+    assert int(frame["nano"].sum()) == int(lines["nano"].sum())
+    assert {Waste(waste) for waste in frame["waste"]} == {Waste.IDLE, Waste.PRODUCTIVE, Waste.NO_DEMAND}
+
+
+def test_batches_of_hours_say_the_same_as_a_whole_day(source: RecordedSource, tmp_path: Path) -> None:
+    found = []
+    for batch_ms in (HOUR_MS, 7 * HOUR_MS, DAY_MS):
+        with Ledger.open(f"sqlite:///{tmp_path / str(batch_ms)}.db", now=lambda: at(HOURS * 60)) as ledger:
+            pipeline, day = _pipeline(source, ledger), Window(at(0), at(HOURS * 60))
+            pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, day))
+            assessing = _assessing(source, ledger, batch_ms)
+            assessing.assess(CLUSTER, assessing.pending(CLUSTER, day))
+            frame = ledger.waste(EVERYTHING, day, ("team", "node"), step_ms=HOUR_MS)
+            found.append(frame)
+    assert found[0].equals(found[1])
+    assert found[0].equals(found[2])
+
+
+def test_a_window_nobody_looked_at_is_unknown(source: RecordedSource, ledger: Ledger) -> None:
+    pipeline, day = _pipeline(source, ledger), Window(at(0), at(HOURS * 60))
+    pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, day))
+    frame = ledger.waste(EVERYTHING, day, ())
+    assert frame["waste"].tolist() == ["unknown"]
+
+
+def test_rehearsal_writes_nothing_and_says_what_would_have_been_found(
+    source: RecordedSource, ledger: Ledger
+) -> None:
+    detecting = _detecting(source, ledger)
+    rehearsed = detecting.rehearse(CLUSTER, 3, at(HOURS * 60))
+    (idle,) = [each for each in rehearsed if each.finding.draft.pattern is Pattern.IDLE_ALLOCATION]
+    assert (idle.days, idle.of) == (1, 1)
+    assert idle.board_ms == 20 * HOUR_MS
+    assert idle.nano == 80_000_000_000
+    assert ledger.findings(EVERYTHING) == ()
