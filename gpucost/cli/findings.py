@@ -27,7 +27,7 @@ _WITHHELD = (
     "has it under withheld."
 )
 _START = (
-    "No detector has ever looked: gpucost serve looks by itself while detectors.enabled is true, as it is by "
+    "No detector has ever raised one: gpucost serve looks by itself while detectors.enabled is true, as it is by "
     "default; gpucost findings rehearse --days 7 shows what it would find."
 )
 
@@ -209,12 +209,7 @@ def _why_none(ledger: Ledger, is_filtered: bool) -> str:
     live = sum(1 for _ in _all(ledger, _LIVE, None, None, None, None))
     if live and is_filtered:
         return f"nothing matches; {counted(live, 'finding')} of other kinds go on"
-    extent = ledger.extent()
-    looked = 0
-    if extent is not None:
-        assessed = ledger.assessed(extent)
-        looked = assessed.final + assessed.provisional
-    if not looked and not ledger.findings(EVERYTHING, states=list(State), limit=1):
+    if not ledger.findings(EVERYTHING, states=list(State), limit=1):
         return f"no findings. {_START}"
     matches = "nothing matches, and no finding goes on" if is_filtered else "no finding goes on"
     return f"{matches}. {_WITHHELD}"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -71,7 +69,6 @@ def _rehearsed(
     context: Context, days: int, cluster: str | None, patterns: Collection[Pattern] | None
 ) -> Rehearsal:
     """The rehearsal of every cluster of the source that has a whole day of those asked for."""
-    from gpucost.ledger import Ledger
     from gpucost.reports.rehearsal import OnDays, RehearsedCluster, rehearsal
     from gpucost.reports.values import Amount
     from gpucost.service import assemble
@@ -83,27 +80,24 @@ def _rehearsed(
     if cluster is not None and cluster not in clusters:
         raise InputError("--cluster", cluster, ", ".join(clusters) or "nothing: the source knows no cluster")
     rules = assemble.build_rules(settings.attribution, book, context.teams)
+    rehearsing = assemble.build_rehearsing(settings.detectors, source, rules)
+    if patterns is not None:
+        rehearsing = replace(rehearsing, detectors=_only(rehearsing.detectors, patterns))
     looked, found = list[RehearsedCluster](), list[OnDays]()
-    with TemporaryDirectory() as folder:
-        # Detectors of the service write to a ledger; those of a rehearsal have one that nobody reads.
-        nobodys = f"sqlite:///{Path(folder) / 'rehearsal.db'}"
-        with Ledger.open(nobodys, now=now_ms) as ledger:
-            pipeline = assemble.build_pipeline(settings.ingest, source, ledger, rules, now_ms)
-            detecting = assemble.build_detecting(settings.detectors, pipeline)
-            if patterns is not None:
-                detecting = replace(detecting, detectors=_only(detecting.detectors, patterns))
-            for name in clusters if cluster is None else (cluster,):
-                covered = source.covered(name)
-                end_ms = 0 if covered is None else min(now_ms(), covered.end_ms) // DAY_MS * DAY_MS
-                whole = 0 if covered is None else min(days, -(-(end_ms - covered.start_ms) // DAY_MS))
-                if whole < 1:
-                    complain(f"{name}: the source holds {covered or 'nothing'}: not the end of a single day")
-                    continue
-                looked.append(RehearsedCluster(name, iso(end_ms), whole))
-                found += [
-                    OnDays(each.finding, each.days, each.of, Amount(each.board_ms, each.nano))
-                    for each in detecting.rehearse(name, days, end_ms)
-                ]
+    for name in clusters if cluster is None else (cluster,):
+        covered = source.covered(name)
+        end_ms = 0 if covered is None else min(now_ms(), covered.end_ms) // DAY_MS * DAY_MS
+        whole = 0 if covered is None else min(days, -(-(end_ms - covered.start_ms) // DAY_MS))
+        if whole < 1:
+            complain(f"{name}: the source holds {covered or 'nothing'}: not the end of a single day")
+            continue
+        looked.append(RehearsedCluster(name, iso(end_ms), whole))
+        rehearsed, failures = rehearsing.rehearse(name, days, end_ms)
+        for failure in failures:
+            complain(f"{name}: the detector {failure.pattern} failed: {type(failure.error).__name__}")
+        found += [
+            OnDays(each.finding, each.days, each.of, Amount(each.board_ms, each.nano)) for each in rehearsed
+        ]
     return rehearsal(book.currency, days, looked, found)
 
 

@@ -3,6 +3,7 @@ one node alone could have held all of it (the multinode rule of Princeton's Job 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,27 +66,26 @@ def _of_resource(history: History, resource: str, rows: pd.DataFrame, least_ms: 
     facts = facts[(facts["nodes"] > 1) & (facts["end"] - facts["start"] >= least_ms)]
     facts = facts[facts["units"] <= facts["per_node"]].sort_values("first")
     free = _FreeOverTime(history, resource, capacity)
-    where = {uid: jobs.indices[uid] for uid in facts.index}
+    # Plain lists: to cut a frame for each of a thousand jobs takes seconds.
+    pods = list(zip(*(rows[name].tolist() for name in ("node", "count", "start_ms")), strict=True))
+    who = {name: rows[name].tolist() for name in ("job", "namespace", "team", "queue", "user")}
+    where = {uid: np.asarray(jobs.indices[uid]).tolist() for uid in facts.index}
     found = []
     names = ("units", "start", "end", "first", "per_node")
     for uid, units, start, end, first, per_node in zip(
         facts.index, *(facts[name].tolist() for name in names), strict=True
     ):
-        own = rows.iloc[where[uid]]
-        could = free.room_for(own[own["start_ms"] <= first], units, first)
+        own = [pods[n] for n in where[uid]]
+        could = free.room_for([(node, count) for node, count, begun in own if begun <= first], units, first)
         if could:
-            who = own.iloc[0]
+            said = {name: str(values[where[uid][0]]) for name, values in who.items()}
             found.append(
                 Spread(
                     job_uid=str(uid),
-                    job=str(who["job"]),
-                    namespace=str(who["namespace"]),
-                    team=str(who["team"]),
-                    queue=str(who["queue"]),
-                    user=str(who["user"]),
+                    **said,
                     resource=resource,
                     units=units,
-                    nodes=tuple(sorted(set(own["node"]))),
+                    nodes=tuple(sorted({node for node, _, _ in own})),
                     per_node=int(per_node),
                     could=could,
                     start_ms=start,
@@ -120,15 +120,14 @@ class _FreeOverTime:
         self._free = np.zeros(len(self._names), dtype=np.int64)
         self._done = 0
 
-    def room_for(self, own: pd.DataFrame, units: int, now_ms: int) -> str:
-        """The tightest node of the products of ``own`` where ``units`` were free but for these rows;
-        empty where there is none."""
+    def room_for(self, own: Sequence[tuple[str, int]], units: int, now_ms: int) -> str:
+        """The tightest node of the products of ``own`` (nodes, and what is held there) where ``units`` were
+        free but for that; empty where there is none."""
         upto = int(np.searchsorted(self._time, now_ms, side="right"))
         np.add.at(self._free, self._node[self._done : upto], self._change[self._done : upto])
         self._done = max(self._done, upto)
         free = self._free.copy()
-        pods = zip(own["node"].tolist(), own["count"].tolist(), strict=True)
-        known = [(self._at[node], count) for node, count in pods if node in self._at]
+        known = [(self._at[node], count) for node, count in own if node in self._at]
         mine = [n for n, _ in known]
         np.add.at(free, mine, [count for _, count in known])
         fits = (free >= units) & np.isin(self._kind, self._kind[mine])

@@ -32,7 +32,7 @@ from gpucost.domain.time import MINUTE_MS
 from gpucost.domain.waste import Waste
 
 MOST_LOOKS = 2_000_000
-"""About four seconds: 300 jobs that wait all day and a thousand nodes with something free keep the minutes."""
+"""About four seconds. 300 jobs that wait all day and 1,000 nodes with something free keep the minutes."""
 _STEPS_MS = (1, MINUTE_MS, 5 * MINUTE_MS)
 
 K = TypeVar("K")

@@ -50,6 +50,7 @@ class Filters:
     teams: Collection[str] | None = None
     severities: Collection[str] | None = None
     since_ms: int | None = None
+    subject_uid: str | None = None
 
 
 def live(connection: Connection, cluster: str, resolved_since_ms: int | None) -> tuple[FindingRecord, ...]:
@@ -266,6 +267,7 @@ def _conditions(filters: Filters) -> list[ColumnElement[bool]]:
         ("pattern", F.pattern, filters.patterns),
         ("team", F.team, filters.teams),
         ("severity", F.severity, filters.severities),
+        ("subject_uid", F.subject_uid, None if filters.subject_uid is None else [filters.subject_uid]),
     )
     for name, column, values in columns:
         if values is not None:

@@ -407,6 +407,7 @@ class Ledger:
         teams: Collection[str] | None = None,
         severities: Collection[str] | None = None,
         since_ms: int | None = None,
+        subject_uid: str | None = None,
         limit: int = 100,
         after: tuple[int | None, int] | None = None,
     ) -> tuple[FindingRecord, ...]:
@@ -415,7 +416,7 @@ class Ledger:
         ``since_ms``: last seen then or later. ``after`` is (nano, id) of the last one of the page before. A
         scope with teams sees theirs; findings without a team are for those who see everything.
         """
-        filters = findings.Filters(cluster, states, patterns, teams, severities, since_ms)
+        filters = findings.Filters(cluster, states, patterns, teams, severities, since_ms, subject_uid)
         with self._database.read() as connection:
             return findings.find(connection, scope, filters, limit, after)
 

@@ -26,6 +26,7 @@ from gpucost.service.detect_loop import DetectLoop, State
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.detecting import SLOW, Detecting
 from gpucost.service.pipeline import Pipeline, Rules
+from gpucost.service.rehearsing import Rehearsing
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings import (
     AttributionSettings,
@@ -142,6 +143,12 @@ def build_detecting(settings: DetectorsSettings, pipeline: Pipeline) -> Detectin
         slow_ms=milliseconds(settings.quota_history),
         overlap_ms=_OVERLAP_MS,
     )
+
+
+def build_rehearsing(settings: DetectorsSettings, source: Source, rules: Rules) -> Rehearsing:
+    """What the detectors of the settings would have found."""
+    lengths = (milliseconds(settings.history), milliseconds(settings.quota_history))
+    return Rehearsing(source, rules, settings.rules, *lengths)
 
 
 def build_assessing(

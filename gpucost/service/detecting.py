@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 
 from gpucost.cluster.overview import Overview
 from gpucost.detectors.evaluate import Evaluation, evaluate
-from gpucost.detectors.findings import Finding, Pattern, Withheld
+from gpucost.detectors.findings import Pattern, Withheld
 from gpucost.detectors.lifecycle import REOPEN_MS, Change, Exemption, Life, State, advance
 from gpucost.detectors.registry import RULES, RuleSettings
 from gpucost.domain.errors import LedgerConflict
-from gpucost.domain.time import DAY_MS, HOUR_MS, Window
+from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import FindingEvent, FindingRecord, Ledger
 from gpucost.service.assessing import look
 from gpucost.service.finding_records import is_readable, life_of, record_of
@@ -38,20 +38,9 @@ class Looked:
         return self.evaluation.withheld
 
 
-@dataclass(frozen=True, slots=True)
-class Rehearsed:
-    """A finding as it would have been on some days: ``days`` of ``of``, its waste added up over them."""
-
-    finding: Finding
-    days: int
-    of: int
-    board_ms: int
-    nano: int | None
-
-
 SLOW = frozenset({Pattern.RESERVED_UNUSED})
 """Rules that look at weeks of a few frames: once an hour, since nothing of it changes faster."""
-_SLOW_FRAMES = ("quotas", "demand")
+SLOW_FRAMES = ("quotas", "demand")
 _SLOW_EVERY_MS = HOUR_MS
 _TRIES = 3
 
@@ -95,26 +84,6 @@ class Detecting:
             cluster, Rolling(self.source, cluster, self.history_ms, self.overlap_ms)
         )
 
-    def rehearse(self, cluster: str, days: int, end_ms: int) -> tuple[Rehearsed, ...]:
-        """What would have been found on each of the last ``days`` whole days before ``end_ms``; nothing is
-        written. Costliest first. Raises SourceError."""
-        last = end_ms - end_ms % DAY_MS
-        covered, of, seen = self.source.covered(cluster), 0, dict[str, Rehearsed]()
-        for day in range(days, 0, -1):
-            window = Window(last - day * DAY_MS - self.history_ms, last - (day - 1) * DAY_MS)
-            inside = None if covered is None else covered.intersect(window)
-            if inside is None or inside.end_ms != window.end_ms:
-                continue
-            of += 1
-            facts = look(cluster, self.source.history(cluster, inside), inside, self.rules)
-            for finding in evaluate(facts, self.detectors).findings:
-                if (finding.draft.ended_ms or window.end_ms) > window.end_ms - DAY_MS:
-                    _add(seen, finding)
-        counted = [replace(each, of=of) for each in seen.values()]
-        return tuple(
-            sorted(counted, key=lambda each: (-(each.nano or 0), -each.board_ms, each.finding.fingerprint))
-        )
-
     def _slowly(self, cluster: str, now_ms: int) -> Evaluation | None:
         before = self._slow.get(cluster)
         if before is not None and 0 <= now_ms - before.now_ms < _SLOW_EVERY_MS:
@@ -123,7 +92,7 @@ class Detecting:
         window = None if covered is None else covered.intersect(Window(now_ms - self.slow_ms, now_ms))
         if window is None:
             return None
-        frames = self.source.history(cluster, window, only=_SLOW_FRAMES)
+        frames = self.source.history(cluster, window, only=SLOW_FRAMES)
         found = evaluate(look(cluster, frames, window, self.rules), self.detectors.only(SLOW))
         self._slow[cluster] = found
         return found
@@ -197,17 +166,6 @@ def _together(fast: Evaluation, slow: Evaluation | None) -> Evaluation:
         findings=(*fast.findings, *slow.findings),
         withheld=(*fast.withheld, *slow.withheld),
         failures=(*fast.failures, *slow.failures),
-    )
-
-
-def _add(seen: dict[str, Rehearsed], finding: Finding) -> None:
-    wasted, before = finding.wasted, seen.get(finding.fingerprint)
-    if before is None:
-        seen[finding.fingerprint] = Rehearsed(finding, 1, 0, wasted.board_ms, wasted.nano)
-        return
-    nano = None if before.nano is None or wasted.nano is None else before.nano + wasted.nano
-    seen[finding.fingerprint] = Rehearsed(
-        finding, before.days + 1, 0, before.board_ms + wasted.board_ms, nano
     )
 
 

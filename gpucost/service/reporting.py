@@ -275,16 +275,11 @@ class Reporting:
         )
 
     def _findings_about(self, scope: Scope, job_uid: str, window: Window) -> tuple[KnownFinding, ...]:
-        """Those seen since ``window`` began, whatever became of them."""
-        found, after = list[FindingRecord](), None
-        while page := self.ledger.findings(
-            scope, since_ms=window.start_ms, limit=_MOST_FINDINGS, after=after
-        ):
-            found += [record for record in page if record.subject_uid == job_uid]
-            last = page[-1]
-            assert last.id is not None
-            after = (last.nano, last.id)
-        return known_findings(found)
+        """Those seen since ``window`` began, whatever became of them, the dearest first."""
+        records = self.ledger.findings(
+            scope, since_ms=window.start_ms, subject_uid=job_uid, limit=_MOST_FINDINGS
+        )
+        return known_findings(records)
 
     def _progress(
         self, scope: Scope, window: Window, job_uid: str, wanted: str | None

@@ -67,8 +67,6 @@ def of_gpus(frames: Frames, scrapes: Scrapes, life: Life) -> Iterator[Run]:
         activity = frames.activity[frames.activity["pod_uid"].isin(here)]
         rows, counted = _with_tensor(activity, signals), _COUNTED
     known: set[str] = set()
-    ratios: set[tuple[str, str]] = set()
-    nodes = frames.nodes.groupby("node")["end_ms"].max()
     for (uid, gpu), group in rows.groupby(["pod_uid", "gpu"], observed=True, sort=True):
         pod = pods[uid] | {"pod_uid": uid}
         place = {name: str(pod[name]) for name in POD_LABELS}
@@ -90,12 +88,6 @@ def of_gpus(frames: Frames, scrapes: Scrapes, life: Life) -> Iterator[Run]:
             share = float(group["held_ms"].sum() / (group["end_ms"] - group["start_ms"]).sum())
             whole = {**held, "container_names": "main"}
             yield Run(POD_GPU_SHARE, whole, pod["cluster"], share, start_ms, pod["end_ms"])
-            if (pod["node"], gpu) not in ratios:
-                ratios.add((pod["node"], gpu))
-                device = {name: held[name] for name in DEVICE_LABELS}
-                ratio = share if instance else 1.0
-                node_ends = int(nodes[pod["node"]])
-                yield Run(GPU_BOARD_RATIO, device, pod["cluster"], ratio, start_ms, node_ends)
         at_ms = np.column_stack([group["start_ms"], group["end_ms"]]).ravel()
         for column, (spec, unit) in counted.items():
             values = group[column].to_numpy(np.float64) * unit
@@ -103,6 +95,7 @@ def of_gpus(frames: Frames, scrapes: Scrapes, life: Life) -> Iterator[Run]:
                 yield Run(spec, labels, pod["cluster"], Curve(at_ms, _risen(values)), start_ms, gone_ms)
     yield from _memory(scrapes.near(frames.activity))
     yield from _health(frames)
+    yield from _ratios(frames)
 
 
 def _with_tensor(activity: pd.DataFrame, signals: pd.DataFrame) -> pd.DataFrame:
@@ -134,6 +127,20 @@ def _memory(activity: pd.DataFrame) -> Iterator[Run]:
             values = Levels(start, start + STEP_MS, group[column].to_numpy(np.float64).round())
             cluster = str(group["cluster"].iloc[0])
             yield Run(spec, labels, cluster, values, int(start[0]), int(start[-1]) + STEP_MS)
+
+
+def _ratios(frames: Frames) -> Iterator[Run]:
+    """Which part of its board each GPU is, as long as its node is there: an instance is all its holder's."""
+    rows = frames.activity
+    held = rows.assign(ratio=rows["held_ms"] / (rows["end_ms"] - rows["start_ms"]))
+    most = held.groupby(["cluster", "node", "gpu"], observed=True)["ratio"].max().reset_index()
+    nodes = frames.nodes.drop_duplicates("node").set_index("node")
+    columns = (most[name].tolist() for name in ("cluster", "node", "gpu", "ratio"))
+    for cluster, node, gpu, ratio in zip(*columns, strict=True):
+        board, _, instance = str(gpu).partition("/")
+        device = dict(zip(DEVICE_LABELS, (str(node), board, instance), strict=True))
+        here = int(nodes.loc[node, "start_ms"]), int(nodes.loc[node, "end_ms"])
+        yield Run(GPU_BOARD_RATIO, device, str(cluster), round(ratio, 6) if instance else 1.0, *here)
 
 
 def _health(frames: Frames) -> Iterator[Run]:

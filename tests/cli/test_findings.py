@@ -151,7 +151,9 @@ def test_what_is_resolved_is_beyond_an_answer(changing: Run, tmp_path: Path) -> 
 def test_a_list_without_findings_says_how_to_begin(tmp_path: Path) -> None:
     run = prepare(tmp_path)
     ingest(run)
-    assert run("findings").stdout.startswith("no findings. No detector has ever looked: gpucost serve looks")
+    assert run("findings").stdout.startswith(
+        "no findings. No detector has ever raised one: gpucost serve looks"
+    )
 
 
 def test_a_list_of_a_healthy_cluster_says_where_the_reasons_are(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from gpucost.ledger import Ledger
 from gpucost.service.assessing import Assessing
 from gpucost.service.detecting import Detecting
 from gpucost.service.pipeline import Pipeline, Rules
+from gpucost.service.rehearsing import Rehearsing
 from gpucost.telemetry.recorded import RecordedSource, record
 from tests.detectors.worlds import CLUSTER, World, at, four_dollars
 
@@ -181,13 +182,11 @@ def test_a_window_nobody_looked_at_is_unknown(source: RecordedSource, ledger: Le
     assert frame["waste"].tolist() == ["unknown"]
 
 
-def test_rehearsal_writes_nothing_and_says_what_would_have_been_found(
-    source: RecordedSource, ledger: Ledger
-) -> None:
-    detecting = _detecting(source, ledger)
-    rehearsed = detecting.rehearse(CLUSTER, 3, at(HOURS * 60))
+def test_rehearsal_says_what_would_have_been_found(source: RecordedSource) -> None:
+    rehearsing = Rehearsing(source, RULES, RuleSettings(), DAY_MS, 28 * DAY_MS)
+    rehearsed, failures = rehearsing.rehearse(CLUSTER, 3, at(HOURS * 60))
+    assert failures == ()
     (idle,) = [each for each in rehearsed if each.finding.draft.pattern is Pattern.IDLE_ALLOCATION]
     assert (idle.days, idle.of) == (1, 1)
     assert idle.board_ms == 20 * HOUR_MS
     assert idle.nano == 80_000_000_000
-    assert ledger.findings(EVERYTHING) == ()

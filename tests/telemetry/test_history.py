@@ -112,23 +112,8 @@ def without(samples: list[Sample], low: int, high: int) -> list[Sample]:
 
 
 def renamed(samples: list[Sample]) -> list[Sample]:
-    """What a scrape makes of them whose target has a node and a pod uid of its own."""
-    return [
-        replace(
-            sample,
-            labels={
-                **{
-                    f"exported_{name}" if name in OWN else name: value
-                    for name, value in sample.labels.items()
-                },
-                **{name: "the-collector" for name in OWN if name in sample.labels},
-            },
-        )
-        for sample in samples
-    ]
-
-
-OWN = ("node", "pod_uid", "gpu_uuid")
+    """What a scrape makes of them whose target has a node of its own; theirs is among its labels then."""
+    return [replace(sample, labels={**sample.labels, "node": "the-collectors"}) for sample in samples]
 
 
 # Demand
@@ -253,7 +238,7 @@ def histories() -> list[History]:
         History("ha", extra=without(activity, at(3), at(4)), target={"replica": "b"}, **plain),
         History("restart", extra=without(activity, at(3), END), target={"instance": "one"}, **plain),
         History("restart", extra=without(activity, T0, at(3)), target={"instance": "two"}, **plain),
-        History("renamed", extra=renamed(activity), **plain),
+        History("renamed", extra=renamed(activity), target={"exported_node": "n1"}, **plain),
         History("lost-state", extra=anew, **plain),
         History("queue", attempts(), nodes, extra=[*queue, *health_samples()], down=(DOWN, SHORT), **plain),
         *(
@@ -293,6 +278,7 @@ def rows(frame: pd.DataFrame, *columns: str, **where: object) -> list[tuple[obje
 def test_activity_is_the_same_however_it_was_scraped(source: PrometheusSource, cluster: str) -> None:
     found = source.history(cluster, FIRST).activity
     assert set(found["pod_uid"]) == {"busy", "still", "lost", "short"}
+    assert set(found["node"]) == {"n1"}
     busy = found[found["pod_uid"] == "busy"]
     held = BUSY_ENDED - BUSY_BEGUN
     if cluster == "gap":
@@ -458,9 +444,10 @@ def test_weeks_are_looked_at_in_larger_steps(source: PrometheusSource) -> None:
     kueue = found.quotas[found.quotas["scheduler"] == "kueue"]
     quarter = 15 * MINUTE_MS
     assert rows(kueue, "start_ms", "end_ms", "nominal", "used") == [
-        (T0 - quarter, at(1) - quarter, 8, 2),
-        (at(1) - quarter, at(1.5) - quarter, 8, 2),
-        (at(1.5) - quarter, at(6), 8, 9),
+        (T0 - quarter, at(1), 8, 2),
+        (at(1), at(1.5) - quarter, 8, 2),
+        (at(1.5) - quarter, at(3), 8, 9),
+        (at(3) + quarter, at(6), 8, 9),
     ]
     assert found.allocations.empty
     assert found.demand.empty

@@ -165,7 +165,7 @@ def test_stalls_and_evictions_are_the_same(trip: Trip) -> None:
     assert trip.found.stalls[columns].equals(trip.truth.stalls[columns])
     ends = trip.truth.stalls["end_ms"] - trip.found.stalls["end_ms"]
     assert ends.between(0, SCRAPE_MS).all()
-    # Who took their place, and their checkpoints, no series tells; Kueue knows nothing of jobs without a queue.
+    # Who took their place, and their checkpoints, no series tells; nor does Kueue of jobs without a queue.
     columns = ["pod_uid", "job_uid", "queue", "start_ms", "end_ms", "reason"]
     queued = trip.truth.evictions[trip.truth.evictions["queue"] != ""]
     truth, found = (set(map(tuple, rows[columns].to_numpy())) for rows in (queued, trip.found.evictions))

@@ -171,8 +171,11 @@ class Search:
         quotas = self.facts.history.frames.quotas
         start, end = (quotas[name].to_numpy(np.int64) for name in ("start_ms", "end_ms"))
         left = (quotas["nominal"] - quotas["used"]).to_numpy(np.float64)
-        found = quotas.groupby(["queue", "resource"], observed=True).indices
-        return {(str(key[0]), str(key[1])): (start[at], end[at], left[at]) for key, at in found.items()}
+        rows: dict[tuple[str, str], list[int]] = defaultdict(list)
+        keys = zip(quotas["queue"].tolist(), quotas["resource"].tolist(), strict=True)
+        for row, key in enumerate(keys):
+            rows[key].append(row)
+        return {key: (start[at], end[at], left[at]) for key, at in rows.items()}
 
     def _fit(self, stretch: Stretch) -> Fit | None:
         if self._fitter is None or stretch.end_ms < self.facts.now_ms:
