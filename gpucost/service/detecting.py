@@ -40,7 +40,7 @@ class Looked:
 
 SLOW = frozenset({Pattern.RESERVED_UNUSED})
 """Rules that look at weeks of a few frames: once an hour, since nothing of it changes faster."""
-SLOW_FRAMES = ("quotas", "demand")
+SLOW_FRAMES = ("nodes", "capacity", "observed", "quotas", "demand")
 _SLOW_EVERY_MS = HOUR_MS
 _TRIES = 3
 

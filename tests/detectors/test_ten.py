@@ -27,7 +27,7 @@ from gpucost.detectors.registry import RULES, RuleSettings
 from gpucost.detectors.resolve import resolve
 from gpucost.detectors.settings import Scoped
 from gpucost.domain.holders import Bucket
-from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window, iso
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window, iso
 from gpucost.domain.waste import Waste
 from tests.detectors.worlds import STEP, T0, Case, World, at, four_dollars
 
@@ -163,13 +163,12 @@ def test_8_with_it_the_ledger_still_adds_up_to_capacity(pattern: Pattern, case: 
 @every_case
 def test_9_an_exemption_silences_it_until_it_expires(pattern: Pattern, case: Case) -> None:
     finding = _finding(pattern, case, _world(case.positive).facts())
-    until_ms = at(0) + 60 * DAY_MS
-    labelled = replace(
-        finding, draft=replace(finding.draft, labels={EXEMPT_LABEL: iso(until_ms)}, ended_ms=None)
-    )
-    (life,) = advance((), [labelled], at(0)).lives
-    assert not life.speaks(at(0))
-    (life,) = advance((life,), [labelled], until_ms).lives
+    now_ms = finding.draft.since_ms
+    until_ms = now_ms + MINUTE_MS
+    draft = replace(finding.draft, labels={EXEMPT_LABEL: iso(until_ms)}, ended_ms=None)
+    (life,) = advance((), [replace(finding, draft=draft)], now_ms).lives
+    assert not life.speaks(now_ms)
+    (life,) = advance((life,), [replace(finding, draft=draft)], until_ms).lives
     assert life.speaks(until_ms)
 
 
