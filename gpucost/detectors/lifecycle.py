@@ -139,6 +139,7 @@ def advance(
     changes: list[tuple[Change, Life]] = []
     for fingerprint in sorted(known.keys() | current.keys()):
         before, now = known.get(fingerprint), current.get(fingerprint)
+        change: Change | None
         if now is not None:
             if before is not None and _is_another(before, now):
                 closed = replace(before, state=State.RESOLVED, closed_at_ms=now_ms)

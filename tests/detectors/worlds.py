@@ -186,7 +186,8 @@ class World:
         return self.add(
             "demand", namespace=namespace, job_kind=kind, job=job, job_uid=f"uid-{job}", workload="",
             queue=queue, cluster_queue=cluster_queue, team_label=team, pod_set="", resource=resource,
-            products=products, pods=pods, min_pods=pods if min_pods is None else min_pods, units=units, layer=layer,
+            products=products, pods=pods, min_pods=pods if min_pods is None else min_pods, units=units,
+            layer=layer,
             reason=reason, start_ms=at(start), end_ms=at(self.end if end is None else end),
         )  # fmt: skip
 
