@@ -27,8 +27,8 @@ _WITHHELD = (
     "has it under withheld."
 )
 _START = (
-    "No detector has ever raised one: gpucost serve looks by itself while detectors.enabled is true, as it is "
-    "by default; gpucost findings rehearse --days 7 shows what it would find."
+    "No detector has ever raised one: gpucost serve looks by itself while detectors.enabled is true, as it "
+    "is by default; gpucost findings rehearse --days 7 shows what it would find."
 )
 
 app = typer.Typer(

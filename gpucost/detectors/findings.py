@@ -146,12 +146,13 @@ class Draft:
 @dataclass(frozen=True, slots=True)
 class Withheld:
     """What a rule did not say, and why: a guard, or too little data. ``because`` completes "not found,
-    because …" in words for people."""
+    because …" in words for people. An empty ``variant`` is all of the rule's."""
 
     pattern: Pattern
     subject: Subject
     because: str
     lacks_data: bool = False
+    variant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from gpucost.cluster.overview import Overview
 from gpucost.detectors.evaluate import Evaluation, evaluate
-from gpucost.detectors.findings import Pattern, Withheld
+from gpucost.detectors.findings import Draft, Pattern, Subject, SubjectKind, Withheld
 from gpucost.detectors.lifecycle import REOPEN_MS, Change, Exemption, Life, State, advance
 from gpucost.detectors.registry import RULES, RuleSettings
 from gpucost.domain.errors import LedgerConflict
@@ -173,12 +173,14 @@ def _unsure(lives: Iterable[Life], found: Evaluation) -> frozenset[str]:
     """Fingerprints of which this evaluation cannot say whether they are over: their rule failed, or said of
     their subject, or of the whole cluster, that it lacks data."""
     failed = {failure.pattern for failure in found.failures}
-    blind = {(each.pattern, each.subject) for each in found.withheld if each.lacks_data}
-    clusters = {(pattern, subject.cluster) for pattern, subject in blind if subject.kind == "cluster"}
-    return frozenset(
-        life.fingerprint
-        for life in lives
-        if (draft := life.finding.draft).pattern in failed
-        or (draft.pattern, draft.subject) in blind
-        or (draft.pattern, draft.subject.cluster) in clusters
-    )
+    blind = {(each.pattern, each.variant, each.subject) for each in found.withheld if each.lacks_data}
+
+    def is_unsure(draft: Draft) -> bool:
+        whole = Subject(SubjectKind.CLUSTER, draft.subject.cluster, draft.subject.cluster)
+        return draft.pattern in failed or any(
+            (draft.pattern, variant, subject) in blind
+            for variant in ("", draft.variant)
+            for subject in (draft.subject, whole)
+        )
+
+    return frozenset(life.fingerprint for life in lives if is_unsure(life.finding.draft))

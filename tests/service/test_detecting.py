@@ -117,6 +117,17 @@ def test_what_people_say_survives_the_next_look(source: RecordedSource, ledger: 
     )
 
 
+def test_what_one_variant_lacks_keeps_no_other_open(source: RecordedSource, ledger: Ledger) -> None:
+    """Nobody watches the cluster's state, so one variant of oversized requests always lacks data."""
+    looked = _detecting(source, ledger).once(CLUSTER, at(600))
+    assert looked is not None
+    blind = [
+        each for each in looked.withheld if each.lacks_data and each.pattern is Pattern.OVERSIZED_REQUEST
+    ]
+    assert {each.variant for each in blind} >= {"host_share"}
+    assert all(each.variant for each in blind)
+
+
 def test_an_exempt_finding_is_kept_and_says_until_when(source: RecordedSource, ledger: Ledger) -> None:
     until_ms = at(0) + 2 * DAY_MS
     _detecting(source, ledger, Exemption(until_ms, "agreed", teams=("language",))).once(CLUSTER, at(600))

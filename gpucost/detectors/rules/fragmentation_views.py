@@ -60,7 +60,7 @@ def spread_drafts(facts: Facts, least_ms: int) -> list[Found]:
     for job in spread_jobs(facts.history, least_ms):
         subject = Subject(SubjectKind.JOB, facts.cluster, job.job, job.namespace, job.job_uid)
         if facts.history.coverage(job.start_ms, job.end_ms) < LEAST_COVERAGE:
-            found.append(Withheld(NAME, subject, "parts of its run were not observed", lacks_data=True))
+            found.append(Withheld(NAME, subject, "parts of its run were not observed", True, "jobs_spread"))
         else:
             found.append(_spread_draft(facts, job, subject))
     return found
@@ -111,9 +111,7 @@ def gauge_drafts(facts: Facts, threshold: float, least_ms: int) -> list[Found]:
             if end - start < least_ms:
                 continue
             if facts.history.coverage(start, end) < LEAST_COVERAGE:
-                found.append(
-                    Withheld(NAME, subject, "parts of the stretch were not observed", lacks_data=True)
-                )
+                found.append(Withheld(NAME, subject, "parts of the stretch were not observed", True, "gauge"))
             else:
                 found.append(_gauge_draft(facts, resource, series, slice(a, b), (start, end), subject))
     return found
@@ -215,7 +213,7 @@ def _repack(
     uid = f"{name}/{rooms.products[first]}/{rooms.given[first]}/{resource}"
     subject = Subject(SubjectKind.CLUSTER, facts.cluster, name, uid=uid)
     if facts.history.coverage(since_ms, facts.now_ms) < LEAST_COVERAGE:
-        return [Withheld(NAME, subject, "parts of the stretch were not observed", lacks_data=True)]
+        return [Withheld(NAME, subject, "parts of the stretch were not observed", True, "repack")]
     size = int(rooms.given[first])
     in_use = sum(bool(rooms.occupants.get(rooms.names[n])) for n in pool.tolist())
     hourly = [facts.prices.nano_per_hour(facts.cluster, node, facts.now_ms - 1) for node in emptied]

@@ -46,7 +46,7 @@ class Search:
     facts: Facts
     scoped: Scoped[Settings]
     table: Workloads
-    withheld: dict[Subject, Withheld] = field(default_factory=dict)
+    withheld: dict[tuple[Subject, str], Withheld] = field(default_factory=dict)
 
     @cached_property
     def use(self) -> Use:
@@ -57,8 +57,11 @@ class Search:
     def settings(self, row: JobRow) -> Settings:
         return self.scoped.at(row.namespace, row.queue)
 
-    def hold_back(self, subject: Subject, because: str, lacks_data: bool = False) -> None:
-        self.withheld.setdefault(subject, Withheld(NAME, subject, because, lacks_data))
+    def hold_back(
+        self, subject: Subject, because: str, variant: str = "", *, lacks_data: bool = False
+    ) -> None:
+        held = Withheld(NAME, subject, because, lacks_data, variant)
+        self.withheld.setdefault((subject, variant), held)
 
     @cached_property
     def held_ms(self) -> Floats:
@@ -136,7 +139,7 @@ class Search:
             because = (
                 f"its team's jobs of this kind held {hours(held)}, and less than {hours(floor)} is no news"
             )
-            self.hold_back(each.draft.subject, because)
+            self.hold_back(each.draft.subject, because, each.draft.variant)
         return kept
 
     def floor_in_words(self, settings: Settings) -> str:

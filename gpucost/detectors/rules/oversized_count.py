@@ -99,13 +99,13 @@ def _judge(
         because = (
             f"data are missing: {n - len(seen)} of its {n} GPUs were observed for too little of the time"
         )
-        search.hold_back(row.subject, because, lacks_data=True)
+        search.hold_back(row.subject, because, VARIANT, lacks_data=True)
         return None
     if used == 0 or not len(little):
         return None
     if row.workload_class == "serving" and search.held_ms[job] < milliseconds(settings.serving_history):
         because = f"a server must be seen for {settings.serving_history} to know its busiest hours"
-        search.hold_back(row.subject, because, lacks_data=True)
+        search.hold_back(row.subject, because, VARIANT, lacks_data=True)
         return None
     return _candidate(search, row, job, n, used, little, activity, settings)
 

@@ -35,7 +35,7 @@ def host_share(search: Search) -> Iterator[Draft]:
     if overview is None:
         subject = Subject(SubjectKind.CLUSTER, search.facts.cluster, search.facts.cluster)
         because = "nobody watches the state of the cluster: what pods ask of cores and memory is not known"
-        search.hold_back(subject, because, lacks_data=True)
+        search.hold_back(subject, because, VARIANT, lacks_data=True)
         return
     free = FreeNodes(overview.state, overview.catalog)
     for node in overview.state.nodes.values():

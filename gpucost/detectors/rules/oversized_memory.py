@@ -36,7 +36,8 @@ def memory_over_ask(search: Search, told: Collection[Subject]) -> Iterator[Draft
         if row.subject in told or search.held_ms[job] < least or busy[job] == 0:
             continue
         if time[job] < LEAST_COVERAGE * search.expected[job]:
-            search.hold_back(row.subject, "data are missing: GPU memory was not observed", lacks_data=True)
+            because = "data are missing: GPU memory was not observed"
+            search.hold_back(row.subject, because, VARIANT, lacks_data=True)
             continue
         draft = _judge(search, job, row, settings)
         if draft is not None:

@@ -54,7 +54,7 @@ def fits_smaller(search: Search) -> Iterator[Candidate]:
         if both[job] < LEAST_COVERAGE * worked:
             part = 100 * both[job] / worked
             because = f"data are missing: SM activity and memory were observed for {part:.0f} % of the time"
-            search.hold_back(row.subject, because, lacks_data=True)
+            search.hold_back(row.subject, because, VARIANT, lacks_data=True)
             continue
         if not np.isnan(mean[job]) and mean[job] > 0 and _one_after_another(search, job):
             found = _judge(search, job, row, settings, float(mean[job]))
@@ -91,19 +91,19 @@ def _judge(search: Search, job: int, row: JobRow, settings: Settings, mean: floa
     if row.workload_class == "serving":
         if seen.sm_p95 > settings.small_sm:
             because = f"its load comes in bursts: {100 * seen.sm_p95:.0f} % of the SMs in its busiest steps"
-            search.hold_back(row.subject, because)
+            search.hold_back(row.subject, because, VARIANT)
             return None
         needed = milliseconds(settings.serving_history)
         if search.held_ms[job] < needed:
             because = f"a server must be seen for {settings.serving_history} to know its busiest hours"
-            search.hold_back(row.subject, because, lacks_data=True)
+            search.hold_back(row.subject, because, VARIANT, lacks_data=True)
             return None
     host = search.host_share(job)
     if host is not None and (host[0] > settings.most_cores or host[1] > settings.most_host_gib):
         because = (
             f"it also asks for {host[0]:g} cores and {host[1]:.0f} GiB of host memory, as for a whole GPU"
         )
-        search.hold_back(row.subject, because)
+        search.hold_back(row.subject, because, VARIANT)
         return None
     return Candidate(
         _draft(search, job, row, settings, seen, fit, host is not None),

@@ -42,7 +42,7 @@ def low_efficiency(search: Search) -> Iterator[Draft]:
         if each.seen < LEAST_COVERAGE * each.held:
             part = 100 * each.seen / each.held
             because = f"data are missing: SM activity was observed for {part:.0f} % of its GPU-hours"
-            search.hold_back(subject, because, lacks_data=True)
+            search.hold_back(subject, because, VARIANT, lacks_data=True)
         elif each.seen >= enough and each.mean <= settings.low_sm:
             found.append(_draft(search, subject, each, total))
     found.sort(key=lambda draft: (-(draft.view_ms or 0), draft.subject))
