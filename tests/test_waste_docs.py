@@ -42,7 +42,7 @@ def divided(world: World) -> tuple[dict[Waste, tuple[int, int]], dict[str, list[
     """Board ms and nano by bucket; and what is idle of the lines of ``forgotten``, hour by hour."""
     found = attributed(world)
     lines = found.flat()
-    parts = waste_parts(found, evaluate(world.facts(), RuleSettings()).pieces)
+    parts = waste_parts(found, evaluate(world.facts(), RuleSettings()).pieces, world.frames().activity)
     sums: dict[Waste, list[int]] = defaultdict(lambda: [0, 0])
     for bucket, board_ms, nano in zip(lines["bucket"], lines["board_ms"], lines["nano"], strict=True):
         rest = REST[Bucket(bucket)]

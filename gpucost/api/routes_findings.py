@@ -92,7 +92,7 @@ def get_findings(principal: Reader, known: Known, params: Annotated[FindingsPara
     report = FindingsReport(
         currency=known.reporting.currency,
         teams_in_scope=None if principal.scope.teams is None else tuple(sorted(principal.scope.teams)),
-        findings=tuple(row_of(record, now_ms) for record in page),
+        findings=tuple(row_of(record, now_ms, principal.scope) for record in page),
         next=cursors.encode(told) if more else None,
         withheld=None if withheld is None else withheld.rows,
         withheld_count=None if withheld is None else withheld.count,

@@ -3,15 +3,17 @@
 Detectors say which stretches of held or free time were wasted (WASTE_PIECES). Here they meet the lines:
 a line's parts are whole milliseconds and nano-units that add up to the line, whatever the pieces say. What no
 piece claims is the line's rest (domain.waste.REST), except for held time that nobody observed: that is
-unknown. Observation is taken to be spread evenly over the time that was neither idle nor too much, since
-those two were observed to be known at all.
+unknown. What counts is what detectors could see, GPU by GPU and step by step (frames.ACTIVITY): an hourly sum
+cannot tell idle from busy time. Observation is taken to be spread evenly over the time that was neither idle
+nor too much, since those two were observed to be known at all.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from gpucost.attribution.deal import Ints
@@ -20,13 +22,13 @@ from gpucost.attribution.sweep import CODE_OF_BUCKET, expand
 from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.waste import ORDER, Waste
 
-PART_COLUMNS = ("line", "waste", "board_ms", "nano")
+Floats: TypeAlias = npt.NDArray[np.float64]
 _WASTES = tuple(Waste)
 _DIVIDED = (Bucket.HELD, Bucket.UNALLOCATED)
 _SEEN_TO_BE_KNOWN = (ORDER[Waste.IDLE], ORDER[Waste.OVERSIZED])
 
 
-def waste_parts(attribution: Attribution, pieces: pd.DataFrame) -> pd.DataFrame:
+def waste_parts(attribution: Attribution, pieces: pd.DataFrame, activity: pd.DataFrame) -> pd.DataFrame:
     """The parts of lines that are not their line's rest: ``line`` (position in ``attribution.lines``),
     ``waste`` (text), ``board_ms`` and ``nano`` (null where the line has no price). Every part is above 0;
     those of a line add up to at most the line.
@@ -34,7 +36,9 @@ def waste_parts(attribution: Attribution, pieces: pd.DataFrame) -> pd.DataFrame:
     lines = attribution.lines.reset_index(drop=True)
     divided = lines[lines["bucket"].isin([CODE_OF_BUCKET[bucket] for bucket in _DIVIDED])]
     claimed = _claimed(attribution, divided, pieces)
-    parts = pd.concat([claimed, _unobserved(lines, divided, claimed)], ignore_index=True)
+    held = divided[divided["bucket"] == CODE_OF_BUCKET[Bucket.HELD]]
+    unobserved = _unobserved(held, _seen(attribution, held, activity), claimed)
+    parts = pd.concat([claimed, unobserved], ignore_index=True)
     parts = parts.loc[parts["board_ms"] > 0].sort_values(["line", "rank"], ignore_index=True)
     nano = _nano(lines, parts)
     waste = pd.Series([_WASTES[rank].value for rank in parts["rank"]], dtype="str")
@@ -56,7 +60,11 @@ def _claimed(attribution: Attribution, divided: pd.DataFrame, pieces: pd.DataFra
     )
     joined = _by_window(attribution, pieces).merge(keyed, on=["window", "node", "resource", "pod_uid"])
     until = joined[["end", "last"]].min(axis=1)
-    joined["claim"] = joined["boards"] * (until - joined[["start", "first"]].max(axis=1)).clip(lower=0)
+    overlap = (until - joined[["start", "first"]].max(axis=1)).clip(lower=0)
+    # Lines of one pod whose labels went to and fro lie over one another in time: a piece is shared by them.
+    by_piece = overlap.groupby(joined["piece"]).transform("sum")
+    once = ((joined["end"] - joined["start"]) / by_piece.where(by_piece > 0, 1)).clip(upper=1)
+    joined["claim"] = joined["boards"] * overlap * once
     claims: pd.DataFrame = joined.groupby(["line", "rank"], as_index=False)[["claim"]].sum()
     claims = claims.sort_values(["line", "rank"], ignore_index=True)
     whole = divided["board_ms"].reindex(claims["line"]).to_numpy(np.float64)
@@ -71,24 +79,21 @@ def _claimed(attribution: Attribution, divided: pd.DataFrame, pieces: pd.DataFra
 
 def _by_window(attribution: Attribution, pieces: pd.DataFrame) -> pd.DataFrame:
     """Pieces cut at the windows' edges; those of missing units are no part of what is divided."""
-    starts = np.array([window.start_ms for window in attribution.windows], dtype=np.int64)
-    edges: Ints = np.append(starts, attribution.windows[-1].end_ms).astype(np.int64)
+    edges = _edges(attribution)
     inside = pieces[
         (pieces["start_ms"] < edges[-1])
         & (pieces["end_ms"] > edges[0])
         & (pieces["pod_uid"] != HOLDER_OF_BUCKET[Bucket.UNAVAILABLE])
     ].reset_index(drop=True)
     start, end = inside["start_ms"].to_numpy(np.int64), inside["end_ms"].to_numpy(np.int64)
-    first = np.maximum(np.searchsorted(edges, start, "right") - 1, 0)
-    last = np.minimum(np.searchsorted(edges, end, "left"), len(edges) - 1)
-    row = np.repeat(np.arange(len(inside)), last - first)
-    window = expand(first.astype(np.int64), (last - first).astype(np.int64))
+    row, window, _ = _spread(edges, inside)
     cut: dict[str, Any] = {
         name: inside[name].astype("str").to_numpy()[row] for name in ("node", "resource", "pod_uid")
     }
     return pd.DataFrame(
         {
             **cut,
+            "piece": np.arange(len(row)),
             "window": window,
             "start": np.maximum(start[row], edges[window]),
             "end": np.minimum(end[row], edges[window + 1]),
@@ -98,12 +103,53 @@ def _by_window(attribution: Attribution, pieces: pd.DataFrame) -> pd.DataFrame:
     ).astype({"node": "str", "resource": "str", "pod_uid": "str", "rank": "int64"})
 
 
-def _unobserved(lines: pd.DataFrame, divided: pd.DataFrame, parts: pd.DataFrame) -> pd.DataFrame:
+def _seen(attribution: Attribution, held: pd.DataFrame, activity: pd.DataFrame) -> Floats:
+    """Board milliseconds of each held line in which somebody looked at its GPUs."""
+    rows = activity[["node", "pod_uid", "start_ms", "end_ms"]].assign(
+        seen=activity[["observed_ms", "sm_observed_ms"]].max(axis=1)
+    )
+    rows = rows[(rows["seen"] > 0) & (rows["start_ms"] < rows["end_ms"])]
+    row, window, part = _spread(_edges(attribution), rows)
+    spread = rows.iloc[row][["node", "pod_uid"]].reset_index(drop=True)
+    spread["window"], spread["seen"] = window, rows["seen"].to_numpy(np.float64)[row] * part
+    key = ["window", "node", "pod_uid"]
+    sums = spread.groupby(key, observed=True)["seen"].sum().reset_index()
+    lines = pd.DataFrame(
+        {
+            "window": held["window"].to_numpy(np.int64),
+            "node": attribution.units["node"].to_numpy()[held["unit"].to_numpy()],
+            "pod_uid": attribution.holders.frame["pod_uid"].to_numpy()[held["holder"].to_numpy()],
+            "board": held["board_ms"].to_numpy(np.float64),
+        }
+    ).astype({"node": "str", "pod_uid": "str"})
+    found = lines.merge(sums.astype({"node": "str", "pod_uid": "str"}), how="left", on=key)
+    whole = lines.groupby(key)["board"].transform("sum").to_numpy(np.float64)
+    board = lines["board"].to_numpy(np.float64)
+    seen: Floats = np.minimum(found["seen"].fillna(0).to_numpy(np.float64) * board / whole, board)
+    return seen
+
+
+def _edges(attribution: Attribution) -> Ints:
+    starts = [window.start_ms for window in attribution.windows]
+    return np.array([*starts, attribution.windows[-1].end_ms], dtype=np.int64)
+
+
+def _spread(edges: Ints, rows: pd.DataFrame) -> tuple[Ints, Ints, Floats]:
+    """Rows cut at the windows' edges: (position of the row, window, part of the row's time), parallel."""
+    start, end = rows["start_ms"].to_numpy(np.int64), rows["end_ms"].to_numpy(np.int64)
+    first = np.maximum(np.searchsorted(edges, start, "right") - 1, 0)
+    last = np.minimum(np.searchsorted(edges, end, "left"), len(edges) - 1)
+    count = np.maximum(last - first, 0).astype(np.int64)
+    row = np.repeat(np.arange(len(rows), dtype=np.int64), count)
+    window = expand(first.astype(np.int64), count)
+    overlap = np.minimum(end[row], edges[window + 1]) - np.maximum(start[row], edges[window])
+    return row, window, np.maximum(overlap, 0) / (end - start)[row]
+
+
+def _unobserved(held: pd.DataFrame, seen: Floats, parts: pd.DataFrame) -> pd.DataFrame:
     """The part of held lines' rest that nobody observed."""
-    held = divided[divided["bucket"] == CODE_OF_BUCKET[Bucket.HELD]]
     at = held.index
     board = held["board_ms"].to_numpy(np.float64)
-    seen = np.maximum(*(lines.loc[at, name].fillna(0).to_numpy(np.float64) for name in _OBSERVED))
     claimed = parts.groupby("line")["board_ms"].sum().reindex(at, fill_value=0).to_numpy(np.float64)
     of_seen = parts[parts["rank"].isin(_SEEN_TO_BE_KNOWN)]
     used_up = of_seen.groupby("line")["board_ms"].sum().reindex(at, fill_value=0).to_numpy(np.float64)
@@ -111,9 +157,6 @@ def _unobserved(lines: pd.DataFrame, divided: pd.DataFrame, parts: pd.DataFrame)
     known = np.divide(seen - used_up, others, out=np.zeros_like(others), where=others > 0).clip(0, 1)
     unknown = np.round(rest * (1 - known)).astype(np.int64)
     return pd.DataFrame({"line": at.to_numpy(np.int64), "rank": ORDER[Waste.UNKNOWN], "board_ms": unknown})
-
-
-_OBSERVED = ("observed_ms", "sm_observed_ms")
 
 
 def _nano(lines: pd.DataFrame, parts: pd.DataFrame) -> pd.Series[int]:

@@ -87,7 +87,7 @@ def findings(
     if format_ != "table":
         write(render_findings(report, Format(format_)), output)
     elif found:
-        print_findings(report, stdout())
+        print_findings(report, stdout(whole=True))
     else:
         typer.echo(why)
 
@@ -111,7 +111,7 @@ def show(
     if report is None:
         raise InputError("ID", finding, "the id of a finding; gpucost findings lists those that go on")
     if format_ == "table":
-        print_finding(report, stdout())
+        print_finding(report, stdout(whole=True))
     else:
         write(render_finding(report), output)
 
@@ -210,7 +210,7 @@ def _why_none(ledger: Ledger, is_filtered: bool) -> str:
     if live and is_filtered:
         return f"nothing matches; {counted(live, 'finding')} of other kinds go on"
     if not ledger.findings(EVERYTHING, states=list(State), limit=1):
-        return f"no findings. {_START}"
+        return f"no findings. {_START} {_WITHHELD}"
     matches = "nothing matches, and no finding goes on" if is_filtered else "no finding goes on"
     return f"{matches}. {_WITHHELD}"
 

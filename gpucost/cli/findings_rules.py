@@ -14,6 +14,7 @@ from gpucost.cli.output import Output, refuse_table_file, stdout, write
 from gpucost.detectors.findings import Pattern
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, iso
+from gpucost.domain.waste import Waste
 
 if TYPE_CHECKING:
     from gpucost.detectors.registry import RuleSettings
@@ -49,27 +50,42 @@ def rehearse(
     if not report.clusters:
         raise typer.Exit(Exit.SOURCE)
     if format_ == "table":
-        print_rehearsal(report, stdout())
+        print_rehearsal(report, stdout(whole=True))
     else:
         write(to_json(report), output)
 
 
 def explain(
     ctx: typer.Context,
-    pattern: Annotated[Pattern, typer.Argument(metavar="PATTERN", help=f"One of {', '.join(Pattern)}.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help=f"One of {', '.join(Pattern)}; or a bucket: {', '.join(Waste)}."),
+    ],
 ) -> None:
-    """What an anti-pattern is, where its page is, and its settings: as they are, and their defaults."""
-    from gpucost.reports.explained import explained
-    from gpucost.reports.terminal_rehearsal import print_explained
+    """What an anti-pattern is, where its page is, and its settings: as they are, and their defaults.
 
-    print_explained(explained(pattern, context_of(ctx).settings.detectors.of(pattern)), stdout())
+    The name of a bucket of the waste ledger leads to the anti-patterns that claim its time.
+    """
+    from gpucost.reports.causes import patterns_of
+    from gpucost.reports.explained import explained
+    from gpucost.reports.terminal_rehearsal import print_bucket, print_explained
+
+    buckets, patterns = list(map(str, Waste)), list(map(str, Pattern))
+    if name not in (*buckets, *patterns):
+        raise InputError("NAME", name, ", ".join(dict.fromkeys((*patterns, *buckets))))
+    found = [Pattern(name)] if name in patterns else []
+    if name in buckets:
+        found = list(dict.fromkeys((*patterns_of(Waste(name)), *found)))
+        print_bucket(Waste(name), found, stdout())
+    for pattern in found:
+        print_explained(explained(pattern, context_of(ctx).settings.detectors.of(pattern)), stdout())
 
 
 def _rehearsed(
     context: Context, days: int, cluster: str | None, patterns: Collection[Pattern] | None
 ) -> Rehearsal:
     """The rehearsal of every cluster of the source that has a whole day of those asked for."""
-    from gpucost.reports.rehearsal import OnDays, RehearsedCluster, rehearsal
+    from gpucost.reports.rehearsal import OnDays, RehearsedCluster, RehearsedUnsaid, rehearsal
     from gpucost.reports.values import Amount
     from gpucost.service import assemble
 
@@ -83,7 +99,7 @@ def _rehearsed(
     rehearsing = assemble.build_rehearsing(settings.detectors, source, rules)
     if patterns is not None:
         rehearsing = replace(rehearsing, detectors=_only(rehearsing.detectors, patterns))
-    looked, found = list[RehearsedCluster](), list[OnDays]()
+    looked, found, unsaid = list[RehearsedCluster](), list[OnDays](), list[RehearsedUnsaid]()
     for name in clusters if cluster is None else (cluster,):
         covered = source.covered(name)
         end_ms = 0 if covered is None else min(now_ms(), covered.end_ms) // DAY_MS * DAY_MS
@@ -92,13 +108,18 @@ def _rehearsed(
             complain(f"{name}: the source holds {covered or 'nothing'}: not the end of a single day")
             continue
         looked.append(RehearsedCluster(name, iso(end_ms), whole))
-        rehearsed, failures = rehearsing.rehearse(name, days, end_ms)
-        for failure in failures:
+        told = rehearsing.rehearse(name, days, end_ms)
+        for failure in told.failures:
             complain(f"{name}: the detector {failure.pattern} failed: {type(failure.error).__name__}")
         found += [
-            OnDays(each.finding, each.days, each.of, Amount(each.board_ms, each.nano)) for each in rehearsed
+            OnDays(each.finding, each.days, each.of, Amount(each.board_ms, each.nano))
+            for each in told.findings
         ]
-    return rehearsal(book.currency, days, looked, found)
+        unsaid += [
+            RehearsedUnsaid(each.pattern.value, each.because, each.lacks_data, each.times)
+            for each in told.withheld
+        ]
+    return rehearsal(book.currency, days, looked, found, unsaid)
 
 
 def _only(rules: RuleSettings, patterns: Collection[Pattern]) -> RuleSettings:

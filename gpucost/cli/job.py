@@ -14,7 +14,6 @@ from gpucost.domain.errors import InputError, SourceError
 
 if TYPE_CHECKING:
     from gpucost.reports.job import JobReport
-    from gpucost.reports.job_seen import JobSeen
 
 
 def job(
@@ -25,7 +24,8 @@ def job(
         bool | None,
         typer.Option(
             "--gpus/--no-gpus",
-            help="Ask the source what each GPU did and what the job waited for; else a recorded source only.",
+            help="Ask the source what each GPU did, what the job waited for, and what the detectors say of "
+            "that time; else a recorded source only.",
         ),
     ] = None,
     format_: Annotated[Literal["table", "json", "csv", "parquet"], typer.Option("--format", "-f")] = "table",
@@ -34,8 +34,9 @@ def job(
     """One job: what it cost, how well it used its GPUs, what it wasted, and what to change.
 
     Costs, buckets and findings come from the ledger. What single GPUs did and what the job waited for is in
-    the source, for as long as that holds it; of a long job the last seven days are read. Where there is none
-    of it, the report says why.
+    the source, for as long as that holds it; of a long job the last seven days are read. The detectors look
+    at the last three of them again, and say what they find, even where no finding was ever written. Where
+    there is none of it, the report says why.
     """
     from gpucost.domain.scope import EVERYTHING
     from gpucost.reports.terminal_job import print_job
@@ -48,21 +49,27 @@ def job(
     if answer is None:
         raise InputError("UID", uid, "the uid of a job with usage in the ledger")
     if gpus or (gpus is None and context.settings.source.kind == "recorded"):
-        answer = replace(answer, report=replace(answer.report, seen=_seen(context, answer.report)))
+        answer = replace(answer, report=_asked(context, answer.report))
     if format_ == "table":
-        print_job(answer.report, stdout())
+        print_job(answer.report, stdout(whole=True))
     else:
         write(render_job(answer, Format(format_)), output)
 
 
-def _seen(context: Context, report: JobReport) -> JobSeen:
+def _asked(context: Context, report: JobReport) -> JobReport:
+    """The report with what the source has of the job, and what the detectors say of it."""
     from gpucost.reports.job_seen import seen
-    from gpucost.service.assemble import load_book, open_source
+    from gpucost.service import assemble
+    from gpucost.service.job_look import job_looking
     from gpucost.service.job_source import see_job
 
     settings = context.settings
+    book = assemble.load_book(settings.pricing.book)
     try:
-        source = open_source(settings, load_book(settings.pricing.book), now_ms)
+        source = assemble.open_source(settings, book, now_ms)
     except (InputError, SourceError) as error:
-        return seen(report.job_uid, (), (f"The source cannot say what single GPUs did: {error}",))
-    return see_job(source, report)
+        note = f"The source cannot say what single GPUs did: {error}"
+        return replace(report, seen=seen(report.job_uid, (), (note,)))
+    rules = assemble.build_rules(settings.attribution, book, context.teams)
+    looking = job_looking(settings.detectors, source, rules)
+    return replace(report, seen=see_job(source, report), look=looking.look(report))

@@ -92,11 +92,18 @@ def tolerate_narrow_encodings() -> None:
             stream.reconfigure(errors="replace")
 
 
-def stdout() -> Console:
-    """For results. Not in a terminal, it is as wide as a printed page and has no colours."""
+def stdout(*, whole: bool = False) -> Console:
+    """For results. Not in a terminal, it is as wide as a printed page and has no colours; with ``whole``,
+    for printers that know of it, it has no width there but that of COLUMNS: no table is cut."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    from gpucost.reports.terminal_parts import PAGE, WHOLE
+
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    asked = os.environ.get("COLUMNS", "") if whole else ""
+    given = int(asked) if asked.isdecimal() and int(asked) else None
+    return Console(width=given or (WHOLE if whole else PAGE), highlight=False)
 
 
 def stderr() -> Console:

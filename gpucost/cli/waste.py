@@ -41,6 +41,6 @@ def waste(
         if answer is None:
             raise InputError("WINDOW", window, held(reporting.ledger, "a month or START/END within"))
     if format_ == "table":
-        print_waste(answer.report, stdout())
+        print_waste(answer.report, stdout(whole=True))
     else:
         write(render_waste(answer, Format(format_)), output)

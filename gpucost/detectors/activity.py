@@ -11,10 +11,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from gpucost.attribution.deal import Flags, Ints
+from gpucost.domain.time import MINUTE_MS
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 SERIES = ["cluster", "node", "gpu", "pod_uid"]
+LONGEST_PAUSE_MS = 15 * MINUTE_MS
+_MOST = 1e15
 _VALUES = (
     "held_ms",
     "observed_ms",
@@ -57,6 +60,7 @@ class Activity:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Activity:
+        frame = _plausible(frame)
         key, start = _key(frame), frame["start_ms"].to_numpy(np.int64)
         order = None if _is_sorted(key, start) else np.lexsort([start, key])
         # In order already, columns are views of the frame: nothing is copied.
@@ -138,6 +142,21 @@ def _key(frame: pd.DataFrame) -> Ints:
         key += codes
         size *= count
     return key
+
+
+def _plausible(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that can be true: a GPU is not held for longer than there was time (but for the pause that one
+    reading may cover), and did nothing for longer than it was held. Missing numbers say nothing."""
+    length = (frame["end_ms"] - frame["start_ms"]).to_numpy(np.float64)
+    held = frame["held_ms"].to_numpy(np.float64)
+    wrong = (length <= 0) | (held < 0) | (held > length + LONGEST_PAUSE_MS)
+    for name in ("observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms"):
+        values = frame[name].to_numpy(np.float64)
+        wrong |= (values < 0) | (values > held + LONGEST_PAUSE_MS)
+    for name in ("memory_used_bytes", "memory_total_bytes", "energy_j"):
+        values = frame[name].to_numpy(np.float64)
+        wrong |= (values < 0) | (values > _MOST)
+    return frame[~wrong] if wrong.any() else frame
 
 
 def _is_sorted(key: Ints, start: Ints) -> bool:

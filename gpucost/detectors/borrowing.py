@@ -11,7 +11,7 @@ from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.quota_reasons import cluster_queue_of
 from gpucost.detectors.findings import Action
-from gpucost.detectors.held import kubectl
+from gpucost.detectors.held import kubectl, with_names
 from gpucost.detectors.quota_yaml import cluster_queue_patch, quota_lines, volcano_patch
 from gpucost.detectors.quotas import Line, Place, QuotaRow, place_of
 
@@ -28,7 +28,8 @@ class Obstacle(NamedTuple):
 @dataclass(frozen=True)
 class Ask:
     """What waits in ``place``: ``smallest`` is the least that could start, ``units`` all of it. ``job`` is
-    the longest waiting one, for a person to look at, with its namespace and, if it has one, its workload."""
+    the longest waiting one, for a person to look at, with its namespace and, if it has one, its workload.
+    ``says_quota``: of some of it the queue itself says that quota is what it waits for."""
 
     place: Place
     resource: str
@@ -37,12 +38,20 @@ class Ask:
     namespace: str
     job: str
     workload: str
+    says_quota: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """What to make of it that quota seems not to be what they lack."""
+        if self.says_quota:
+            return "and yet its queue says that they wait for quota"
+        return "so quota is not what holds them"
 
 
 def obstacle(rows: Sequence[QuotaRow], ask: Ask, overview: Overview | None) -> Obstacle:
     """``rows`` are all quota of the resource as it stood."""
     if ask.place.line is Line.NAMESPACE:
-        return Obstacle("no queue manages these jobs, so quota is not what holds them", _look(ask))
+        return Obstacle(f"no queue manages these jobs, {ask.verdict}", _look(ask))
     mine = [row for row in rows if place_of(row.scheduler, row.queue) == ask.place]
     others = [row for row in rows if row not in mine]
     if not mine:
@@ -83,10 +92,9 @@ def _without_quota(ask: Ask, others: Sequence[QuotaRow]) -> Obstacle:
     if holder is None or ask.place.line is Line.VOLCANO_QUEUE:
         return Obstacle(f"no quota of {ask.resource} is known for it", _look(ask))
     lines = quota_lines(ask.place.name, holder.flavor, ask.resource, {"nominalQuota": ask.units})
-    return Obstacle(
-        f"it has no quota of {ask.resource}",
-        Action(f"Give {ask.place} quota of flavor {holder.flavor}, of which {holder.queue} has most.", lines),
-    )
+    text = f"Give {ask.place} quota of flavor {holder.flavor}, of which {holder.queue} has most."
+    action = with_names(Action(text, lines), ask.place.name, *_named(holder.flavor))
+    return Obstacle(f"it has no quota of {ask.resource}", action)
 
 
 def _volcano(ask: Ask, mine: Sequence[QuotaRow]) -> Obstacle:
@@ -95,7 +103,8 @@ def _volcano(ask: Ask, mine: Sequence[QuotaRow]) -> Obstacle:
         most = row.nominal + row.borrowing_limit
         why = f"its capability of {most:g} is reached"
         patch = volcano_patch(ask.place.name, "capability", ask.resource, row.used + ask.units)
-        return Obstacle(why, Action(f"Raise the capability of {ask.place}.", patch))
+        text = f"Raise the capability of {ask.place} from {most:g} to {row.used + ask.units:g}."
+        return Obstacle(why, with_names(Action(text, patch), ask.place.name))
     deserves = "nothing is said of what it deserves" if isnan(row.nominal) else f"it deserves {row.nominal:g}"
     return Obstacle(f"{deserves}, and Volcano gives it no more than the {row.used:g} it uses", _look(ask))
 
@@ -114,7 +123,8 @@ def _apart(ask: Ask, cohort: str, lender: QuotaRow) -> Obstacle:
     else:
         both = (cluster_queue_patch(each, cohortName="shared") for each in (queue, lender.queue))
         patch, text = "\n".join(both), f"Put {queue} and {lender.queue} into one cohort"
-    return Obstacle(own, Action(f"{text}, so that it may borrow the {lender.unused:g} that lie idle.", patch))
+    action = Action(f"{text}, so that it may borrow the {lender.unused:g} that lie idle.", patch)
+    return Obstacle(own, with_names(action, queue, lender.queue, *_named(name, cohort)))
 
 
 def _other_flavor(ask: Ask, mine: QuotaRow, lender: QuotaRow) -> Obstacle:
@@ -122,38 +132,43 @@ def _other_flavor(ask: Ask, mine: QuotaRow, lender: QuotaRow) -> Obstacle:
     fields = {"nominalQuota": 0.0, "borrowingLimit": ask.units}
     lines = quota_lines(ask.place.name, lender.flavor, ask.resource, fields)
     text = f"Add flavor {lender.flavor} to {ask.place}, after {mine.flavor}, so that it may borrow of it."
-    return Obstacle(why, Action(text, lines))
+    return Obstacle(why, with_names(Action(text, lines), ask.place.name, *_named(lender.flavor)))
 
 
 def _kept(ask: Ask, keeper: QuotaRow) -> Obstacle:
     why = f"the lending limit of {keeper.queue} keeps {keeper.unused - keeper.lendable:g} it does not use"
     most = min(keeper.nominal, keeper.lending_limit + ask.units)
-    lines = quota_lines(keeper.queue, keeper.flavor, ask.resource, {"lendingLimit": most})
-    return Obstacle(why, Action(f"Raise the lending limit of {keeper.queue} to {most:g}.", lines))
+    now = {"lendingLimit": keeper.lending_limit}
+    lines = quota_lines(keeper.queue, keeper.flavor, ask.resource, {"lendingLimit": most}, now)
+    text = f"Raise the lending limit of {keeper.queue} from {keeper.lending_limit:g} to {most:g}."
+    return Obstacle(why, with_names(Action(text, lines), keeper.queue, *_named(keeper.flavor)))
 
 
 def _limited(ask: Ask, row: QuotaRow) -> Obstacle:
     why = f"its borrowing limit of {row.borrowing_limit:g} is reached"
     most = max(row.used - row.nominal, 0.0) + ask.units
-    lines = quota_lines(ask.place.name, row.flavor, ask.resource, {"borrowingLimit": most})
-    return Obstacle(why, Action(f"Raise the borrowing limit of {ask.place} to {most:g}.", lines))
+    now = {"borrowingLimit": row.borrowing_limit}
+    lines = quota_lines(ask.place.name, row.flavor, ask.resource, {"borrowingLimit": most}, now)
+    text = f"Raise the borrowing limit of {ask.place} from {row.borrowing_limit:g} to {most:g}."
+    return Obstacle(why, with_names(Action(text, lines), ask.place.name, *_named(row.flavor)))
 
 
 def _in_line(ask: Ask, overview: Overview | None, room: str) -> Obstacle:
     """Quota is not what it lacks: its queue is not served, or somebody in front of it does not fit."""
     known = None if overview is None else overview.state.cluster_queue_by_name.get(ask.place.name)
     if overview is None or known is None or ask.place.line is not Line.CLUSTER_QUEUE:
-        return Obstacle(f"{room}, so quota is not what holds them", _look(ask))
+        return Obstacle(f"{room}, {ask.verdict}", _look(ask))
     if known.strategy == STRICT:
         head = _head(overview, ask)
         who = f" behind {head.meta.namespace}/{head.meta.name}" if head is not None else ""
         patch = cluster_queue_patch(known.name, queueingStrategy="BestEffortFIFO")
         text = f"Let {ask.place} try others when its first workload does not fit."
-        return Obstacle(f"{room}, but it is StrictFIFO: all wait{who}", Action(text, patch))
+        action = with_names(Action(text, patch), known.name)
+        return Obstacle(f"{room}, but it is StrictFIFO: all wait{who}", action)
     oldest = overview.state.workload_by_name.get((ask.namespace, ask.workload))
     hold = overview.holds.get(oldest.meta.uid) if oldest is not None else None
     said = f": {hold.reason} ({hold.message})" if hold is not None else ""
-    return Obstacle(f"{room}, so quota is not what holds them{said}", _look(ask))
+    return Obstacle(f"{room}, {ask.verdict}{said}", _look(ask))
 
 
 def _head(overview: Overview, ask: Ask) -> Workload | None:
@@ -173,11 +188,16 @@ def _look(ask: Ask) -> Action:
     """Only the objects can say more: the command that shows them."""
     text = f"See what the scheduler says of {ask.namespace}/{ask.job}, which has waited longest."
     if ask.workload and ask.place.line is Line.CLUSTER_QUEUE:
-        return Action(
-            text, kubectl("-n", ask.namespace, "describe", "workloads.kueue.x-k8s.io", ask.workload)
-        )
+        command = kubectl("-n", ask.namespace, "describe", "workloads.kueue.x-k8s.io", ask.workload)
+        return with_names(Action(text, command), ask.namespace, ask.workload)
     field = "--field-selector=status.phase=Pending"
-    return Action(text, kubectl("-n", ask.namespace, "get", "pods", field, "-o", "wide"))
+    command = kubectl("-n", ask.namespace, "get", "pods", field, "-o", "wide")
+    return with_names(Action(text, command), ask.namespace)
+
+
+def _named(*names: str) -> list[str]:
+    """Those there are: a Volcano queue has no flavor, and a queue need not be in a cohort."""
+    return [name for name in names if name]
 
 
 def _sum(rows: Sequence[QuotaRow]) -> float:

@@ -1,7 +1,7 @@
 """Findings as JSON and back: what the ledger keeps of them, and what the API shows.
 
-Claims (``Draft.episodes``) are left out: they have done their work when a finding's waste is known, and may
-be many.
+Claims (``Draft.episodes``) and labels are left out: they have done their work when a finding's waste is
+known, and may be many.
 """
 
 from __future__ import annotations
@@ -33,4 +33,4 @@ def to_plain(finding: Finding) -> dict[str, Any]:
 
 
 def _without_claims(finding: Finding) -> Finding:
-    return replace(finding, draft=replace(finding.draft, episodes=()))
+    return replace(finding, draft=replace(finding.draft, episodes=(), labels=None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ from gpucost.detectors.findings import (
 from gpucost.detectors.labels import finite, labelled
 from gpucost.detectors.registry import RULES, RuleSettings
 from gpucost.detectors.resolve import resolve
+from gpucost.domain.errors import InputError
 from gpucost.domain.holders import UNAVAILABLE
+from gpucost.domain.money import INT64_MAX
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
 
 _AT_LEAST_MS = ((24 * HOUR_MS, Severity.HIGH), (8 * HOUR_MS, Severity.MEDIUM), (HOUR_MS, Severity.LOW))
@@ -61,9 +64,22 @@ def evaluate(facts: Facts, rules: RuleSettings) -> Evaluation:
     detections, failures = _detections(facts, rules)
     drafts = labelled([finite(draft) for each in detections for draft in each.drafts], facts.overview)
     pieces = resolve(facts.history, drafts)
-    findings = _findings(facts, drafts, pieces)
+    findings, refused = _storable(_findings(facts, drafts, pieces))
     withheld = tuple(each for detection in detections for each in _kept(facts, detection.withheld))
-    return Evaluation(facts.now_ms, findings, withheld, pieces, failures)
+    return Evaluation(facts.now_ms, findings, withheld, pieces, (*failures, *refused))
+
+
+def _storable(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Failure, ...]]:
+    """(findings whose numbers a ledger can keep, a failure for each of the others)."""
+    kept, refused = list[Finding](), list[Failure]()
+    for each in findings:
+        numbers = (each.wasted.board_ms, each.wasted.nano or 0, each.nano_per_hour or 0)
+        if all(0 <= number <= INT64_MAX for number in numbers) and math.isfinite(each.boards_now):
+            kept.append(each)
+        else:
+            error = InputError(str(each.draft.subject), numbers, "amounts of 64 bits")
+            refused.append(Failure(each.draft.pattern, error))
+    return tuple(kept), tuple(refused)
 
 
 def _detections(facts: Facts, rules: RuleSettings) -> tuple[list[Detection], tuple[Failure, ...]]:
@@ -144,9 +160,15 @@ def _finding(facts: Facts, draft: Draft, found: _Sum, capacity_ms: float) -> Fin
         draft,
         severity,
         Wasted(board_ms, nano, draft.formula, counted),
-        found.boards_now,
-        found.nano_per_hour,
+        *_rate(facts, draft, found),
     )
+
+
+def _rate(facts: Facts, draft: Draft, found: _Sum) -> tuple[float, int | None]:
+    """(boards, nano-units per hour) of what goes on now; a view is about boards that it does not claim."""
+    if draft.view_ms is None or not draft.boards_now:
+        return found.boards_now, found.nano_per_hour
+    return draft.boards_now, facts.prices.typical(facts.cluster, round(HOUR_MS * draft.boards_now))
 
 
 def _severity(board_ms: float, capacity_ms: float) -> Severity:

@@ -104,6 +104,16 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
+class TeamView:
+    """What the owning team may read instead, where a finding names other tenants: their jobs, pods,
+    namespaces, teams, or totals that are not the team's own."""
+
+    summary: str
+    evidence: tuple[Evidence, ...]
+    action: Action
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """What a rule found, before anybody knows what is left of its claims.
 
@@ -111,7 +121,9 @@ class Draft:
     ``episodes`` become its waste. ``formula`` says in words how waste follows from the evidence. ``view_ms``
     is board time that is shown but counted by no finding (quota that lies fallow, efficiency below target);
     rules with ``view_ms`` have no episodes. ``checked`` are guards that were asked and let it pass.
-    ``queue`` and ``namespace`` decide which overrides of settings and exemptions apply.
+    ``queue`` and ``namespace`` decide which overrides of settings and exemptions apply. ``team_view`` is None
+    where all of it is for the eyes of ``team``. ``boards_now`` is how many boards a view is about now; None
+    for what claims episodes, and for views without such a number.
     """
 
     pattern: Pattern
@@ -132,6 +144,8 @@ class Draft:
     labels: Mapping[str, str] | None = None
     """Kubernetes labels of the subject, where known: an exemption may stand in one."""
     at_least: Severity = Severity.INFO
+    team_view: TeamView | None = None
+    boards_now: float | None = None
 
     @property
     def fingerprint(self) -> str:

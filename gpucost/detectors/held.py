@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import pandas as pd
 
-from gpucost.detectors.findings import Episode, Subject, SubjectKind
+from gpucost.detectors.findings import Action, Episode, Subject, SubjectKind
 from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, iso
 from gpucost.domain.waste import Waste
@@ -123,6 +125,23 @@ def kubectl(*arguments: str) -> str:
     return shlex.join(("kubectl", *arguments))
 
 
+def is_plain(name: str) -> bool:
+    """Whether Kubernetes could have given an object that name: a label or metric may say anything."""
+    return len(name) <= _LONGEST_NAME and _PLAIN_NAME.fullmatch(name) is not None
+
+
+def with_names(action: Action, *names: str) -> Action:
+    """The action as it is, if all ``names`` that its patch has are plain; else without a patch, since nobody
+    should have to read commands and YAML for what a strange name may do in them."""
+    if not action.patch or all(map(is_plain, names)):
+        return action
+    return replace(action, text=f"{action.text.rstrip('.')} (by hand: its name is no plain name).", patch="")
+
+
+_PLAIN_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_LONGEST_NAME = 253
+
+
 _SUSPENDED: dict[str, tuple[str, str]] = {
     JobKind.JOB: ("jobs.batch", '{"spec":{"suspend":true}}'),
     JobKind.CRON_JOB: ("jobs.batch", '{"spec":{"suspend":true}}'),
@@ -144,7 +163,8 @@ def stop_command(rows: Sequence[Piece]) -> str:
     """The command that makes a job give back what it holds and keeps its object, by the first of ``rows``.
 
     Kueue's workload is deactivated where there is one, else the job is suspended where its kind can be; of
-    all others the pods are deleted, and whoever made them makes them again.
+    all others the pods are deleted, and whoever made them makes them again. A uid may be claimed by pods of
+    another namespace: those are not touched.
     """
     first = rows[0]
     where = ("-n", first.namespace)
@@ -156,4 +176,16 @@ def stop_command(rows: Sequence[Piece]) -> str:
     if first.job_kind in _SUSPENDED:
         resource, patch = _SUSPENDED[first.job_kind]
         return kubectl(*where, "patch", f"{resource}/{first.job}", "--type=merge", "-p", patch)
-    return kubectl(*where, "delete", "pod", *sorted({row.pod for row in rows}))
+    return kubectl(*where, "delete", "pod", *_pods_of(rows))
+
+
+def stop_action(text: str, rows: Sequence[Piece], boards: float) -> Action:
+    """To stop a job by ``stop_command``; without a command where a name in it is not plain."""
+    first = rows[0]
+    names = (first.namespace, first.job, *filter(None, (first.workload,)), *_pods_of(rows))
+    return with_names(Action(text, stop_command(rows), boards), *names)
+
+
+def _pods_of(rows: Sequence[Piece]) -> list[str]:
+    """Pods of the first one's namespace, by name."""
+    return sorted({row.pod for row in rows if row.namespace == rows[0].namespace})

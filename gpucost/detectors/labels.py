@@ -9,6 +9,7 @@ from functools import cached_property
 
 from gpucost.cluster.overview import Overview
 from gpucost.detectors.findings import Draft, SubjectKind
+from gpucost.detectors.lifecycle import EXEMPT_LABEL
 
 
 class Labels:
@@ -22,7 +23,7 @@ class Labels:
         subject = draft.subject
         if subject.kind is SubjectKind.NODE:
             node = self._overview.state.node_by_name.get(subject.name)
-            return {} if node is None else node.labels
+            return {} if node is None else _exempting(node.labels)
         if subject.kind is SubjectKind.JOB:
             return self._of_job.get(subject.uid, {})
         return {}
@@ -32,10 +33,17 @@ class Labels:
         state, ownership = self._overview.state, self._overview.ownership
         found: dict[str, dict[str, str]] = {}
         for pod in state.pods.values():
-            found.setdefault(ownership.of(pod).job.uid, {}).update(pod.meta.labels)
+            if labels := _exempting(pod.meta.labels):
+                found.setdefault(ownership.of(pod).job.uid, {}).update(labels)
         for uid, job in state.jobs.items():
-            found[uid] = {**found.get(uid, {}), **job.meta.labels}
+            if labels := _exempting(job.meta.labels):
+                found[uid] = {**found.get(uid, {}), **labels}
         return found
+
+
+def _exempting(labels: Mapping[str, str]) -> dict[str, str]:
+    """The one that counts: a tenant may write thousands."""
+    return {EXEMPT_LABEL: labels[EXEMPT_LABEL]} if EXEMPT_LABEL in labels else {}
 
 
 def labelled(drafts: Sequence[Draft], overview: Overview | None) -> list[Draft]:
@@ -43,7 +51,7 @@ def labelled(drafts: Sequence[Draft], overview: Overview | None) -> list[Draft]:
     if overview is None:
         return list(drafts)
     labels = Labels(overview)
-    return [replace(draft, labels={**labels.of(draft), **(draft.labels or {})}) for draft in drafts]
+    return [replace(draft, labels={**labels.of(draft), **_exempting(draft.labels or {})}) for draft in drafts]
 
 
 def finite(draft: Draft) -> Draft:

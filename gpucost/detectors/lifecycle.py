@@ -14,12 +14,14 @@ from enum import StrEnum
 
 from gpucost.detectors.findings import Draft, Finding, Pattern
 from gpucost.domain.errors import InputError
-from gpucost.domain.time import MINUTE_MS, parse_day_or_instant
+from gpucost.domain.time import DAY_MS, MINUTE_MS, parse_day_or_instant
 
 CLEAN = 2
 REOPEN_MS = 10 * MINUTE_MS
 EXEMPT_LABEL = "gpucost.io/exempt-until"
 """A label of a job or pod with a day (2026-12-31): until then no finding is raised about it."""
+LONGEST_LABEL_MS = 90 * DAY_MS
+"""A label may exempt for so long from now: whoever may label a pod must not silence it for good."""
 
 
 class State(StrEnum):
@@ -102,7 +104,8 @@ class Step:
 
 
 def exempt_until(draft: Draft, exemptions: Iterable[Exemption], now_ms: int) -> int | None:
-    """The last instant of the exemptions that apply now, None for none. A label that is no day is none."""
+    """The last instant of the exemptions that apply now, None for none. A label that is no day, or a day more
+    than LONGEST_LABEL_MS away, exempts nobody."""
     found = [each.until_ms for each in exemptions if each.covers(draft) and now_ms < each.until_ms]
     label = (draft.labels or {}).get(EXEMPT_LABEL, "")
     if label:
@@ -110,7 +113,7 @@ def exempt_until(draft: Draft, exemptions: Iterable[Exemption], now_ms: int) -> 
             until_ms = parse_day_or_instant(label, EXEMPT_LABEL)
         except InputError:
             until_ms = now_ms
-        if now_ms < until_ms:
+        if now_ms < until_ms <= now_ms + LONGEST_LABEL_MS:
             found.append(until_ms)
     return max(found, default=None)
 
@@ -129,6 +132,8 @@ def advance(
 
     Of two findings with one fingerprint, the one that wastes more counts.
     """
+    if any(now_ms < life.last_seen_ms for life in lives):
+        return Step(tuple(lives), ())  # the clock went back: what was seen later is not undone
     current: dict[str, Finding] = {}
     for finding in sorted(findings, key=lambda each: each.wasted.board_ms):
         if finding.goes_on:

@@ -46,6 +46,11 @@ class Occupant:
     can_move: bool
 
     @property
+    def who(self) -> tuple[str, str]:
+        """Its job: a uid is what an owner reference claims, in whatever namespace."""
+        return self.namespace, self.job_uid
+
+    @property
     def lost_gpu_hours(self) -> float:
         return self.lost_board_ms / HOUR_MS
 
@@ -135,7 +140,7 @@ class Rooms:
         found = []
         for n in nodes.tolist():
             here = self.occupants.get(self.names[n], ())
-            if len({each.job_uid for each in here}) == 1 and self.free[n] > 0:
+            if len({each.who for each in here}) == 1 and self.free[n] > 0:
                 found.append((self.names[n], here[0]))
         return found
 
@@ -297,7 +302,7 @@ class _Layouts:
 
 def _occupants(held: pd.DataFrame, at_ms: int) -> dict[str, list[Occupant]]:
     done = held["boards"].fillna(0) * (at_ms - held["start_ms"])
-    lost = done.groupby(held["job_uid"], observed=True).transform("sum")
+    lost = done.groupby([held["namespace"], held["job_uid"]], observed=True).transform("sum")
     found: dict[str, list[Occupant]] = {}
     can_move = (~held["job_kind"].isin(_FIXED)).tolist()
     for row in zip(*(held[name].tolist() for name in _COLUMNS[:8]), lost.tolist(), can_move, strict=True):
@@ -307,7 +312,7 @@ def _occupants(held: pd.DataFrame, at_ms: int) -> dict[str, list[Occupant]]:
 
 
 def _loss(out: Collection[Occupant]) -> float:
-    return sum({each.job_uid: each.lost_board_ms for each in out}.values())
+    return sum({each.who: each.lost_board_ms for each in out}.values())
 
 
 def _cheapest(rooms: Rooms, n: int, free: Ints, units: int, gone: set[str]) -> _Option | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 
 from gpucost.detectors.held import kubectl
 
@@ -11,9 +12,20 @@ _API_VERSION = "kueue.x-k8s.io/v1beta2"
 _CLUSTER_QUEUES = "clusterqueues.v1beta2.kueue.x-k8s.io"
 
 
-def quota_lines(queue: str, flavor: str, resource: str, fields: Mapping[str, float]) -> str:
-    """A ClusterQueue's quota of one flavor and resource: lines to change, the rest of it stays."""
-    amounts = "".join(f"\n        {name}: {_amount(value)}" for name, value in fields.items())
+def quota_lines(
+    queue: str,
+    flavor: str,
+    resource: str,
+    fields: Mapping[str, float],
+    now: Mapping[str, float] | None = None,
+) -> str:
+    """A ClusterQueue's quota of one flavor and resource: lines to change, the rest of it stays. ``now`` is
+    what they are, where that is known; NaN and infinity: not set."""
+    known = now or {}
+    amounts = "".join(
+        f"\n        {name}: {_amount(value)}{_was(known[name]) if name in known else ''}"
+        for name, value in fields.items()
+    )
     return (
         f"# {kubectl('edit', _CLUSTER_QUEUES, queue)}\n"
         f"apiVersion: {_API_VERSION}\n"
@@ -39,6 +51,10 @@ def volcano_patch(queue: str, field: str, resource: str, amount: float) -> str:
     """The command that sets an amount of a Volcano queue."""
     patch = json.dumps({"spec": {field: {resource: _amount(amount)}}}, separators=(",", ":"))
     return kubectl("patch", "queues.scheduling.volcano.sh", queue, "--type=merge", "-p", patch)
+
+
+def _was(value: float) -> str:
+    return f"  # now {value:g}" if isfinite(value) else "  # now not set"
 
 
 def _amount(value: float) -> int | str:

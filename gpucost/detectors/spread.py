@@ -46,7 +46,7 @@ def spread_jobs(history: History, least_ms: int) -> list[Spread]:
 def _together(held: pd.DataFrame) -> pd.DataFrame:
     """The rows of jobs on several nodes that were there together at their end; pods that came and went before
     are another attempt."""
-    names = ["job_uid", "resource"]
+    names = [*_JOB, "resource"]
     held = held[held.groupby(names, observed=True)["node"].transform("nunique") > 1]
     end = held.groupby(names, observed=True)["end_ms"].transform("max")
     last = held["start_ms"].where(held["end_ms"] == end)
@@ -58,7 +58,7 @@ def _of_resource(history: History, resource: str, rows: pd.DataFrame, least_ms: 
     capacity = history.frames.capacity
     capacity = capacity[capacity["resource"] == resource]
     size = capacity.groupby("node", observed=True)["allocatable"].max()
-    jobs = rows.assign(size=rows["node"].map(size).fillna(0)).groupby("job_uid", observed=True)
+    jobs = rows.assign(size=rows["node"].map(size).fillna(0)).groupby(_JOB, observed=True)
     facts = jobs.agg(
         units=("count", "sum"), nodes=("node", "nunique"), start=("start_ms", "max"), end=("end_ms", "min"),
         first=("start_ms", "min"), per_node=("size", "min"),
@@ -68,20 +68,19 @@ def _of_resource(history: History, resource: str, rows: pd.DataFrame, least_ms: 
     free = _FreeOverTime(history, resource, capacity)
     # Plain lists: to cut a frame for each of a thousand jobs takes seconds.
     pods = list(zip(*(rows[name].tolist() for name in ("node", "count", "start_ms")), strict=True))
-    who = {name: rows[name].tolist() for name in ("job", "namespace", "team", "queue", "user")}
-    where = {uid: np.asarray(jobs.indices[uid]).tolist() for uid in facts.index}
+    who = {name: rows[name].tolist() for name in ("job_uid", "job", "namespace", "team", "queue", "user")}
+    where = {job: np.asarray(jobs.indices[job]).tolist() for job in facts.index}
     found = []
     names = ("units", "start", "end", "first", "per_node")
-    for uid, units, start, end, first, per_node in zip(
+    for job, units, start, end, first, per_node in zip(
         facts.index, *(facts[name].tolist() for name in names), strict=True
     ):
-        own = [pods[n] for n in where[uid]]
+        own = [pods[n] for n in where[job]]
         could = free.room_for([(node, count) for node, count, begun in own if begun <= first], units, first)
         if could:
-            said = {name: str(values[where[uid][0]]) for name, values in who.items()}
+            said = {name: str(values[where[job][0]]) for name, values in who.items()}
             found.append(
                 Spread(
-                    job_uid=str(uid),
                     **said,
                     resource=resource,
                     units=units,
@@ -136,4 +135,6 @@ class _FreeOverTime:
         return self._names[int(np.where(fits, free, np.iinfo(np.int64).max).argmin())]
 
 
+_JOB = ["namespace", "job_uid"]
+"""A uid is what an owner reference claims: pods of another namespace are another job."""
 _EDGES = ((1, "start_ms"), (-1, "end_ms"))

@@ -80,10 +80,10 @@ class Queue:
 
 
 def waiting_queues(history: History, demand: pd.DataFrame, reserved: Sequence[str] = ()) -> list[Queue]:
-    """Everything that waits, in order. ``demand`` as in ``Queue``, index 0 to n - 1."""
-    kinds = list(zip(places(demand), demand["resource"].tolist(), strict=True))
+    """Everything that waits, in order. ``demand`` as in ``Queue``, each row with an index of its own."""
+    kinds = zip(places(demand), demand["resource"].tolist(), strict=True)
     rows: dict[tuple[Place, str], list[int]] = {}
-    for row, kind in enumerate(kinds):
+    for row, kind in zip(demand.index.tolist(), kinds, strict=True):
         rows.setdefault(kind, []).append(row)
     return [
         Queue(history, place, resource, demand.loc[rows[place, resource]], tuple(reserved))

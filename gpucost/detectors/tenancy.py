@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from gpucost.attribution.deal import Ints
-from gpucost.attribution.holders import HOLDER_NAMES
 from gpucost.detectors.activity import Floats
+from gpucost.detectors.demand_teams import demand_teams
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.quotas import Line, Place, Quotas, boards_per_unit, pending, places
 from gpucost.detectors.series import Series, combined, difference, least
@@ -71,8 +71,7 @@ class Tenancy:
         """Rows that overlap, with ``tenant`` and ``needed``, the units it takes for any of it to start. Index
         as in the frame."""
         rows = self.facts.history.frames.demand.reset_index(drop=True)
-        holders = pd.DataFrame({name: rows.get(name, "") for name in HOLDER_NAMES}, index=rows.index)
-        teams = self.facts.history.teams.assign(holders.astype("str"), self.facts.history.window.start_ms)
+        teams = demand_teams(self.facts.history, rows)
         tenants = self._tenants(rows, teams.tolist())
         rows = rows.assign(
             tenant=pd.Series(tenants, index=rows.index, dtype=object),

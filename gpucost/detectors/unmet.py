@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,7 @@ import pandas as pd
 from gpucost.attribution.deal import Ints
 from gpucost.detectors.facts import History
 from gpucost.detectors.places import FreeUnits, Kinds
+from gpucost.detectors.possible import Possible
 from gpucost.detectors.series import Series
 from gpucost.domain.time import MINUTE_MS
 from gpucost.domain.waste import Waste
@@ -87,11 +88,15 @@ class Unmet:
     claims: tuple[Claim, ...]
 
 
-def unmet(history: History, min_wait_ms: int) -> Unmet:
-    """Everybody who waited ``min_wait_ms`` or longer, against what was free. Worked out once per history."""
-    key = ("unmet", min_wait_ms)
+def unmet(history: History, min_wait_ms: int, without: frozenset[int] = frozenset()) -> Unmet:
+    """Everybody who waited ``min_wait_ms`` or longer, against what was free. Worked out once per history.
+
+    ``without`` are rows of demand that are not looked at (a guard holds them back): what they would have had
+    falls to the next. So are requests that no node could ever serve.
+    """
+    key = ("unmet", min_wait_ms, without)
     if key not in history.memo:
-        history.memo[key] = _unmet(history, min_wait_ms)
+        history.memo[key] = _unmet(history, min_wait_ms, without)
     found = history.memo[key]
     assert isinstance(found, Unmet)
     return found
@@ -111,9 +116,30 @@ def with_since(demand: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(since_ms=since.reindex(rows.index), until_ms=until.reindex(rows.index))
 
 
-def _unmet(history: History, min_wait_ms: int) -> Unmet:
+class _Request(NamedTuple):
+    """What decides whether anybody could ever serve it."""
+
+    resource: str
+    products: str
+    units: int
+    min_pods: int
+
+
+def hopeless(history: History, demand: pd.DataFrame) -> frozenset[int]:
+    """Rows of demand that no node could ever serve: they must not stand before those that can be served."""
+    possible = Possible(history)
+    requests = map(_Request, *(demand[name].tolist() for name in _Request._fields))
+    return frozenset(
+        row
+        for row, request in zip(demand.index.tolist(), requests, strict=True)
+        if not possible.is_possible(request)
+    )
+
+
+def _unmet(history: History, min_wait_ms: int, without: frozenset[int]) -> Unmet:
     demand = with_since(history.frames.demand)
     asked = demand[demand["until_ms"] - demand["since_ms"] >= min_wait_ms]
+    asked = asked[~asked.index.isin(without | hopeless(history, asked))]
     sweeps = [
         _Sweep(history, str(resource), rows) for resource, rows in asked.groupby("resource", observed=True)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -95,7 +95,7 @@ class Assessed:
     final: int
     provisional: int
     missing: int
-    digest: str = ""
+    digest: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

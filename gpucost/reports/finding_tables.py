@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from gpucost.domain.time import iso
+from gpucost.reports.causes import page_of
 from gpucost.reports.findings import FindingRow, FindingsReport
 from gpucost.reports.tables import Cell, Cells, CellType, Table, TableColumn
+from gpucost.reports.to_do import ToDo
 from gpucost.reports.values import Amount
 from gpucost.reports.waste import WasteReport, WasteRow
 
@@ -19,7 +21,9 @@ _WASTE = {
     **dict.fromkeys(("board_ms", "nano", "unpriced_board_ms"), _INTEGER),
     "currency": _TEXT,
     "share": _RATIO,
-    "monthly_nano": _INTEGER,
+    "daily_nano": _INTEGER,
+    **dict.fromkeys(("variant", "alike", "documentation"), _TEXT),
+    "alike_daily_nano": _INTEGER,
 }
 _FINDINGS = {
     "id": _INTEGER,
@@ -35,8 +39,8 @@ _FINDINGS = {
 
 
 def waste_table(report: WasteReport) -> Table:
-    """``section`` says what a row is: ``bucket`` (they add up to capacity), ``team``, ``day``, ``job``, or
-    ``to_do``. Each tells the same time by another cut: rows of two sections must not be added.
+    """``section`` says what a row is: ``bucket`` (they add up to capacity), ``team``, ``day``, ``job``,
+    ``cause`` or ``to_do``. Each tells the same time by another cut: rows of two sections must not be added.
     """
     common: Cells = {"currency": report.currency}
     facts = {
@@ -56,22 +60,33 @@ def findings_table(report: FindingsReport) -> Table:
 
 def _waste_rows(report: WasteReport) -> Iterator[Cells]:
     span: Cells = {"start": iso(report.window.start_ms), "end": iso(report.window.end_ms)}
-    for row in report.buckets:
-        yield {"section": "bucket", **span, **_bucket(row)}
+    for bucket in report.buckets:
+        yield {"section": "bucket", **span, **_bucket(bucket)}
     for team in report.teams:
-        for row in team.buckets:
-            yield {"section": "team", **span, "team": team.team, **_bucket(row)}
+        for bucket in team.buckets:
+            yield {"section": "team", **span, "team": team.team, **_bucket(bucket)}
     for day in report.days:
         yield {"section": "day", "start": day.day, "waste": day.waste, **_amount(day.amount)}
     for job in report.jobs:
         names = {name: getattr(job, name) for name in ("cluster", "namespace", "job_kind", "job", "job_uid")}
         about: Cells = {"team": job.team, "waste": job.waste, "finding": job.finding}
         yield {"section": "job", **span, **names, **about, **_amount(job.amount)}
+    for row in report.causes:
+        cause: Cells = {"team": row.team, "waste": row.waste, "documentation": row.documentation}
+        yield {"section": "cause", **span, **cause, **_amount(row.amount)}
     for each in report.to_do:
-        names = {name: getattr(each, name) for name in ("pattern", "severity", "state", "team", "subject")}
-        more: Cells = {"since": each.since, "summary": each.summary, "action": each.action}
-        cost: Cells = {"finding": each.finding, "monthly_nano": each.monthly_nano, **_amount(each.wasted)}
-        yield {"section": "to_do", **names, **more, **cost}
+        yield {"section": "to_do", **_to_do(each)}
+
+
+def _to_do(row: ToDo) -> Cells:
+    names = ("pattern", "variant", "severity", "state", "team", "subject", "job_uid", "since", "summary")
+    alike: Cells = {}
+    if row.alike is not None:
+        numbers = " ".join(map(str, row.alike.findings))
+        alike = {"alike": numbers, "alike_daily_nano": row.alike.daily_nano}
+    cost: Cells = {"daily_nano": row.daily_nano, **_amount(row.wasted)}
+    about: Cells = {"finding": row.finding, "action": row.action, "documentation": page_of(row.pattern)}
+    return {**{name: getattr(row, name) for name in names}, **about, **cost, **alike}
 
 
 def _bucket(row: WasteRow) -> Cells:

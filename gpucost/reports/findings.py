@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from gpucost.detectors.findings import Evidence, Subject, Withheld
-from gpucost.detectors.lifecycle import Life
+from gpucost.detectors.lifecycle import Life, State
+from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import iso
+from gpucost.reports.causes import page_of
+from gpucost.reports.told import told
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,8 @@ class WastedPart:
 
 @dataclass(frozen=True, slots=True)
 class RatePart:
-    """What goes on being wasted now: boards, and money per hour. ``hourly_nano`` is null without a price."""
+    """What goes on being wasted now: boards, and money per hour. ``hourly_nano`` is null without a price.
+    Of what is resolved both are null."""
 
     boards: Fraction | None
     hourly_nano: int | None
@@ -154,10 +158,15 @@ class FindingReport:
 
 
 def finding_row(
-    finding_id: int, life: Life, now_ms: int, acknowledged: Acknowledged | None = None
+    finding_id: int,
+    life: Life,
+    now_ms: int,
+    acknowledged: Acknowledged | None = None,
+    scope: Scope = EVERYTHING,
 ) -> FindingRow:
-    """A life as a document; ``now_ms`` decides whether it speaks."""
+    """A life as a document for who sees ``scope``; ``now_ms`` decides whether it speaks."""
     finding, draft = life.finding, life.finding.draft
+    words = told(draft, scope)
     return FindingRow(
         id=finding_id,
         fingerprint=life.fingerprint,
@@ -174,20 +183,27 @@ def finding_row(
         opened_at=iso(life.opened_at_ms),
         last_seen=iso(life.last_seen_ms),
         closed_at=_iso(life.closed_at_ms),
-        summary=draft.summary,
-        evidence=tuple(map(_evidence, draft.evidence)),
+        summary=words.summary,
+        evidence=tuple(map(_evidence, words.evidence)),
         wasted=WastedPart(
             finding.wasted.board_ms, finding.wasted.nano, finding.wasted.formula, finding.wasted.counted
         ),
-        now=RatePart(_number(finding.boards_now), finding.nano_per_hour),
-        action=ActionPart(draft.action.text, draft.action.patch, _number(draft.action.frees_boards)),
+        now=_rate(life),
+        action=ActionPart(words.action.text, words.action.patch, _number(words.action.frees_boards)),
         checked=draft.checked,
         acknowledged=acknowledged,
         muted_until=_iso(life.muted_until_ms),
         exempt_until=_iso(life.exempt_until_ms),
         rehearsal=life.rehearsal,
-        documentation=f"docs/detectors/{draft.pattern.value}.md",
+        documentation=page_of(draft.pattern),
     )
+
+
+def _rate(life: Life) -> RatePart:
+    """What is over wastes nothing now, whatever it said last."""
+    if life.state is State.RESOLVED:
+        return RatePart(None, None)
+    return RatePart(_number(life.finding.boards_now), life.finding.nano_per_hour)
 
 
 def withheld_row(found: Withheld) -> WithheldRow:

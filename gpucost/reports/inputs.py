@@ -16,8 +16,9 @@ from gpucost.domain.problems import Problem
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
+from gpucost.reports.to_do import KnownFinding
 from gpucost.reports.values import Amount
-from gpucost.reports.waste import Assessment, KnownFinding, WasteInputs
+from gpucost.reports.waste import Assessment, WasteInputs
 
 JOB_KEY = ("cluster", "namespace", "job_kind", "job", "job_uid")
 MONTH_DIMS = (
@@ -146,7 +147,7 @@ class JobInputs:
     ``lines`` is an aggregate by JOB_DIMS filtered to the job; with a step it also has ``step_start_ms``,
     and the trace then has a line per step. ``window`` is the time that was asked for. ``waste`` is the waste
     ledger of the job, with ``bucket`` among its dimensions, and ``assessment`` says how much of it was looked
-    at; None where that is not wanted.
+    at; None where that is not wanted. ``scope`` is that of the reader.
     """
 
     job_uid: str
@@ -161,3 +162,4 @@ class JobInputs:
     waste: pd.DataFrame | None = None
     assessment: Assessment | None = None
     findings: tuple[KnownFinding, ...] = ()
+    scope: Scope = EVERYTHING

@@ -15,7 +15,7 @@ from gpucost.domain.time import HOUR_MS, SECOND_MS, Window
 from gpucost.reports.display import duration, price, trimmed
 from gpucost.reports.inputs import JOB_DIMS, JobInputs, ProgressFacts
 from gpucost.reports.job_seen import JobSeen
-from gpucost.reports.job_waste import JobAccount, JobFinding, account, findings_about
+from gpucost.reports.job_waste import JobAccount, JobFinding, JobLook, account, findings_about
 from gpucost.reports.provenance import ProblemRow, RateUse, problem_rows, rates_used
 from gpucost.reports.values import STEP, Amount, Utilisation, prepare, records, summed, total
 
@@ -55,7 +55,7 @@ class TraceLine:
 class JobReport:
     """A job so far. ``window`` is what was asked for, ``span`` from the first to the last held instant.
 
-    ``account`` says where its time went; ``seen`` is None where the source was not asked.
+    ``account`` says where its time went; ``seen`` and ``look`` are None where the source was not asked.
     """
 
     job_uid: str
@@ -85,6 +85,7 @@ class JobReport:
     account: JobAccount | None
     findings: tuple[JobFinding, ...]
     seen: JobSeen | None = None
+    look: JobLook | None = None
 
 
 def build_job(inputs: JobInputs) -> JobReport:
@@ -133,7 +134,7 @@ def build_job(inputs: JobInputs) -> JobReport:
         lines=_trace(held, inputs),
         problems=problem_rows(inputs.problems),
         account=_account(inputs),
-        findings=findings_about(inputs.findings),
+        findings=findings_about(inputs.findings, inputs.scope),
     )
 
 

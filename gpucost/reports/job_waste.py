@@ -9,9 +9,14 @@ from fractions import Fraction
 import pandas as pd
 
 from gpucost.domain.holders import Bucket
-from gpucost.domain.time import iso
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import Window, iso
+from gpucost.domain.waste import Waste
+from gpucost.reports.causes import page_of, patterns_of
+from gpucost.reports.to_do import KnownFinding
+from gpucost.reports.told import told
 from gpucost.reports.values import NOTHING, Amount, ratio
-from gpucost.reports.waste import Assessment, KnownFinding, WasteRow, held_rows
+from gpucost.reports.waste import Assessment, WasteRow, held_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +32,9 @@ class JobAccount:
 
 @dataclass(frozen=True, slots=True)
 class JobFinding:
-    """A finding about the job, and the exact change to make. ``until`` is None while it goes on. ``wasted``
-    is that of the last day of it; a part that is not ``counted`` is a view, in no sum."""
+    """A finding about the job, and the exact change to make. ``until`` is None while it goes on; of what is
+    resolved it is the end that was seen, or else when it was resolved. ``wasted`` is that of the last day of
+    it; a part that is not ``counted`` is a view, in no sum."""
 
     finding: int
     pattern: str
@@ -45,6 +51,43 @@ class JobFinding:
     counted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a detector says of the job when it looks at the job's time again: as JobFinding, without a life.
+    ``wasted`` is all the job's own time in it, within what was looked at."""
+
+    pattern: str
+    variant: str
+    severity: str
+    since: str
+    until: str | None
+    summary: str
+    formula: str
+    action: str
+    patch: str
+    wasted: Amount
+    counted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unsaid:
+    """What a detector did not say of the job: ``because`` completes "not found, because …"."""
+
+    pattern: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobLook:
+    """All detectors on the time of the job as the source still has it: ``spans`` were looked at, at most
+    three days; ``notes`` say why not more. Nothing of it is in the ledger."""
+
+    spans: tuple[Window, ...]
+    findings: tuple[Observed, ...]
+    withheld: tuple[Unsaid, ...]
+    notes: tuple[str, ...]
+
+
 def account(lines: pd.DataFrame, assessment: Assessment) -> JobAccount:
     """``lines`` are the waste ledger of one job, with ``bucket`` among their dimensions."""
     rows = held_rows(lines[lines["bucket"] == Bucket.HELD])
@@ -53,7 +96,20 @@ def account(lines: pd.DataFrame, assessment: Assessment) -> JobAccount:
     return JobAccount(wasted, ratio(wasted.board_ms, held), rows, assessment)
 
 
-def findings_about(known: Sequence[KnownFinding]) -> tuple[JobFinding, ...]:
+def unexplained(
+    account: JobAccount, findings: Sequence[JobFinding | Observed]
+) -> tuple[tuple[WasteRow, tuple[str, ...]], ...]:
+    """The buckets of waste that none of ``findings`` explains, each with the pages of what claims it."""
+    said = {each.pattern for each in findings}
+    rows = []
+    for row in account.buckets:
+        patterns = patterns_of(Waste(row.waste))[:1]
+        if row.is_waste and row.amount.board_ms and not said.intersection(patterns):
+            rows.append((row, tuple(map(page_of, patterns))))
+    return tuple(rows)
+
+
+def findings_about(known: Sequence[KnownFinding], scope: Scope = EVERYTHING) -> tuple[JobFinding, ...]:
     """The most important first: what goes on before what is over, then by severity, then the dearest."""
     ranked = sorted(
         known,
@@ -65,15 +121,17 @@ def findings_about(known: Sequence[KnownFinding]) -> tuple[JobFinding, ...]:
             each.id,
         ),
     )
-    return tuple(_about(each) for each in ranked)
+    return tuple(_about(each, scope) for each in ranked)
 
 
 def _goes_on(known: KnownFinding) -> bool:
     return known.finding.goes_on and known.state != "resolved"
 
 
-def _about(known: KnownFinding) -> JobFinding:
+def _about(known: KnownFinding, scope: Scope) -> JobFinding:
     finding, draft = known.finding, known.finding.draft
+    words = told(draft, scope)
+    ended_ms = known.closed_at_ms if draft.ended_ms is None else draft.ended_ms
     return JobFinding(
         finding=known.id,
         pattern=draft.pattern.value,
@@ -81,11 +139,11 @@ def _about(known: KnownFinding) -> JobFinding:
         severity=finding.severity.value,
         state=known.state,
         since=iso(known.since_ms),
-        until=None if draft.ended_ms is None else iso(draft.ended_ms),
-        summary=draft.summary,
+        until=None if ended_ms is None else iso(ended_ms),
+        summary=words.summary,
         formula=draft.formula,
-        action=draft.action.text,
-        patch=draft.action.patch,
+        action=words.action.text,
+        patch=words.action.patch,
         wasted=Amount(finding.wasted.board_ms, finding.wasted.nano),
         counted=finding.wasted.counted,
     )

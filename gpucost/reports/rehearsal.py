@@ -22,8 +22,8 @@ class RehearsedCluster:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedFinding:
-    """A finding as it was on the last of its ``days`` of ``of``; ``wasted`` is added up over them. What is
-    not ``counted`` is a view, in no sum."""
+    """A finding as it was on the last of the ``days`` of ``of`` on which it was found; ``wasted`` is added up
+    over them. What is not ``counted`` is a view, in no sum."""
 
     pattern: str
     variant: str
@@ -41,13 +41,24 @@ class RehearsedFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class RehearsedUnsaid:
+    """What a detector did not say on these days: ``because`` completes "not said, because …"."""
+
+    pattern: str
+    because: str
+    lacks_data: bool
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """The dearest first. Nothing of it was written."""
+    """The dearest first. Nothing of it was written. ``withheld`` is by pattern, the most frequent first."""
 
     currency: str
     days: int
     clusters: tuple[RehearsedCluster, ...]
     findings: tuple[RehearsedFinding, ...]
+    withheld: tuple[RehearsedUnsaid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +72,19 @@ class OnDays:
 
 
 def rehearsal(
-    currency: str, days: int, clusters: Sequence[RehearsedCluster], found: Sequence[OnDays]
+    currency: str,
+    days: int,
+    clusters: Sequence[RehearsedCluster],
+    found: Sequence[OnDays],
+    withheld: Sequence[RehearsedUnsaid] = (),
 ) -> Rehearsal:
-    """The report, for any order of ``found``."""
+    """The report, for any order of ``found`` and ``withheld``."""
     ranked = sorted(
         found,
         key=lambda each: (-(each.wasted.nano or 0), -each.wasted.board_ms, each.finding.fingerprint),
     )
-    return Rehearsal(currency, days, tuple(clusters), tuple(map(_row, ranked)))
+    unsaid = sorted(withheld, key=lambda each: (each.pattern, -each.times, each.because))
+    return Rehearsal(currency, days, tuple(clusters), tuple(map(_row, ranked)), tuple(unsaid))
 
 
 def _row(found: OnDays) -> RehearsedFinding:

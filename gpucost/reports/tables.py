@@ -16,6 +16,7 @@ from gpucost.domain.holders import Bucket
 from gpucost.domain.time import DAY_MS, iso, parse_instant
 from gpucost.reports.allocations import Allocations
 from gpucost.reports.job import JobReport
+from gpucost.reports.job_waste import JobFinding, Observed
 from gpucost.reports.model import Buckets, GroupRow, JobRow, MonthReport
 from gpucost.reports.values import Amount, Change, Utilisation
 from gpucost.reports.waste import WasteReport
@@ -65,6 +66,8 @@ _RATIOS = frozenset({"share_of_cost", "share_of_time", "relative_change", *_SIGN
 _TRACE_COLUMNS = (
     *("job_uid", "start", "end", "cluster", "node", "pod", "resource", "model", "profile", "team", "rate_id"),
     *("price_nano", *_AMOUNT_COLUMNS, "currency", "formula"),
+    *("section", "waste", "wasted_board_ms", "wasted_nano", "counted"),
+    *("finding", "pattern", "variant", "severity", "state", "summary", "action", "patch"),
 )
 _JOB_NAMES = ("namespace", "job_kind", "job", "job_uid")
 _PARTS = ("total", "held", "shared_idle", *(bucket.value for bucket in Bucket if bucket is not Bucket.HELD))
@@ -111,20 +114,37 @@ def allocations_table(allocations: Allocations) -> Table:
 
 
 def job_table(report: JobReport) -> Table:
-    """The trace of a job, one row per line; the rows add up to what it held."""
-    rows = (
-        {
-            "job_uid": report.job_uid,
-            "start": iso(line.span.start_ms),
-            "end": iso(line.span.end_ms),
-            **{name: getattr(line, name) for name in _TRACE_COLUMNS if hasattr(line, name)},
-            **_amount(line.amount),
-            "currency": report.currency,
-        }
-        for line in report.lines
-    )
+    """The trace of a job, one row per line, ``section`` ``line``; they alone have ``board_ms`` and ``nano``,
+    which add up to what it held. Then its buckets (``waste``), what was found about it (``finding``), and
+    what the detectors say of its time (``look``), with what was wasted in columns of its own.
+    """
+    common: Cells = {"job_uid": report.job_uid, "currency": report.currency}
     facts = {"schema": "gpucost/JobTable/v1", "job_uid": report.job_uid, "currency": report.currency}
-    return _table(facts, _TRACE_COLUMNS, rows)
+    return _table(facts, _TRACE_COLUMNS, (common | row for row in _job_rows(report)))
+
+
+def _job_rows(report: JobReport) -> Iterator[Cells]:
+    for line in report.lines:
+        names: Cells = {name: getattr(line, name) for name in _TRACE_COLUMNS if hasattr(line, name)}
+        span: Cells = {"start": iso(line.span.start_ms), "end": iso(line.span.end_ms)}
+        yield {"section": "line", **names, **span, **_amount(line.amount)}
+    for row in () if report.account is None else report.account.buckets:
+        yield {"section": "waste", "waste": row.waste, **_wasted(row.amount)}
+    for found in report.findings:
+        about: Cells = {"finding": str(found.finding), "state": found.state}
+        yield {"section": "finding", **about, **_found(found)}
+    for each in () if report.look is None else report.look.findings:
+        yield {"section": "look", **_found(each)}
+
+
+def _found(found: JobFinding | Observed) -> Cells:
+    names = ("pattern", "variant", "severity", "summary", "formula", "action", "patch")
+    span: Cells = {"start": found.since, "end": found.until or "", "counted": str(found.counted).lower()}
+    return {**{name: getattr(found, name) for name in names}, **span, **_wasted(found.wasted)}
+
+
+def _wasted(amount: Amount) -> Cells:
+    return {"wasted_board_ms": amount.board_ms, "wasted_nano": amount.nano}
 
 
 def column_type(name: str) -> CellType:

@@ -12,6 +12,7 @@ from rich.text import Text
 from gpucost.domain.money import NANO, plain, round_half_even
 from gpucost.reports import display
 from gpucost.reports.findings import (
+    Acknowledged,
     EventRow,
     EvidencePart,
     FindingReport,
@@ -20,13 +21,14 @@ from gpucost.reports.findings import (
     SubjectPart,
 )
 from gpucost.reports.terminal_parts import (
+    LONGEST_NAME,
+    WHOLE,
     caption,
     indented,
     new_table,
     print_block,
     print_parts,
     severity_style,
-    shown_name,
 )
 
 MOST_FINDINGS = 50
@@ -40,18 +42,21 @@ _MOST = {"what": 28, "team": 12}
 _MOST_TIGHT = {"what": 12}
 _TIGHT = 80
 _BETWEEN = 3  # cells that a table has between two columns
+_OVER = "resolved"
+_MOST_NAMED = 4  # who acknowledged a finding
 _VIEW = "°"
 _VIEWS = f"{_VIEW} shown, and in no sum."
 
 
 def print_findings(report: FindingsReport, console: Console) -> None:
-    """One line each, the dearest first. Where there is little room the subject is cut, and no number."""
-    wide = console.width >= _WIDE
-    rows = report.findings[:MOST_FINDINGS]
+    """One line each, the dearest first. Where there is little room names are cut, and no number; on what is
+    no screen nothing is cut or left out."""
+    wide, whole = console.width >= _WIDE, console.width >= WHOLE
+    rows = report.findings if whole else report.findings[:MOST_FINDINGS]
     cells = [_cells(row, wide) for row in rows]
     table = new_table(f"Findings, by what they wasted in their last day; money in {report.currency}")
     heads = _WIDE_HEADS if wide else _HEADS
-    most_of = _MOST_TIGHT if console.width < _TIGHT else _MOST
+    most_of = {} if whole else _MOST_TIGHT if console.width < _TIGHT else _MOST
     room = console.width
     for head, *column in zip(heads, *cells, strict=True):
         if head != _SUBJECT:
@@ -59,12 +64,12 @@ def print_findings(report: FindingsReport, console: Console) -> None:
                 min(most_of.get(head, room), max(cell.cell_len for cell in (Text(head), *column))) + _BETWEEN
             )
     for head, *column in zip(heads, *cells, strict=True):
-        most = max(_LEAST_SUBJECT, room - _BETWEEN) if head == _SUBJECT else most_of.get(head)
+        limit = max(_LEAST_SUBJECT, room - _BETWEEN) if head == _SUBJECT else most_of.get(head)
         widest = max(cell.cell_len for cell in (Text(head), *column))
-        least = widest if most is None else min(widest, most)
+        least = widest if limit is None else min(widest, limit)
         justify: Literal["left", "right"] = "right" if head in _NUMBERS else "left"
         table.add_column(
-            head, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least, max_width=most
+            head, justify=justify, no_wrap=True, overflow="ellipsis", min_width=least, max_width=limit
         )
     for row_cells in cells:
         table.add_row(*row_cells)
@@ -81,8 +86,8 @@ def _cells(row: FindingRow, wide: bool) -> tuple[Text, ...]:
     severity = Text(row.severity, severity_style(row.severity))
     name = what(row.pattern, row.variant if wide else "", row.state, is_rehearsal=row.rehearsal)
     cost = Text(_money(row.wasted.nano) + ("" if row.wasted.counted else _VIEW))
-    hourly = Text(_money(row.now.hourly_nano) if row.now.boards else display.MISSING)
-    more = (shown_name(row.team), Text(row.since[:10])) if wide else ()
+    hourly = Text(_money(row.now.hourly_nano) if row.now.boards and row.state != _OVER else display.MISSING)
+    more = (Text(display.name(row.team, LONGEST_NAME)), Text(row.since[:10])) if wide else ()
     hours = (Text(display.hours(row.wasted.board_ms)),) if wide else ()
     return (severity, name, shown_subject(row.subject), *more, *hours, cost, hourly, Text(str(row.id)))
 
@@ -90,13 +95,17 @@ def _cells(row: FindingRow, wide: bool) -> tuple[Text, ...]:
 def print_finding(report: FindingReport, console: Console) -> None:
     """The sentence first; then evidence, waste, the change ready to be copied, guards, and what happened."""
     row = report.finding
-    parts = [*_headline(row), Group(*_evidence(row.evidence)), Group(*_waste(row, report.currency))]
+    is_over = row.state == _OVER
+    parts = [*_headline(report), Group(*_evidence(row.evidence)), Group(*_waste(row, report.currency))]
     print_parts(parts, console)
-    print_parts([Text.assemble(("What to do\n", "bold"), foreign(row.action.text))], console)
+    title = "What it said to do" if is_over else "What to do"
+    print_parts([Text.assemble((f"{title}\n", "bold"), foreign(row.action.text))], console)
     if row.action.patch:
-        print_block(row.action.patch, console)
+        print_block(row.action.patch, console, indent=2 if is_over else 0)
         console.print()
     rest = [*_guards(row), Group(*_events(report.events)), Text(f"More: {row.documentation}", "dim")]
+    if uid := job_uid(row.subject):
+        rest.append(Text(f"The job: gpucost job {uid}", "dim"))
     print_parts(rest, console)
 
 
@@ -109,25 +118,35 @@ def what(pattern: str, variant: str, state: str, *, is_rehearsal: bool = False) 
 
 def shown_subject(subject: SubjectPart) -> Text:
     """``job ns/train``."""
-    names = f"{display.visible(subject.namespace)}/" if subject.namespace else ""
-    return Text(f"{subject.kind} {names}{display.name(subject.name)}")
+    names = f"{display.visible(subject.namespace, LONGEST_NAME)}/" if subject.namespace else ""
+    return Text(f"{subject.kind} {names}{display.name(subject.name, LONGEST_NAME)}")
+
+
+def job_uid(subject: SubjectPart) -> str:
+    """What ``gpucost job`` takes; empty for what is no job."""
+    return display.visible(subject.uid, LONGEST_NAME) if subject.kind == "job" else ""
 
 
 def foreign(text: str) -> str:
     return display.visible(text, LONGEST_TEXT)
 
 
-def _headline(row: FindingRow) -> list[RenderableType]:
+def _headline(report: FindingReport) -> list[RenderableType]:
+    """What is over is told as what was: first that it is over, then what it said."""
+    row = report.finding
+    over = f"Was found, resolved at {row.closed_at or row.last_seen}. What it said last:\n"
     since = f"since {row.since}" + (f" until {row.closed_at}" if row.closed_at else "")
+    uid = job_uid(row.subject)
     head = Text.assemble(
-        (foreign(row.summary), "bold"),
+        (over if row.state == _OVER else "", "green"),
+        (foreign(row.summary), "dim" if row.state == _OVER else "bold"),
         "\n",
-        (row.severity, severity_style(row.severity)),
+        (row.severity, "dim" if row.state == _OVER else severity_style(row.severity)),
         "  ",
         what(row.pattern, row.variant, row.state, is_rehearsal=row.rehearsal),
         "  ",
         shown_subject(row.subject),
-        (f" in {display.name(row.subject.cluster)}", "dim"),
+        (f" in {display.name(row.subject.cluster)}{f' uid {uid}' if uid else ''}", "dim"),
         (
             f"\nfinding {row.id} · {since} · team {display.name(row.team)} · queue {display.name(row.queue)}",
             "dim",
@@ -136,12 +155,21 @@ def _headline(row: FindingRow) -> list[RenderableType]:
     )
     if row.acknowledged is not None:
         note = f": {foreign(row.acknowledged.note)}" if row.acknowledged.note else ""
-        head.append(f"\nacknowledged by {display.visible(row.acknowledged.by)}{note}", "cyan")
+        head.append(f"\nacknowledged by {_who_knows(row.acknowledged, report.events)}{note}", "cyan")
     if row.muted_until is not None:
         head.append(f"\nmuted until {row.muted_until}", "cyan")
     if row.exempt_until is not None:
         head.append(f"\nexempt until {row.exempt_until}, by a setting or a label", "cyan")
     return [head]
+
+
+def _who_knows(last: Acknowledged, events: Sequence[EventRow]) -> str:
+    """``ann``, ``ann, then bob``: who comes later takes nothing from who was first."""
+    said = [event.author for event in events if event.action == "acknowledge"] or [last.by]
+    names = [display.visible(author) for author in said]
+    if len(names) > _MOST_NAMED:
+        names = [names[0], f"{len(names) - 2} more", names[-1]]
+    return ", then ".join(names)
 
 
 def _evidence(evidence: Sequence[EvidencePart]) -> Iterator[RenderableType]:
@@ -166,10 +194,10 @@ def shown_value(value: Fraction | int | str | None) -> str:
 
 def _waste(row: FindingRow, currency: str) -> Iterator[RenderableType]:
     wasted = row.wasted
-    yield Text("What it wastes", "bold")
+    yield Text("What it wasted" if row.state == _OVER else "What it wastes", "bold")
     hours = f"{display.hours(wasted.board_ms)} GPU-hours ({_priced(wasted.nano, currency)}) in its last day"
     yield indented(Text(f"{hours}{'' if wasted.counted else ': shown, and in no sum'}"), 2)
-    if row.now.boards:
+    if row.now.boards and row.state != _OVER:
         hourly = _priced(row.now.hourly_nano, currency)
         gpus = "GPU" if row.now.boards == 1 else "GPUs"
         yield indented(Text(f"now {shown_value(row.now.boards)} {gpus}, {hourly} per hour"), 2)

@@ -7,6 +7,7 @@ change to make.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from rich.console import Console, Group, RenderableType
@@ -18,22 +19,23 @@ from gpucost.domain.waste import Waste
 from gpucost.reports import display
 from gpucost.reports.job import JobReport, TraceLine
 from gpucost.reports.job_seen import GpuUse, JobSeen, Wait
-from gpucost.reports.job_waste import JobAccount, JobFinding
+from gpucost.reports.job_waste import JobAccount, JobFinding, Observed, unexplained
 from gpucost.reports.terminal_parts import (
     MOST_ROWS,
     bar,
     caption,
     cost_text,
+    filled,
     footnotes,
     indented,
     level_lines,
+    name_text,
     new_table,
     print_block,
     print_parts,
     problem_table,
     severity_style,
     shown_cost,
-    shown_name,
     shown_names,
     signal_text,
     three_signals,
@@ -42,6 +44,9 @@ from gpucost.reports.values import Amount
 from gpucost.reports.waste_table import LABELS, looked_at
 
 _NARROW = 100  # below this many columns a GPU's line leaves out what is not needed to tell whether it works
+_WIDE_BAR, _BAR = 20, 10
+_MOST_NAME = 24
+_MOST_UNSAID = 5
 _LONGEST_TEXT = 2_000
 NOT_READ = "GPU by GPU, and waits: not read from the source. Ask for them with --gpus."
 
@@ -94,41 +99,47 @@ def _seen(seen: JobSeen | None, width: int) -> Iterator[RenderableType]:
         yield Text(NOT_READ, "dim")
         return
     if seen.gpus:
-        yield _gpus(seen.gpus, width >= _NARROW)
+        yield _gpus(seen.gpus, width)
     if seen.waits:
         yield _waits(seen)
     if seen.notes:
         yield Text("\n".join(display.visible(note, _LONGEST_TEXT) for note in seen.notes), "dim")
 
 
-def _gpus(gpus: Sequence[GpuUse], wide: bool) -> Table:
+def _gpus(gpus: Sequence[GpuUse], width: int) -> Table:
     """The GPUs that did least come first: they are what a reader looks for."""
-    table = new_table("GPUs")
-    table.add_column("node", overflow="ellipsis", no_wrap=True, max_width=24)
-    table.add_column("gpu", overflow="ellipsis", no_wrap=True, max_width=20 if wide else 12)
-    if wide:
-        table.add_column("pod", overflow="ellipsis", no_wrap=True, max_width=24)
-    table.add_column("busy", no_wrap=True)
-    for head in ("idle h", "held h", *(("SM", "power") if wide else ()), "memory"):
-        table.add_column(head, justify="right", no_wrap=True)
+    wide = width >= _NARROW
     ranked = sorted(gpus, key=lambda use: (_busy(use), use.node, use.gpu))
-    for use in ranked[:MOST_ROWS]:
-        idle = display.MISSING if use.idle_board_ms is None else display.hours(use.idle_board_ms)
-        watts = display.MISSING if use.energy is None else display.watts(use.energy.mean_w)
-        table.add_row(
-            shown_name(use.node),
-            shown_name(use.gpu),
-            *((shown_name(use.pod),) if wide else ()),
+    rows = [
+        [
+            name_text(use.node),
+            name_text(use.gpu),
+            *((name_text(use.pod),) if wide else ()),
             _level(use, wide),
-            *(idle, display.hours(use.held_board_ms)),
-            *((signal_text(use.sm), watts) if wide else ()),
-            _memory(use, wide),
-        )
+            Text(display.MISSING if use.idle_board_ms is None else display.hours(use.idle_board_ms)),
+            Text(display.hours(use.held_board_ms)),
+            *((Text(signal_text(use.sm)), Text(_watts(use))) if wide else ()),
+            Text(_memory(use, wide)),
+        ]
+        for use in ranked[:MOST_ROWS]
+    ]
+    heads = (
+        *("node", "gpu", *(("pod",) if wide else ()), "busy", "idle h", "held h"),
+        *(("SM", "power") if wide else ()),
+        "memory",
+    )
+    names = (0, 1, 2) if wide else (0, 1)
+    table = filled("GPUs", heads, rows, names, width, _MOST_NAME)
+    table.columns[len(names)].justify = "left"
     more = len(gpus) - MOST_ROWS
     cut = (f"{display.counted(more, 'busier one')} more in --format json.",) if more > 0 else ()
     what = "Busy: any kernel ran; in brackets the part that was observed. Idle: steps without one."
     caption(table, *cut, what)
     return table
+
+
+def _watts(use: GpuUse) -> str:
+    return display.MISSING if use.energy is None else display.watts(use.energy.mean_w)
 
 
 def _busy(use: GpuUse) -> Fraction:
@@ -138,7 +149,9 @@ def _busy(use: GpuUse) -> Fraction:
 def _level(use: GpuUse, wide: bool) -> Text:
     if use.busy is None:
         return Text("not observed", "dim")
-    return Text.assemble((bar(use.busy.mean, 20 if wide else 10), "cyan"), f" {signal_text(use.busy)}")
+    return Text.assemble(
+        (bar(use.busy.mean, _WIDE_BAR if wide else _BAR), "cyan"), f" {signal_text(use.busy)}"
+    )
 
 
 def _memory(use: GpuUse, wide: bool) -> str:
@@ -205,42 +218,110 @@ def _trace(lines: Sequence[TraceLine]) -> Text:
 
 
 def _print_notes(report: JobReport, console: Console) -> None:
-    """The findings, each with its change: at the end, where a reader of a terminal begins."""
-    if not report.findings:
-        if report.account is not None:
-            print_parts([Text(_no_findings(report.account), "dim")], console)
+    """The findings, each with its change: at the end, where a reader of a terminal begins. Those of the
+    ledger first, then what the detectors say of the job's time, then waste that neither explains."""
+    open_, over = _parted(report.findings)
+    observed = _observed(report)
+    for title, notes in (
+        ("What to change, the most important first", [_of_ledger(each, report.currency) for each in open_]),
+        (
+            "What was found and is over: for the next time",
+            [_of_ledger(each, report.currency) for each in over],
+        ),
+        ("What the detectors say of its time", [_of_source(each, report.currency) for each in observed]),
+    ):
+        _print_list(title, notes, console)
+    rest = [*_rest(report, observed)]
+    if rest:
+        print_parts([Text("\n".join(rest), "dim")], console)
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """One finding as it is printed: ``facts`` stand behind the severity."""
+
+    severity: str
+    is_over: bool
+    facts: str
+    texts: tuple[str, ...]
+    action: str
+    patch: str
+
+
+def _print_list(title: str, notes: Sequence[_Note], console: Console) -> None:
+    if not notes:
         return
-    print_parts([Text("What to change, the most important first", "bold")], console)
-    for number, found in enumerate(report.findings, 1):
-        print_parts([*_note(number, found, report.currency)], console, gap=0)
-        print_block(found.patch, console, indent=4)
+    print_parts([Text(title, "bold")], console)
+    for number, note in enumerate(notes, 1):
+        style = "dim" if note.is_over else severity_style(note.severity)
+        head = Text.assemble(f"{number}. ", (note.severity, style), (f"  {note.facts}", "dim"))
+        texts = [indented(Text(display.visible(text, _LONGEST_TEXT)), 3) for text in note.texts]
+        action = indented(Text(f"→ {display.visible(note.action, _LONGEST_TEXT)}", "bold"), 3)
+        print_parts([head, *texts, action], console, gap=0)
+        print_block(note.patch, console, indent=4)
         console.print()
 
 
-def _note(number: int, found: JobFinding, currency: str) -> Iterator[RenderableType]:
-    over = found.state == "resolved" or found.until is not None
-    when = f"since {found.since}" + (f" until {found.until}" if found.until else "")
-    facts = f"{found.pattern}, finding {found.finding}, {found.state}, {when}; {_wasted(found, currency)}"
-    yield Text.assemble(
-        f"{number}. ",
-        (found.severity, "dim" if over else severity_style(found.severity)),
-        (f"  {facts}", "dim"),
-    )
-    yield indented(Text(display.visible(found.summary, _LONGEST_TEXT)), 3)
-    yield indented(Text(f"→ {display.visible(found.action, _LONGEST_TEXT)}", "bold"), 3)
+def _parted(findings: Sequence[JobFinding]) -> tuple[list[JobFinding], list[JobFinding]]:
+    over = [each for each in findings if each.state == "resolved" or each.until is not None]
+    return [each for each in findings if each not in over], over
 
 
-def _wasted(found: JobFinding, currency: str) -> str:
-    amount: Amount = found.wasted
+def _observed(report: JobReport) -> list[Observed]:
+    """What the source tells beyond the ledger's findings."""
+    if report.look is None:
+        return []
+    known = {(each.pattern, each.variant) for each in report.findings}
+    return [each for each in report.look.findings if (each.pattern, each.variant) not in known]
+
+
+def _of_ledger(found: JobFinding, currency: str) -> _Note:
+    open_, _ = _parted([found])
+    facts = f"{found.pattern}, finding {found.finding}, {found.state}, {_when(found.since, found.until)}"
+    cost = _wasted(found.wasted, found.counted, "in its last day", currency)
+    texts = (found.summary,)
+    return _Note(found.severity, not open_, f"{facts}; {cost}", texts, found.action, found.patch)
+
+
+def _of_source(found: Observed, currency: str) -> _Note:
+    name = f"{found.pattern} {found.variant}".rstrip()
+    facts = f"{display.visible(name)}, {_when(found.since, found.until)}"
+    cost = _wasted(found.wasted, found.counted, "of this job", currency)
+    texts = (found.summary, *((found.formula,) if found.formula else ()))
+    is_over = found.until is not None
+    return _Note(found.severity, is_over, f"{facts}; {cost}", texts, found.action, found.patch)
+
+
+def _when(since: str, until: str | None) -> str:
+    return f"since {since}" + (f" until {until}" if until else "")
+
+
+def _wasted(amount: Amount, counted: bool, of: str, currency: str) -> str:
     hours = f"{display.hours(amount.board_ms)} GPU-hours"
     money = cost_text(amount) if amount.nano is None else f"{cost_text(amount)} {currency}"
-    return f"{hours} ({money}) in its last day{'' if found.counted else ', shown, in no sum'}"
+    return f"{hours} ({money}) {of}{'' if counted else ', shown, in no sum'}"
+
+
+def _rest(report: JobReport, observed: Sequence[Observed]) -> Iterator[str]:
+    """Waste that no finding explains, and what the detectors did not say, and why."""
+    said: list[JobFinding | Observed] = [*report.findings, *observed]
+    account = report.account
+    left = () if account is None else unexplained(account, said)
+    for row, pages in left:
+        hours, words = display.hours(row.amount.board_ms), LABELS[Waste(row.waste)].lower()
+        yield f"{hours} GPU-hours of it were {words}: see {' and '.join(pages)}"
+    if account is not None and not said and not left:
+        yield _no_findings(account)
+    if report.look is not None:
+        for unsaid in report.look.withheld[:_MOST_UNSAID]:
+            yield f"{unsaid.pattern} was not said, because {display.visible(unsaid.because, _LONGEST_TEXT)}"
+        yield from (display.visible(note, _LONGEST_TEXT) for note in report.look.notes)
 
 
 def _no_findings(account: JobAccount) -> str:
     looked = account.assessment.final + account.assessment.provisional
     if looked:
-        return "Nothing to change: no detector found anything about this job."
+        return "Nothing to change: no detector found anything about this job, and none of it was wasted."
     return (
         "No findings: no detector has looked at this time. gpucost serve looks by itself while "
         "detectors.enabled is true."

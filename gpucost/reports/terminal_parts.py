@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from fractions import Fraction
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +17,13 @@ from gpucost.reports.provenance import ProblemRow
 from gpucost.reports.values import Amount, Memory, Signal, Utilisation
 
 MOST_ROWS = 20
+PAGE = 120
+"""Columns of a printed page: sentences are no wider where there is no screen."""
+WHOLE = 10_000
+"""Columns of what is no screen: names stand whole in its tables."""
+LONGEST_NAME = 253
+"""Of anything that Kubernetes names."""
+_MOST_NAME = 40
 MARK = "*"
 MARKED = f"{MARK} part of it has no price."
 
@@ -100,10 +108,57 @@ def problem_table(problems: Sequence[ProblemRow]) -> RenderableType:
     return table
 
 
+def most(console_width: int, limit: int) -> int | None:
+    """How wide a column of names may be; None where nothing has to be cut."""
+    return None if console_width >= WHOLE else limit
+
+
+def name_text(text: str) -> Text:
+    """A name in a column that gives way to numbers: it is cut where there is no room, and never broken."""
+    return Text(display.name(text, LONGEST_NAME), no_wrap=True, overflow="ellipsis")
+
+
+def filled(
+    title: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[Text]],
+    texts: Container[int],
+    width: int,
+    most_of: int = _MOST_NAME,
+) -> Table:
+    """A table of as many columns as ``heads``; those at ``texts`` hold text, which is cut where ``width`` has
+    no room for it, the others numbers, which never are: a number that is cut is another number."""
+    table = new_table(title)
+    for at, head in enumerate(heads):
+        if at in texts:
+            table.add_column(head, overflow="ellipsis", max_width=most(width, most_of))
+        else:
+            widest = max((row[at].cell_len for row in rows), default=0)
+            table.add_column(head, justify="right", no_wrap=True, min_width=max(widest, len(head)))
+    for row in rows:
+        for at, cell in enumerate(row):
+            if at in texts:
+                cell.no_wrap, cell.overflow = True, "ellipsis"
+        table.add_row(*row[: len(heads)])
+    return table
+
+
 def print_parts(parts: Sequence[RenderableType], console: Console, *, gap: int = 1) -> None:
     """One part below the other, ``gap`` lines between them; a table brings its blank last line along."""
+    whole = console.width >= WHOLE
     gaps = [0 if isinstance(part, Table) and not part.caption else gap for part in parts]
-    console.print(Group(*(Padding(part, (0, 0, gap, 1)) for part, gap in zip(parts, gaps, strict=True))))
+    padded = (
+        Padding(_on_a_page(part) if whole else part, (0, 0, gap, 1), expand=not whole)
+        for part, gap in zip(parts, gaps, strict=True)
+    )
+    console.print(Group(*padded))
+
+
+def _on_a_page(part: RenderableType) -> RenderableType:
+    """Sentences no wider than a page; tables as wide as they are."""
+    if isinstance(part, Group):
+        return Group(*map(_on_a_page, part.renderables))
+    return part if isinstance(part, Table) else Constrain(part, PAGE)
 
 
 def indented(text: Text, by: int) -> Padding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import groupby
 
@@ -14,35 +14,45 @@ from gpucost.domain.waste import Waste
 from gpucost.reports import display
 from gpucost.reports.terminal_parts import (
     MOST_ROWS,
+    WHOLE,
     caption,
     cost_text,
+    filled,
     footnotes,
     indented,
-    new_table,
+    name_text,
     print_block,
     print_parts,
     severity_style,
     shown_cost,
-    shown_name,
 )
+from gpucost.reports.to_do import ToDo
 from gpucost.reports.values import ratio
-from gpucost.reports.waste import DayWaste, JobWaste, TeamWaste, ToDo, WasteReport
+from gpucost.reports.waste import DayWaste, JobWaste, WasteReport
 from gpucost.reports.waste_table import (
     LABELS,
     NOBODY_LOOKED,
+    alike,
     bucket_cells,
+    cause_team,
     is_broken,
     looked_at,
     mostly,
-    per_month,
+    per_day,
     proof,
+    show_command,
     sum_cells,
+    unknown_words,
     who,
     whole,
 )
 
-_LONGEST_TEXT, _LONGEST_NAME = 2_000, 40
-_NO_WORDS, _NO_EXTRAS = 64, 79  # below this many columns tables drop what can be read elsewhere
+_LONGEST_TEXT = 2_000
+_NO_WORDS, _NO_EXTRAS, _NO_WORDS_OF_TEAMS = (
+    64,
+    79,
+    96,
+)  # below this many columns tables drop what can be read elsewhere
 _WIDEST_BAR, _NARROWEST_BAR = 40, 8
 _COLUMNS = 62  # of the table without its bar
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -66,9 +76,11 @@ def waste_section(report: WasteReport | None, width: int) -> list[RenderableType
         return [Text.assemble(("Where the capacity went\n", "bold"), (NOBODY_LOOKED, "yellow"))]
     parts: list[RenderableType] = [Group(headline(report), bucket_table(report, width))]
     if report.teams:
-        parts.append(team_table(report.teams, width))
+        parts.append(team_table(report, width))
     if report.jobs:
         parts.append(job_table(report.jobs, width))
+    if report.causes:
+        parts.append(cause_table(report, width))
     return parts
 
 
@@ -106,7 +118,7 @@ def bucket_table(report: WasteReport, width: int) -> RenderableType:
     for cells in ((sums, added.hours, added.percent, cost_text(added.amount)), capacity):
         rows.append([Text(text, "bold") for text in (f"  {cells[0]}", *cells[1:], "")])
     heads = ("bucket", "GPU-hours", "share", "cost", *(("",) if drawn else ()))
-    table = _filled("", heads, rows, texts=(0, 4))
+    table = filled("", heads, rows, (0, 4), width)
     table.rows[len(lines) - 1].end_section = True
     caption(
         table, "! could have been had back.", *footnotes([*(line.amount for line in lines), added.amount])
@@ -114,60 +126,71 @@ def bucket_table(report: WasteReport, width: int) -> RenderableType:
     return Group(table, Text(proof(report), "bold red" if is_broken(report) else "dim"))
 
 
-def team_table(teams: Sequence[TeamWaste], width: int) -> Table:
-    """What each team held, what of it was wasted, and in which bucket most of that is."""
-    heads = ("team", "wasted h", "cost", "share", "mostly", "held h")
+def team_table(report: WasteReport, width: int) -> RenderableType:
+    """What each team held, what of it was wasted, in which bucket most of that is, and what is not known."""
+    teams = report.teams
+    heads = ("team", "wasted h", "cost", "share", "unknown h", "held h", "mostly")
     rows = [
         [
-            shown_name(team.team),
+            name_text(team.team),
             Text(display.hours(team.wasted.board_ms)),
             shown_cost(team.wasted),
             Text(display.percent(team.share, 1)),
-            Text(mostly(team)),
+            Text(display.hours(team.unknown.board_ms)),
             Text(display.hours(team.held.board_ms)),
+            Text(mostly(team)),
         ]
         for team in teams[:MOST_ROWS]
     ]
-    columns = 4 if width < _NO_WORDS else 5 if width < _NO_EXTRAS else 6
-    table = _filled("Wasted by team, of what it held", heads[:columns], rows, texts=(0, 4))
+    columns = 5 if width < _NO_WORDS else 6 if width < _NO_WORDS_OF_TEAMS else 7
+    table = filled("Wasted by team, of what it held", heads[:columns], rows, (0, 6), width)
     more = len(teams) - MOST_ROWS
     cut = (f"{more} more in the other formats.",) if more > 0 else ()
     caption(table, *cut, *footnotes(team.wasted for team in teams[:MOST_ROWS]))
-    return table
+    unknown = unknown_words(report)
+    return Group(table, Text(unknown, "dim")) if unknown else table
 
 
 def job_table(jobs: Sequence[JobWaste], width: int) -> Table:
-    """The costliest jobs by bucket."""
-    heads = ("job", "bucket", "GPU-hours", "cost", "team", "finding")
+    """The costliest jobs by bucket; with their uids where there is room for everything."""
+    heads = ("job", "bucket", "GPU-hours", "cost", "team", "finding", "uid")
     rows = [
         [
-            shown_name(job.job),
+            name_text(job.job),
             Text(LABELS[Waste(job.waste)]),
             Text(display.hours(job.amount.board_ms)),
             shown_cost(job.amount),
-            shown_name(job.team),
+            name_text(job.team),
             Text(display.MISSING if job.finding is None else f"#{job.finding}"),
+            name_text(job.job_uid),
         ]
         for job in jobs
     ]
-    columns = 4 if width < _NO_EXTRAS else 6
-    table = _filled("What it cost: jobs that wasted most", heads[:columns], rows, texts=(0, 1, 4))
+    columns = 4 if width < _NO_EXTRAS else 7 if width >= WHOLE else 6
+    table = filled("Jobs that wasted most", heads[:columns], rows, (0, 1, 4, 6), width)
     caption(table, *footnotes(job.amount for job in jobs))
     return table
 
 
-def _filled(title: str, heads: Sequence[str], rows: Sequence[Sequence[Text]], texts: Container[int]) -> Table:
-    """A table of as many columns as ``heads``; those at ``texts`` hold text, the others numbers, which are
-    never cut: a number that is cut is another number."""
-    table = new_table(title)
-    for at, head in enumerate(heads):
-        if at in texts:
-            table.add_column(head, overflow="ellipsis", no_wrap=True, max_width=_LONGEST_NAME)
-        else:
-            widest = max((row[at].cell_len for row in rows), default=0)
-            table.add_column(head, justify="right", no_wrap=True, min_width=max(widest, len(head)))
-    for row in rows:
-        table.add_row(*row[: len(heads)])
+def cause_table(report: WasteReport, width: int) -> Table:
+    """Every bucket of waste by team, by the money that was lost, and the page that says what to do."""
+    causes = report.causes[:MOST_ROWS]
+    heads = ("bucket", "GPU-hours", "cost", "team", "what to do about it")
+    rows = [
+        [
+            Text(LABELS[Waste(row.waste)], _STYLES[Waste(row.waste)]),
+            Text(display.hours(row.amount.board_ms)),
+            shown_cost(row.amount),
+            Text(cause_team(row)),
+            Text(row.documentation, "dim"),
+        ]
+        for row in causes
+    ]
+    columns = 4 if width < _NO_EXTRAS else 5
+    table = filled("What it cost, by cause", heads[:columns], rows, (0, 3, 4), width)
+    more = len(report.causes) - len(causes)
+    cut = (f"{more} more in --format json.",) if more > 0 else ()
+    caption(table, *cut, *footnotes(row.amount for row in causes))
     return table
 
 
@@ -179,18 +202,21 @@ def print_to_do(report: WasteReport, console: Console, most: int | None = None) 
     for rank, row in enumerate(rows, 1):
         print_parts([*_to_do(rank, row, report.currency)], console, gap=0)
         print_block(row.patch, console, indent=4)
+        more = [indented(Text(found, "dim"), 3) for found in (alike(row, report.currency),) if found]
+        print_parts([*more, indented(Text(show_command(row.finding), "dim"), 3)], console, gap=0)
         console.print()
     if len(rows) < len(report.to_do):
         print_parts([Text(f"{len(report.to_do) - len(rows)} more in the other formats.", "dim")], console)
 
 
 def _to_do(rank: int, row: ToDo, currency: str) -> Iterator[RenderableType]:
+    state = "" if row.state == "open" else f", {row.state}"
     yield Text.assemble(
         f"{rank}. ",
         (row.severity, severity_style(row.severity)),
         f"  {who(row)}  ",
-        (per_month(row, currency), "bold"),
-        (f"  finding {row.finding}, since {row.since}", "dim"),
+        (per_day(row.daily_nano, currency), "bold"),
+        (f"  {row.pattern}, finding {row.finding}{state}, since {row.since}", "dim"),
     )
     yield indented(Text(display.visible(row.summary, _LONGEST_TEXT)), 3)
     yield indented(Text(f"→ {display.visible(row.action, _LONGEST_TEXT)}", "bold"), 3)

@@ -13,19 +13,18 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from gpucost.detectors.findings import Finding, Pattern
 from gpucost.domain.holders import Bucket
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Window, iso
 from gpucost.domain.waste import ORDER, Waste
+from gpucost.reports.causes import HELD, page_of, pattern_of
+from gpucost.reports.to_do import KnownFinding, ToDo, to_do
 from gpucost.reports.values import NOTHING, STEP, Amount, costliest_first, ratio
 
 WASTE_DIMS = ("cluster", "bucket", "team", "namespace", "job_kind", "job", "job_uid")
 Amounts: TypeAlias = dict[tuple[Any, ...], Amount]
 WASTE_MEASURES = ("board_ms", "nano", "unpriced_ms")
 TOP = 10
-MONTH_HOURS = 730
-"""Of a month on average: what a finding would cost if it went on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +39,14 @@ class WasteRow:
 
 @dataclass(frozen=True, slots=True)
 class TeamWaste:
-    """What a team held, by bucket; ``wasted`` is the part that is waste, ``share`` of what the team held."""
+    """What a team held, by bucket; ``wasted`` is the part that is waste, ``share`` of what the team held, and
+    of ``unknown`` nobody can say."""
 
     team: str
     held: Amount
     wasted: Amount
     share: Fraction | None
+    unknown: Amount
     buckets: tuple[WasteRow, ...]
 
 
@@ -74,23 +75,24 @@ class JobWaste:
 
 
 @dataclass(frozen=True, slots=True)
-class ToDo:
-    """A finding that goes on: what it costs, what to do, and what comes back. ``monthly_nano`` is what it
-    would cost in a month (730 h) at its rate of now; None where there is no price, or no rate."""
+class CauseRow:
+    """What one bucket of waste cost one team, and the page of the detector that finds it. ``team`` is empty
+    for time that nobody held."""
 
-    finding: int
-    pattern: str
-    severity: str
-    state: str
+    waste: str
     team: str
-    subject: str
-    since: str
-    summary: str
-    action: str
-    patch: str
-    wasted: Amount
-    counted: bool
-    monthly_nano: int | None
+    amount: Amount
+    documentation: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownParts:
+    """Where the unknown time is: nobody observed the hardware; it was held, and not measured or not looked
+    at; it was free, and no detector has looked at it."""
+
+    unobserved: Amount
+    held: Amount
+    free: Amount
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +117,13 @@ class WasteReport:
     wasted: Amount
     share: Fraction | None
     buckets: tuple[WasteRow, ...]
+    unknown: UnknownParts
+    causes: tuple[CauseRow, ...]
     teams: tuple[TeamWaste, ...]
     days: tuple[DayWaste, ...]
     jobs: tuple[JobWaste, ...]
     to_do: tuple[ToDo, ...]
     assessment: Assessment
-
-
-@dataclass(frozen=True, slots=True)
-class KnownFinding:
-    """A finding of the ledger: its number, its state, and what it says."""
-
-    id: int
-    state: str
-    finding: Finding
-    since_ms: int
 
 
 @dataclass(frozen=True)
@@ -164,47 +158,13 @@ def build_waste(inputs: WasteInputs, *, top: int = TOP) -> WasteReport:
         wasted=wasted,
         share=ratio(wasted.board_ms, capacity.board_ms),
         buckets=_rows(by_bucket, capacity),
+        unknown=_unknown(lines),
+        causes=_causes(lines),
         teams=_teams(lines),
         days=_days(lines),
         jobs=_jobs(lines, inputs.findings, top),
-        to_do=to_do(inputs.findings)[:top],
+        to_do=to_do(inputs.findings, inputs.scope)[:top],
         assessment=inputs.assessment,
-    )
-
-
-def to_do(findings: Sequence[KnownFinding]) -> tuple[ToDo, ...]:
-    """Findings by the money that comes back, then by what they wasted."""
-    rows = [_to_do(each) for each in findings if each.finding.goes_on]
-    return tuple(
-        sorted(
-            rows,
-            key=lambda row: (
-                -(row.monthly_nano or 0),
-                -(row.wasted.nano or 0),
-                -row.wasted.board_ms,
-                row.finding,
-            ),
-        )
-    )
-
-
-def _to_do(known: KnownFinding) -> ToDo:
-    finding, draft = known.finding, known.finding.draft
-    hourly = finding.nano_per_hour if finding.boards_now > 0 else None
-    return ToDo(
-        finding=known.id,
-        pattern=draft.pattern.value,
-        severity=finding.severity.value,
-        state=known.state,
-        team=draft.team,
-        subject=str(draft.subject),
-        since=iso(known.since_ms),
-        summary=draft.summary,
-        action=draft.action.text,
-        patch=draft.action.patch,
-        wasted=Amount(finding.wasted.board_ms, finding.wasted.nano),
-        counted=finding.wasted.counted,
-        monthly_nano=None if hourly is None else hourly * MONTH_HOURS,
     )
 
 
@@ -252,7 +212,9 @@ def _teams(lines: pd.DataFrame) -> tuple[TeamWaste, ...]:
         buckets = held_rows(part)
         whole = sum((row.amount for row in buckets), NOTHING)
         wasted = sum((row.amount for row in buckets if row.is_waste), NOTHING)
-        rows.append(TeamWaste(str(team), whole, wasted, ratio(wasted.board_ms, whole.board_ms), buckets))
+        unknown = next(row.amount for row in buckets if row.waste == Waste.UNKNOWN)
+        share = ratio(wasted.board_ms, whole.board_ms)
+        rows.append(TeamWaste(str(team), whole, wasted, share, unknown, buckets))
     return tuple(sorted(rows, key=lambda row: costliest_first(row.wasted, row.team)))
 
 
@@ -264,25 +226,41 @@ def _days(lines: pd.DataFrame) -> tuple[DayWaste, ...]:
     return tuple(sorted(days, key=lambda day: (day.day, ORDER[Waste(day.waste)])))
 
 
-_PATTERNS = {
-    Waste.IDLE: (Pattern.IDLE_ALLOCATION,),
-    Waste.OVERSIZED: (Pattern.OVERSIZED_REQUEST,),
-    Waste.GANG_STALL: (Pattern.GANG_STALL,),
-    Waste.PREEMPTED: (Pattern.PREEMPTION_WASTE,),
-    Waste.UNAVAILABLE: (Pattern.UNHEALTHY_ALLOCATED,),
-}
+def _unknown(lines: pd.DataFrame) -> UnknownParts:
+    found = _amounts(lines[lines["waste"] == Waste.UNKNOWN], ["bucket"])
+    held = found.pop((Bucket.HELD.value,), NOTHING)
+    free = found.pop((Bucket.UNALLOCATED.value,), NOTHING)
+    return UnknownParts(sum(found.values(), NOTHING), held, free)
+
+
+def _causes(lines: pd.DataFrame) -> tuple[CauseRow, ...]:
+    """Every bucket of waste by who held it, the dearest first; they add up to what was wasted."""
+    held = lines["bucket"] == Bucket.HELD
+    rows = [
+        CauseRow(waste, team, amount, page_of(pattern_of(Waste(waste), is_held=True)))
+        for (waste, team), amount in _amounts(lines[held], ["waste", "team"]).items()
+        if Waste(waste).is_waste
+    ]
+    rows += [
+        CauseRow(waste, "", amount, page_of(pattern_of(Waste(waste), is_held=False)))
+        for (waste,), amount in _amounts(lines[~held], ["waste"]).items()
+        if Waste(waste).is_waste
+    ]
+    with_time = [row for row in rows if row.amount.board_ms]
+    return tuple(sorted(with_time, key=lambda row: costliest_first(row.amount, (row.waste, row.team))))
+
+
 _JOB = ["cluster", "namespace", "job_kind", "job", "job_uid", "team"]
 
 
 def _jobs(lines: pd.DataFrame, findings: Sequence[KnownFinding], top: int) -> tuple[JobWaste, ...]:
     """The costliest job and bucket first."""
-    wasteful = [waste.value for waste in _PATTERNS]
+    wasteful = [waste.value for waste in HELD]
     held = lines[(lines["bucket"] == Bucket.HELD) & lines["waste"].isin(wasteful)]
     known = {(each.finding.draft.subject.uid, each.finding.draft.pattern): each.id for each in findings}
     rows = []
     for key, amount in _amounts(held, [*_JOB, "waste"]).items():
         cluster, namespace, job_kind, job, uid, team, waste = key
-        about = (known.get((uid, pattern)) for pattern in _PATTERNS[Waste(waste)])
-        finding = next(filter(None, about), None)
+        finding = known.get((uid, HELD[Waste(waste)]))
         rows.append(JobWaste(cluster, namespace, job_kind, job, uid, team, waste, amount, finding))
     return tuple(sorted(rows, key=lambda row: costliest_first(row.amount, (row.job_uid, row.waste)))[:top])

@@ -7,8 +7,9 @@ from fractions import Fraction
 
 from gpucost.domain.waste import Waste
 from gpucost.reports import display
+from gpucost.reports.to_do import ToDo
 from gpucost.reports.values import NOTHING, Amount
-from gpucost.reports.waste import Assessment, TeamWaste, ToDo, WasteReport, WasteRow
+from gpucost.reports.waste import Assessment, CauseRow, TeamWaste, WasteReport, WasteRow
 
 LABELS = {
     Waste.UNAVAILABLE: "Unavailable",
@@ -43,6 +44,7 @@ NOBODY_LOOKED = (
 )
 
 _LONGEST_LINE, _MOST_LINES = 1_000, 60  # of a patch
+_MOST_NUMBERS = 20  # of findings that are alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +136,54 @@ def mostly(team: TeamWaste) -> str:
     return f"{LABELS[Waste(most.waste)]} {display.hours(most.amount.board_ms)} h"
 
 
-def per_month(row: ToDo, currency: str) -> str:
-    """What comes back in a month where somebody acts."""
-    if row.monthly_nano is None:
-        return "not in money"
-    return f"{display.money(row.monthly_nano, 0)} {currency} a month"
+def per_day(nano: int | None, currency: str) -> str:
+    """What comes back in a day where somebody acts, at the rate of now."""
+    return "not in money" if nano is None else f"{display.money(nano, 0)} {currency} a day"
+
+
+def alike(row: ToDo, currency: str) -> str:
+    """``and 8 more jobs of ranking: 171 USD a day; findings 12, 14``; empty where there are none."""
+    if row.alike is None:
+        return ""
+    more = display.counted(len(row.alike.findings), f"more {row.subject_kind}")
+    of = f" of {display.name(row.team)}" if row.team else ""
+    cost = per_day(row.alike.daily_nano, currency)
+    numbers = ", ".join(map(str, row.alike.findings[:_MOST_NUMBERS]))
+    rest = len(row.alike.findings) - _MOST_NUMBERS
+    word = "finding" if len(row.alike.findings) == 1 else "findings"
+    return f"and {more}{of}: {cost}; {word} {numbers}{f' and {rest:,} more' if rest > 0 else ''}"
+
+
+def unknown_words(report: WasteReport) -> str:
+    """What the unknown hours mostly are; empty where there are none."""
+    found, looked = report.unknown, report.assessment
+    held = (
+        "held, and no detector has looked"
+        if not looked.final + looked.provisional
+        else "held, and not measured"
+        if not looked.missing
+        else "held, and not measured or in a window that no detector has looked at"
+    )
+    free = "free, and no detector has looked"
+    kinds = [
+        (found.unobserved.board_ms, "not observed at all"),
+        (found.held.board_ms, held),
+        (found.free.board_ms, free),
+    ]
+    ranked = sorted((each for each in kinds if each[0]), key=lambda each: -each[0])
+    return (
+        f"Unknown: {'; '.join(f'{display.hours(ms)} h {words}' for ms, words in ranked)}." if ranked else ""
+    )
+
+
+def cause_team(row: CauseRow) -> str:
+    """Whose time a cause is of."""
+    return display.name(row.team, display.LONGEST_NAME) if row.team else "nobody"
+
+
+def show_command(finding: int) -> str:
+    """Where all of a finding is."""
+    return f"gpucost findings show {finding}"
 
 
 def who(row: ToDo) -> str:

@@ -131,7 +131,7 @@ def build_pipeline(
 
 def build_detecting(settings: DetectorsSettings, pipeline: Pipeline) -> Detecting:
     """Live findings over the source and ledger of ``pipeline``."""
-    around = settings.before + settings.after
+    around = settings.looks_before + settings.looks_after
     return Detecting(
         source=pipeline.source,
         ledger=pipeline.ledger,
@@ -139,7 +139,7 @@ def build_detecting(settings: DetectorsSettings, pipeline: Pipeline) -> Detectin
         detectors=settings.rules,
         exemptions=settings.exempt,
         # Enough for what is assessed as it comes: nothing is read twice.
-        history_ms=max(milliseconds(settings.history), milliseconds(around) + pipeline.window_ms),
+        history_ms=max(milliseconds(settings.looks_back), milliseconds(around) + pipeline.window_ms),
         slow_ms=milliseconds(settings.quota_history),
         overlap_ms=_OVERLAP_MS,
     )
@@ -147,7 +147,7 @@ def build_detecting(settings: DetectorsSettings, pipeline: Pipeline) -> Detectin
 
 def build_rehearsing(settings: DetectorsSettings, source: Source, rules: Rules) -> Rehearsing:
     """What the detectors of the settings would have found."""
-    lengths = (milliseconds(settings.history), milliseconds(settings.quota_history))
+    lengths = (milliseconds(settings.looks_back), milliseconds(settings.quota_history))
     return Rehearsing(source, rules, settings.rules, *lengths)
 
 
@@ -160,9 +160,8 @@ def build_assessing(
         ledger=pipeline.ledger,
         rules=pipeline.rules,
         detectors=settings.rules.only(set(Pattern) - SLOW),
-        before_ms=milliseconds(settings.before),
-        after_ms=milliseconds(settings.after),
-        batch_ms=milliseconds(settings.batch),
+        before_ms=milliseconds(settings.looks_before),
+        after_ms=milliseconds(settings.looks_after),
         code_version=pipeline.code_version,
         recent=lambda cluster: None if detecting is None else detecting.rolling(cluster).known,
     )

@@ -8,8 +8,9 @@ this looks for what is missing rather than remembering what it did.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import pandas as pd
 
@@ -20,8 +21,8 @@ from gpucost.contract.frames import LINE_MEASURES, USAGE_LINES
 from gpucost.detectors.evaluate import Evaluation, evaluate
 from gpucost.detectors.facts import Facts, History, Prices
 from gpucost.detectors.registry import RuleSettings
-from gpucost.domain.errors import GpuCostError, InputError, LedgerConflict
-from gpucost.domain.time import Window
+from gpucost.domain.errors import InputError, LedgerConflict, MonthClosed, SourceError
+from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import Ledger, WasteOfWindow, WindowInfo
 from gpucost.service.pipeline import OnWindow, Rules, attribute_windows, nobody
 from gpucost.service.status import Failure
@@ -46,8 +47,9 @@ class Outcome:
 class Assessing:
     """A source, a ledger, the rules of attribution and of the detectors. Lengths are ms.
 
-    ``before_ms`` and ``after_ms`` are how much history a window is looked at with, on either side. ``recent``
-    is history that somebody has in memory, which need not be read again.
+    Windows are assessed by the day (UTC), with ``before_ms`` and ``after_ms`` of history on either side of
+    it: what is final is the same whether it came hour by hour or a month at once. Until so much is known, a
+    day's windows are assessed for now, by what there is; ``recent`` is history that somebody has in memory.
     """
 
     source: Source
@@ -56,7 +58,6 @@ class Assessing:
     detectors: RuleSettings
     before_ms: int
     after_ms: int
-    batch_ms: int
     code_version: str
     recent: Callable[[str], Known | None] = lambda cluster: None  # noqa: ARG005  nothing is in memory
 
@@ -68,6 +69,11 @@ class Assessing:
         found = self.ledger.unassessed(cluster, span)
         return tuple(info for info in found if covered.intersect(info.window) == info.window)
 
+    def is_final(self, cluster: str, info: WindowInfo) -> bool:
+        """Whether enough is known around a window for an assessment that stays."""
+        covered = self.source.covered(cluster)
+        return covered is not None and _day_of(info).end_ms + self.after_ms <= covered.end_ms
+
     def assess(
         self,
         cluster: str,
@@ -76,15 +82,16 @@ class Assessing:
         on_window: OnWindow = nobody,
         stop: Callable[[], bool] = lambda: False,
     ) -> Outcome:
-        """Assess ``windows``, a batch at a time. Raises LedgerError; what a source refuses is a failure."""
+        """Assess ``windows``, a day at a time. Raises LedgerError; what a source refuses is a failure."""
         final = provisional = 0
         failures: list[Failure] = []
-        for batch in self._batches(windows):
+        for _, of_day in groupby(windows, key=_day_of):
+            batch = list(of_day)
             if stop():
                 break
             try:
-                made = self._batch(cluster, batch)
-            except (GpuCostError, LedgerConflict, InputError) as error:
+                made = self._day(cluster, batch)
+            except (InputError, LedgerConflict, MonthClosed, SourceError) as error:
                 failures.append(Failure.of(cluster, _span(batch), error))
                 continue
             final += sum(each.final for each in made)
@@ -93,47 +100,36 @@ class Assessing:
                 on_window(cluster, each.window)
         return Outcome(final, provisional, tuple(failures))
 
-    def _batch(self, cluster: str, batch: Sequence[WindowInfo]) -> list[WasteOfWindow]:
-        frames, history = self._history(cluster, _span(batch))
+    def _day(self, cluster: str, batch: Sequence[WindowInfo]) -> list[WasteOfWindow]:
+        is_final = self.is_final(cluster, batch[0])
+        frames, history = self._history(cluster, batch, is_final)
         found = evaluate(look(cluster, frames, history, self.rules), self.detectors)
         for failure in found.failures:
             logger.error("%s: the detector %s failed", cluster, failure.pattern, exc_info=failure.error)
         lines = attribute_windows(frames, [info.window for info in batch], self.rules)
-        parts = _flat_parts(lines, found)
+        parts = _flat_parts(lines, found, frames)
         made = [
             WasteOfWindow(
                 info.window,
                 info.digest,
                 parts[parts["window_start_ms"] == info.window.start_ms].reset_index(drop=True),
                 # A rule that failed may not fail the next time.
-                final=info.window.end_ms + self.after_ms <= history.end_ms and not found.failures,
+                final=is_final and not found.failures,
             )
             for info in batch
         ]
         self.ledger.write_waste(cluster, made, code_version=self.code_version)
         return made
 
-    def _history(self, cluster: str, span: Window) -> Known:
-        """``span`` and what is known around it."""
-        covered = self.source.covered(cluster)
-        around = Window(span.start_ms - self.before_ms, span.end_ms + self.after_ms)
-        wanted = around if covered is None else covered.intersect(around) or span
+    def _history(self, cluster: str, batch: Sequence[WindowInfo], is_final: bool) -> Known:
+        """The day and what is known around it; for an assessment that will be made again, what is at hand."""
+        covered, day, span = self.source.covered(cluster), _day_of(batch[0]), _span(batch)
+        around = Window(day.start_ms - self.before_ms, day.end_ms + self.after_ms)
         recent = self.recent(cluster)
-        if recent is not None and recent[1].intersect(wanted) == wanted:
+        if not is_final and recent is not None and recent[1].intersect(span) == span:
             return recent
+        wanted = around if covered is None else covered.intersect(around) or span
         return self.source.history(cluster, wanted), wanted
-
-    def _batches(self, windows: Sequence[WindowInfo]) -> Iterator[list[WindowInfo]]:
-        """Runs of windows without a gap, no longer than a batch."""
-        batch: list[WindowInfo] = []
-        for info in windows:
-            fits = batch and batch[-1].window.end_ms == info.window.start_ms
-            if batch and not (fits and info.window.end_ms - batch[0].window.start_ms <= self.batch_ms):
-                yield batch
-                batch = []
-            batch.append(info)
-        if batch:
-            yield batch
 
 
 def look(cluster: str, frames: Frames, window: Window, rules: Rules) -> Facts:
@@ -142,12 +138,17 @@ def look(cluster: str, frames: Frames, window: Window, rules: Rules) -> Facts:
     return Facts(cluster, history, Prices(history, rules.prices))
 
 
+def _day_of(info: WindowInfo) -> Window:
+    start_ms = info.window.start_ms - info.window.start_ms % DAY_MS
+    return Window(start_ms, start_ms + DAY_MS)
+
+
 def _span(batch: Sequence[WindowInfo]) -> Window:
     return Window(batch[0].window.start_ms, batch[-1].window.end_ms)
 
 
-def _flat_parts(lines: Attribution, found: Evaluation) -> pd.DataFrame:
+def _flat_parts(lines: Attribution, found: Evaluation, frames: Frames) -> pd.DataFrame:
     """Parts under the natural keys of their lines, as the ledger takes them."""
-    parts = waste_parts(lines, found.pieces)
+    parts = waste_parts(lines, found.pieces, frames.activity)
     keys = lines.flat()[_KEY].take(parts["line"].to_numpy()).reset_index(drop=True)
     return keys.assign(waste=parts["waste"], board_ms=parts["board_ms"], nano=parts["nano"])

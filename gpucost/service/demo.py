@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
 
@@ -51,8 +50,7 @@ RECORDING, LEDGER, CONFIG, REPORT = "recording", "ledger.db", "config.yaml", "re
 WRITTEN = (LEDGER, CONFIG, PRICES_NAME, TEAMS_NAME, RECORDING, REPORT)
 
 
-# A week at a time: less is read twice.
-_DETECTORS = DetectorsSettings(batch=timedelta(days=7))
+_DETECTORS = DetectorsSettings()
 _LOOKS_BEFORE_MS = (2 * DAY_MS, DAY_MS, 10 * MINUTE_MS, 5 * MINUTE_MS, 0)
 
 

@@ -51,6 +51,7 @@ class DetectLoop:
         self._seconds = seconds
         self._sleep = sleep
         self._stopped = stopped
+        self._assessed: dict[str, tuple[tuple[str, bool], ...]] = {}
 
     def run(self) -> None:
         """Until a stop is asked for."""
@@ -85,6 +86,9 @@ class DetectLoop:
         if extent is None:
             return
         pending = self._assessing.pending(cluster, Window(extent.start_ms, extent.end_ms))
+        stand = tuple((info.digest, self._assessing.is_final(cluster, info)) for info in pending)
+        if stand == self._assessed.get(cluster):
+            return  # nothing came since the last time: what is for now is for now
         outcome = self._assessing.assess(cluster, pending, stop=self._stopped)
         for failure in outcome.failures:
             reason = visible(failure.reason, _LONGEST_MESSAGE)
@@ -92,6 +96,11 @@ class DetectLoop:
                 "%s: %s is not assessed: %s: %s", visible(cluster), failure.window, failure.kind, reason
             )
             self._status.failed(cluster, failure.kind)
+        if not outcome.failures:
+            pending = self._assessing.pending(cluster, Window(extent.start_ms, extent.end_ms))
+            self._assessed[cluster] = tuple(
+                (info.digest, self._assessing.is_final(cluster, info)) for info in pending
+            )
 
     def _guarded(self, cluster: str, step: Callable[[], None]) -> None:
         try:

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpucost.attribution.frames import empty_frame
 from gpucost.cluster.overview import Overview
-from gpucost.detectors.evaluate import Evaluation, evaluate
+from gpucost.contract.frames import WASTE_PIECES
+from gpucost.detectors.evaluate import Evaluation, Failure, evaluate
 from gpucost.detectors.findings import Draft, Pattern, Subject, SubjectKind, Withheld
 from gpucost.detectors.lifecycle import REOPEN_MS, Change, Exemption, Life, State, advance
 from gpucost.detectors.registry import RULES, RuleSettings
@@ -40,7 +42,7 @@ class Looked:
 
 SLOW = frozenset({Pattern.RESERVED_UNUSED})
 """Rules that look at weeks of a few frames: once an hour, since nothing of it changes faster."""
-SLOW_FRAMES = ("nodes", "capacity", "observed", "quotas", "demand")
+SLOW_FRAMES = ("nodes", "capacity", "observed", "quotas", "demand", "allocations")
 _SLOW_EVERY_MS = HOUR_MS
 _TRIES = 3
 
@@ -73,7 +75,7 @@ class Detecting:
             return None
         facts = replace(look(cluster, *known, self.rules), overview=overview)
         fast = evaluate(facts, self.detectors.only(set(RULES) - SLOW))
-        found = _together(fast, self._slowly(cluster, facts.now_ms))
+        found = _together(fast, self._slow_or_failed(cluster, facts.now_ms))
         for failure in found.failures:
             logger.error("%s: the detector %s failed", cluster, failure.pattern, exc_info=failure.error)
         return self._live(cluster, found)
@@ -83,6 +85,14 @@ class Detecting:
         return self._rolling.setdefault(
             cluster, Rolling(self.source, cluster, self.history_ms, self.overlap_ms)
         )
+
+    def _slow_or_failed(self, cluster: str, now_ms: int) -> Evaluation | None:
+        """What the slow rules say. Where their history cannot be read, the others are not their hostages."""
+        try:
+            return self._slowly(cluster, now_ms)
+        except Exception as error:  # a source may fail in ways of its own
+            failures = tuple(Failure(pattern, error) for pattern in sorted(SLOW))
+            return Evaluation(now_ms, (), (), empty_frame(WASTE_PIECES), failures)
 
     def _slowly(self, cluster: str, now_ms: int) -> Evaluation | None:
         before = self._slow.get(cluster)

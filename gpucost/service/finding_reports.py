@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpucost.detectors.findings import Withheld
-from gpucost.domain.scope import Scope
+from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import iso
 from gpucost.ledger import FindingRecord, Ledger
 from gpucost.reports.findings import (
@@ -33,15 +33,15 @@ class WithheldPart:
     count: int
 
 
-def row_of(record: FindingRecord, now_ms: int) -> FindingRow:
-    """A record of the ledger as a document."""
+def row_of(record: FindingRecord, now_ms: int, scope: Scope = EVERYTHING) -> FindingRow:
+    """A record of the ledger as a document for who sees ``scope``."""
     assert record.id is not None, "it was read from the ledger"
     known = None
     if record.acknowledged_by is not None:
         at_ms = record.acknowledged_at_ms
         at = None if at_ms is None else iso(at_ms)
         known = Acknowledged(record.acknowledged_by, at, record.acknowledged_note or "")
-    return finding_row(record.id, life_of(record), now_ms, known)
+    return finding_row(record.id, life_of(record), now_ms, known, scope)
 
 
 def finding_report(ledger: Ledger, scope: Scope, finding_id: int, now_ms: int) -> FindingReport | None:
@@ -52,7 +52,7 @@ def finding_report(ledger: Ledger, scope: Scope, finding_id: int, now_ms: int) -
     events = ledger.finding_events(scope, finding_id)
     return FindingReport(
         ledger.currency or NO_CURRENCY,
-        row_of(record, now_ms),
+        row_of(record, now_ms, scope),
         tuple(EventRow(iso(event.at_ms), event.author, event.action, event.detail) for event in events),
     )
 

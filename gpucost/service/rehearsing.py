@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from gpucost.detectors.evaluate import Evaluation, Failure, evaluate
-from gpucost.detectors.findings import Finding
+from gpucost.detectors.findings import Finding, Pattern
 from gpucost.detectors.registry import RULES, RuleSettings
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.service.assessing import look
@@ -17,13 +18,34 @@ from gpucost.telemetry.source import Source
 
 @dataclass(frozen=True, slots=True)
 class Rehearsed:
-    """A finding as it would have been on some days: ``days`` of ``of``, its waste added up over them."""
+    """A finding as it would have been on some days: on ``days`` different ones of ``of``, its waste added up
+    over them."""
 
     finding: Finding
     days: int
     of: int
     board_ms: int
     nano: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsaid:
+    """What a detector would not have said, and why, and how often on all days."""
+
+    pattern: Pattern
+    because: str
+    lacks_data: bool
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What would have been found, the costliest first; what not, by pattern and the most frequent first; and
+    the detectors that failed on any day."""
+
+    findings: tuple[Rehearsed, ...]
+    withheld: tuple[Unsaid, ...]
+    failures: tuple[Failure, ...]
 
 
 @dataclass(frozen=True)
@@ -36,24 +58,28 @@ class Rehearsing:
     history_ms: int
     slow_ms: int
 
-    def rehearse(
-        self, cluster: str, days: int, end_ms: int
-    ) -> tuple[tuple[Rehearsed, ...], tuple[Failure, ...]]:
-        """(what would have been found on each of the last ``days`` whole days before ``end_ms``, costliest
-        first; rules that failed on any of them). Raises SourceError."""
-        of, seen, failures = 0, dict[str, Rehearsed](), list[Failure]()
-        for day in _days(self.source.covered(cluster), days, end_ms):
-            of += 1
+    def rehearse(self, cluster: str, days: int, end_ms: int) -> Told:
+        """What would have been told on the last ``days`` whole days before ``end_ms``. Raises SourceError."""
+        looked = [*_days(self.source.covered(cluster), days, end_ms)]
+        seen, failures = dict[str, _Seen](), list[Failure]()
+        unsaid = Counter[tuple[Pattern, str, bool]]()
+        for day in looked:
             for found in self._looks(cluster, day):
                 failures += found.failures
+                unsaid.update((each.pattern, each.because, each.lacks_data) for each in found.withheld)
                 for finding in found.findings:
                     if (finding.draft.ended_ms or day.end_ms) > day.start_ms:
-                        _add(seen, finding)
-        counted = [replace(each, of=of) for each in seen.values()]
+                        _add(seen, finding, day)
         order = sorted(
-            counted, key=lambda each: (-(each.nano or 0), -each.board_ms, each.finding.fingerprint)
+            (each.counted(len(looked)) for each in seen.values()),
+            key=lambda each: (-(each.nano or 0), -each.board_ms, each.finding.fingerprint),
         )
-        return tuple(order), tuple({failure.pattern: failure for failure in failures}.values())
+        withheld = [Unsaid(*key, times) for key, times in unsaid.items()]
+        return Told(
+            tuple(order),
+            tuple(sorted(withheld, key=lambda each: (each.pattern, -each.times, each.because))),
+            tuple({failure.pattern: failure for failure in failures}.values()),
+        )
 
     def _looks(self, cluster: str, day: Window) -> Iterator[Evaluation]:
         """As the service would have looked in the evening of the day: with all rules, and the slow ones."""
@@ -80,12 +106,23 @@ def _days(covered: Window | None, days: int, end_ms: int) -> Iterator[Window]:
             yield day
 
 
-def _add(seen: dict[str, Rehearsed], finding: Finding) -> None:
-    wasted, before = finding.wasted, seen.get(finding.fingerprint)
-    if before is None:
-        seen[finding.fingerprint] = Rehearsed(finding, 1, 0, wasted.board_ms, wasted.nano)
-        return
-    nano = None if before.nano is None or wasted.nano is None else before.nano + wasted.nano
-    seen[finding.fingerprint] = Rehearsed(
-        finding, before.days + 1, 0, before.board_ms + wasted.board_ms, nano
-    )
+@dataclass(slots=True)
+class _Seen:
+    """A finding so far: as it was last, the days it was found on, and the waste of all of them."""
+
+    finding: Finding
+    days: set[int] = field(default_factory=set)
+    board_ms: int = 0
+    nano: int | None = 0
+
+    def counted(self, of: int) -> Rehearsed:
+        return Rehearsed(self.finding, len(self.days), of, self.board_ms, self.nano)
+
+
+def _add(seen: dict[str, _Seen], finding: Finding, day: Window) -> None:
+    """A finding may be told several times on one day, of one stretch after another: that is one day."""
+    wasted, known = finding.wasted, seen.setdefault(finding.fingerprint, _Seen(finding))
+    known.finding = finding
+    known.days.add(day.start_ms)
+    known.board_ms += wasted.board_ms
+    known.nano = None if known.nano is None or wasted.nano is None else known.nano + wasted.nano

@@ -42,12 +42,12 @@ from gpucost.reports.job import JobReport, build_job
 from gpucost.reports.model import MonthReport
 from gpucost.reports.month import build_month
 from gpucost.reports.provenance import digest_of
+from gpucost.reports.to_do import KnownFinding
 from gpucost.reports.values import Amount
 from gpucost.reports.waste import (
     TOP,
     WASTE_DIMS,
     Assessment,
-    KnownFinding,
     WasteInputs,
     WasteReport,
     build_waste,
@@ -272,6 +272,7 @@ class Reporting:
             waste=ledger.waste(scope, window, ("bucket",), filters={"job_uid": [job_uid]}),
             assessment=_assessment(ledger.assessed(window)),
             findings=self._findings_about(scope, job_uid, window),
+            scope=scope,
         )
 
     def _findings_about(self, scope: Scope, job_uid: str, window: Window) -> tuple[KnownFinding, ...]:
@@ -301,7 +302,9 @@ class Reporting:
 def known_findings(records: Iterable[FindingRecord]) -> tuple[KnownFinding, ...]:
     """Findings of the ledger as reports take them."""
     return tuple(
-        KnownFinding(record.id, record.state.value, from_json(record.content), record.since_ms)
+        KnownFinding(
+            record.id, record.state.value, from_json(record.content), record.since_ms, record.closed_at_ms
+        )
         for record in records
         if record.id is not None and is_readable(record)
     )

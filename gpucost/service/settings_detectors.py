@@ -93,7 +93,9 @@ class DetectorsSettings(Group):
     """
 
     history: Duration = timedelta(days=1)
-    """How much history live findings are found in, at least a day: several rules count over 24 hours."""
+    """How much history live findings are found in, at least a day: several rules count over 24 hours. Longer
+    by itself where something must be idle for longer to be found.
+    """
 
     quota_history: Duration = timedelta(days=28)
     """How much history of quotas is looked at, once an hour, for quota that lies fallow. Four weeks hold what
@@ -101,15 +103,14 @@ class DetectorsSettings(Group):
     """
 
     before: Duration = timedelta(days=1)
-    """How much history before a window is looked at for the waste ledger. A day, as for live findings."""
-
-    after: Duration = timedelta(hours=5)
-    """How much after it: then its assessment is final. Longer than what any rule needs to be sure that
-    something is idle: four hours for serving, and its start.
+    """How much history before a day is looked at for the waste ledger. A day, as for live findings; longer by
+    itself where something must be idle for longer to be found.
     """
 
-    batch: Duration = timedelta(days=1)
-    """How many windows the waste ledger takes up at once when there is a backlog."""
+    after: Duration = timedelta(hours=5)
+    """How much after it: then its assessment is final. Longer than what rules need by default to be sure that
+    something is idle (four hours for serving, and its start), and longer by itself where they need more.
+    """
 
     state: Literal["none", "in-cluster", "kubeconfig"] = "none"
     """Whether the service watches the cluster's objects itself: ``in-cluster`` by its service account, or by
@@ -157,6 +158,31 @@ class DetectorsSettings(Group):
         for n, override in enumerate(self.overrides):
             self._override(n, override)
         return self
+
+    @cached_property
+    def longest(self) -> timedelta:
+        """The longest time that anything must be idle to be found, overrides included, with its start."""
+        every = (self.rules.of(Pattern.IDLE_ALLOCATION).default, *self._of_idle_overrides())
+        values = (getattr(each, name) for each in every for name in type(each).model_fields)
+        return max(value for value in values if isinstance(value, timedelta)) + timedelta(hours=1)
+
+    def _of_idle_overrides(self) -> tuple[DetectorSettings, ...]:
+        return tuple(each.settings for each in self.rules.of(Pattern.IDLE_ALLOCATION).overrides)
+
+    @property
+    def looks_back(self) -> timedelta:
+        """``history``, or longer where a rule needs it."""
+        return max(self.history, self.longest)
+
+    @property
+    def looks_before(self) -> timedelta:
+        """``before``, or longer where a rule needs it."""
+        return max(self.before, self.longest)
+
+    @property
+    def looks_after(self) -> timedelta:
+        """``after``, or longer where a rule needs it: what is final must not change when more is known."""
+        return max(self.after, self.longest)
 
     @cached_property
     def rules(self) -> RuleSettings:

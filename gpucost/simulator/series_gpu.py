@@ -147,7 +147,7 @@ def _health(frames: Frames) -> Iterator[Run]:
     """Boards that answered at some time, while their node is there; 0 while they are lost. After an error
     a board answers on, and its driver's counters begin anew when it is repaired."""
     named = frames.activity[["cluster", "node", "gpu"]].drop_duplicates().astype(str)
-    named["gpu"] = named["gpu"].str.partition("/")[0]
+    named["gpu"] = named["gpu"].str.split("/").str[0]
     boards = pd.concat([named, frames.health[["cluster", "node", "gpu"]]]).drop_duplicates()
     nodes = frames.nodes.drop_duplicates("node").set_index("node")
     broken = {key: group.sort_values("start_ms") for key, group in frames.health.groupby(["node", "gpu"])}

@@ -13,31 +13,38 @@ from gpucost.attribution.frames import conform
 from gpucost.attribution.result import Attribution
 from gpucost.attribution.teams import TeamRules
 from gpucost.attribution.waste import waste_parts
-from gpucost.contract.frames import SIGNALS, WASTE_PIECES
+from gpucost.contract.frames import ACTIVITY, WASTE_PIECES
 from gpucost.domain.holders import UNALLOCATED
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from gpucost.domain.waste import Waste
 from tests.detectors.worlds import CLUSTER, GPU, World, at, four_dollars
 
 
-def attributed(world: World, minutes: int = 60, observed: dict[str, float] | None = None) -> Attribution:
-    """Windows of ``minutes``; ``observed`` is the part of each pod's time that was observed (default all)."""
-    frames = world.frames()
-    rows = []
-    for uid, node, start, end, count in zip(
-        *(frames.allocations[name] for name in ("pod_uid", "node", "start_ms", "end_ms", "count")),
-        strict=True,
-    ):
-        seen = (end - start) * count * (observed or {}).get(uid, 1.0)
-        rows.append(
-            {"cluster": CLUSTER, "node": node, "pod_uid": uid, "start_ms": start, "end_ms": end,
-             "observed_ms": seen, "busy_ms": seen}
-        )  # fmt: skip
-    nan = {column.name: np.nan for column in SIGNALS.columns}
-    signals = conform(pd.DataFrame([{**nan, **row} for row in rows]), SIGNALS) if rows else frames.signals
-    object.__setattr__(frames, "signals", signals)
+def attributed(world: World, minutes: int = 60) -> Attribution:
+    """Lines in windows of ``minutes``."""
     windows = list(Window(at(0), at(world.end)).split(minutes * MINUTE_MS))
-    return attribute(frames, windows, rates=four_dollars, teams=TeamRules.default())
+    return attribute(world.frames(), windows, rates=four_dollars, teams=TeamRules.default())
+
+
+def watched(world: World, observed: dict[str, float] | None = None) -> pd.DataFrame:
+    """Activity of every pod; ``observed`` is the part of its time that was observed (default all)."""
+    held = world.frames().allocations
+    names = ("pod_uid", "node", "start_ms", "end_ms", "count")
+    nan = {column.name: np.nan for column in ACTIVITY.columns}
+    rows = []
+    for uid, node, start, end, count in zip(*(held[name].tolist() for name in names), strict=True):
+        time = (end - start) * count
+        seen = time * (observed or {}).get(uid, 1.0)
+        place = {
+            "cluster": CLUSTER,
+            "node": node,
+            "gpu": "g",
+            "pod_uid": uid,
+            "start_ms": start,
+            "end_ms": end,
+        }
+        rows.append({**nan, **place, "held_ms": time, "observed_ms": seen, "busy_ms": seen})
+    return conform(pd.DataFrame(rows), ACTIVITY) if rows else world.frames().activity
 
 
 def pieces(*rows: tuple[str, str, float, float, Waste, float]) -> pd.DataFrame:
@@ -64,7 +71,7 @@ def test_pieces_fall_into_windows_and_keep_time_and_money() -> None:
     world = World(120).node("n").pod("p", "n", 0, 120, units=4)
     found = attributed(world)
     claims = pieces(("n", "p", 30, 90, Waste.IDLE, 4.0), ("n", UNALLOCATED, 0, 120, Waste.STARVED, 1.0))
-    parts = waste_parts(found, claims)
+    parts = waste_parts(found, claims, watched(world))
     assert _by(found, parts) == {
         ("p", "idle"): (4 * HOUR_MS, 16_000_000_000),
         (UNALLOCATED, "starved"): (2 * HOUR_MS, 8_000_000_000),
@@ -74,9 +81,9 @@ def test_pieces_fall_into_windows_and_keep_time_and_money() -> None:
 
 def test_held_time_that_nobody_observed_is_unknown_but_for_what_is_known_otherwise() -> None:
     world = World(60).node("n").pod("p", "n", 0, 60, units=1).pod("q", "n", 0, 60, units=1)
-    found = attributed(world, observed={"p": 0.5, "q": 0.0})
+    found, seen = attributed(world), watched(world, {"p": 0.5, "q": 0.0})
     parts = waste_parts(
-        found, pieces(("n", "p", 0, 15, Waste.IDLE, 1.0), ("n", "q", 0, 30, Waste.GANG_STALL, 1.0))
+        found, pieces(("n", "p", 0, 15, Waste.IDLE, 1.0), ("n", "q", 0, 30, Waste.GANG_STALL, 1.0)), seen
     )
     by = _by(found, parts)
     assert by["p", "idle"][0] == 15 * MINUTE_MS
@@ -89,15 +96,35 @@ def test_claims_beyond_a_line_stop_at_the_line() -> None:
     world = World(60).node("n").pod("p", "n", 0, 60, units=1)
     found = attributed(world)
     parts = waste_parts(
-        found, pieces(("n", "p", 0, 60, Waste.IDLE, 3.0), ("n", "p", 0, 60, Waste.OVERSIZED, 1.0))
+        found,
+        pieces(("n", "p", 0, 60, Waste.IDLE, 3.0), ("n", "p", 0, 60, Waste.OVERSIZED, 1.0)),
+        watched(world),
     )
     assert _by(found, parts) == {("p", "idle"): (HOUR_MS, 4_000_000_000)}
 
 
 def test_nobody_who_is_not_there_has_parts() -> None:
-    found = attributed(World(60).node("n").pod("p", "n", 0, 60))
-    assert waste_parts(found, pieces(("n", "other", 0, 60, Waste.IDLE, 1.0))).empty
-    assert waste_parts(found, pieces(("elsewhere", "p", 0, 60, Waste.IDLE, 1.0))).empty
+    world = World(60).node("n").pod("p", "n", 0, 60)
+    found, seen = attributed(world), watched(world)
+    assert waste_parts(found, pieces(("n", "other", 0, 60, Waste.IDLE, 1.0)), seen).empty
+    assert waste_parts(found, pieces(("elsewhere", "p", 0, 60, Waste.IDLE, 1.0)), seen).empty
+
+
+def test_without_activity_nothing_held_is_called_productive() -> None:
+    """Signals by the hour cannot tell idle from busy time: who cannot see idleness must not deny it."""
+    world = World(60).node("n").pod("p", "n", 0, 60, units=2)
+    found = attributed(world)
+    parts = waste_parts(found, pieces(), world.frames().activity)
+    assert _by(found, parts) == {("p", "unknown"): (2 * HOUR_MS, 8_000_000_000)}
+
+
+def test_labels_that_go_to_and_fro_do_not_double_a_claim() -> None:
+    world = World(60).node("n")
+    for start, end, team in ((0, 20, "a"), (20, 40, "b"), (40, 60, "a")):
+        world.pod("p", "n", start, end, team=team)
+    found = attributed(world)
+    parts = waste_parts(found, pieces(("n", "p", 20, 40, Waste.IDLE, 1.0)), watched(world))
+    assert _by(found, parts)["p", "idle"][0] == 20 * MINUTE_MS
 
 
 @given(
@@ -124,13 +151,14 @@ def test_the_parts_of_a_line_are_whole_and_within_it(
     world = World(180).node("n", boards=16)
     for n, (start, length, units) in enumerate(pods):
         world.pod(f"p{n}", "n", start, min(180, start + length), units)
-    found = attributed(world, minutes, {f"p{n}": seen for n in range(len(pods))})
+    found = attributed(world, minutes)
+    activity = watched(world, {f"p{n}": seen for n in range(len(pods))})
     rows = [
         ("n", UNALLOCATED if n < 0 else f"p{n}", start, min(180, start + length), waste, boards)
         for n, start, length, waste, boards in claims
         if round(start * MINUTE_MS) < round(min(180, start + length) * MINUTE_MS)
     ]
-    parts = waste_parts(found, pieces(*rows))
+    parts = waste_parts(found, pieces(*rows), activity)
     assert (parts["board_ms"] > 0).all()
     assert (parts["nano"] >= 0).all()
     assert not parts.duplicated(["line", "waste"]).any()
@@ -150,7 +178,7 @@ def test_the_order_of_pieces_and_of_windows_does_not_matter_to_the_millisecond()
         ("n", "p", 95, 170, Waste.OVERSIZED, 2.5),
     )
     sums = [
-        _by(found, waste_parts(found, frame))
+        _by(found, waste_parts(found, frame, watched(world)))
         for found in (attributed(world, 15), attributed(world, 60), attributed(world, 180))
         for frame in (claims, claims.iloc[::-1].reset_index(drop=True))
     ]

@@ -127,7 +127,7 @@ WRONG = {
     ),
     "an unknown cluster": (("rehearse", "--cluster", "west"), "--cluster: 'west' is not allowed; allowed: c"),
     "an unknown detector": (("rehearse", "--detector", "x"), "'x' is not one of 'idle_allocation'"),
-    "an unknown word": (("explain", "x"), "'x' is not one of 'idle_allocation'"),
+    "an unknown word": (("explain", "x"), "NAME: 'x' is not allowed; allowed: idle_allocation"),
 }
 
 
@@ -143,6 +143,12 @@ def test_what_is_resolved_is_beyond_an_answer(changing: Run, tmp_path: Path) -> 
     resolve(tmp_path)
     assert changing("findings").stdout.startswith("no finding goes on. What the detectors could not say")
     [found] = json.loads(changing("findings", "--state", "resolved", "-f", "json").stdout)["findings"]
+    assert found["now"] == {"boards": None, "hourly": None, "hourly_nano": None}
+    text = changing("findings", "show", str(found["id"])).stdout
+    assert text.split("\n", 1)[0].strip() == "Was found, resolved at 2026-10-07T00:10:00Z. What it said last:"
+    assert "What it said to do" in text
+    assert "per hour" not in text
+    assert "now 2 GPUs" not in text
     result = changing("findings", "acknowledge", str(found["id"]))
     assert (result.exit_code, result.stdout) == (Exit.LEDGER, "")
     assert "there is nothing left to do about it" in result.stderr
@@ -160,7 +166,7 @@ def test_a_list_of_a_healthy_cluster_says_where_the_reasons_are(tmp_path: Path) 
     run = prepare(tmp_path, World(end=24 * 60).node("n1"))
     ingest(run)
     detect(tmp_path)
-    assert run("findings").stdout.startswith("no finding goes on. What the detectors could not say")
+    assert run("findings").stdout.startswith("no findings.")
     assert "GET /v1/findings" in run("findings").stdout
 
 
@@ -175,6 +181,13 @@ def test_a_rehearsal_finds_the_same_and_writes_nothing(tmp_path: Path) -> None:
     assert (found["currency"], found["clusters"][0]["days"]) == ("USD", 1)
     assert {row["pattern"] for row in found["findings"]} == {"idle_allocation", "quota_starvation"}
     assert found["findings"][0]["patch"] == PATCH
+    assert found["findings"][0]["subject"]["uid"] == "uid-forgotten"
+    assert "uid uid-forgotten" in result.stdout
+    assert "→ Suspend it: it holds GPUs and does nothing" in result.stdout
+    assert {row["pattern"] for row in found["withheld"] if row["lacks_data"]} >= {"cpu_only_pods"}
+    assert "because nobody watches the cluster's objects, so pods without GPUs are not known: once" in (
+        " ".join(result.stdout.split())
+    )
 
 
 def test_a_rehearsal_of_what_is_named_asks_nobody_whether_it_is_enabled(tmp_path: Path) -> None:
@@ -222,3 +235,30 @@ def test_names_in_findings_cannot_move_the_cursor(tmp_path: Path) -> None:
         assert result.exit_code == Exit.OK, result.stderr
         assert not {"\x1b", "\u202e"} & set(result.stdout), words
         assert "\\x1b[2J" in result.stdout
+
+
+def test_a_second_acknowledgement_takes_nothing_from_the_first(changing: Run) -> None:
+    changing("findings", "acknowledge", "1", "--note", "I look", "--author", "ann")
+    changing("findings", "acknowledge", "1", "--note", "so do I", "--author", "bob")
+    shown = changing("findings", "show", "1").stdout
+    assert "acknowledged by ann, then bob: so do I" in shown
+    assert "acknowledge by ann: I look" in shown, "what happened"
+    assert "gpucost job uid-forgotten" in shown
+
+
+@pytest.mark.parametrize(
+    ("bucket", "patterns"),
+    [
+        ("idle", ["idle_allocation"]),
+        ("starved", ["quota_starvation"]),
+        ("unavailable", ["unhealthy_allocated", "not_advertised"]),
+        ("gang_stall", ["gang_stall"]),
+        ("no_demand", []),
+    ],
+)
+def test_a_bucket_leads_to_its_patterns(bucket: str, patterns: list[str], looked_at: Run) -> None:
+    result = looked_at("findings", "explain", bucket)
+    assert result.exit_code == Exit.OK
+    assert "a bucket of the waste ledger" in result.stdout
+    pages = [line.split("/")[-1].strip() for line in result.stdout.splitlines() if "More: docs/det" in line]
+    assert pages == [f"{pattern}.md" for pattern in patterns]

@@ -6,12 +6,13 @@ import csv
 import io
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from gpucost.cli.exits import Exit
-from tests.cli.findings_worlds import Run, changing, detect, ingest, looked_at, prepare, resolve
+from tests.cli.findings_worlds import Run, changing, detect, ingest, looked_at, prepare, resolve, world
 
 __all__ = ["changing", "looked_at"]
 
@@ -28,8 +29,10 @@ def test_ten_buckets_add_up_to_capacity(looked_at: Run) -> None:
         assert row.removeprefix(name).split()[0] == hours
     assert "198.67 USD wasted: 49.7 GPU-hours, 25.9% of capacity" in lines
     assert "Sum of the buckets against capacity: difference 0 GPU-ms, 0 nano-USD." in lines
-    assert "Of 24 windows: 19 final, 5 provisional until more is known, 0 not looked at." in lines
-    assert "1. critical  vision  5,840 USD a month  finding 1, since 2026-10-06T01:10:00Z" in lines
+    assert "Of 24 windows: 0 final, 24 provisional until more is known, 0 not looked at." in lines
+    assert (
+        "1. critical  vision  192 USD a day  idle_allocation, finding 1, since 2026-10-06T01:10:00Z" in lines
+    )
     assert any(line.startswith("kubectl -n ns patch jobs.batch/forgotten") for line in lines)
 
 
@@ -57,7 +60,7 @@ def test_hours_of_a_day_may_be_asked_for(looked_at: Run) -> None:
 
 
 def test_what_nobody_has_looked_at_is_unknown(tmp_path: Path) -> None:
-    run = prepare(tmp_path)
+    run = prepare(tmp_path, detectors="{enabled: false}")
     ingest(run)
     found = json.loads(run("waste", "2026-10", "-f", "json").stdout)
     assert found["assessment"] == {"final": 0, "provisional": 0, "missing": 24}
@@ -93,7 +96,10 @@ def test_a_job_shows_each_gpu_its_waits_and_where_its_time_went(looked_at: Run) 
     assert {(gpu[4], gpu[6], gpu[7]) for gpu in gpus} == {("90%", "0.0", "23.0")}
     assert "Waited 1 h in all, since 2026-10-06T00:00:00Z" in result.stdout
     assert "1 h in cq, 1 pod with 4 × nvidia.com/gpu each; held by quota: no quota\\x1b[2J" in result.stdout
-    assert "Nothing to change: no detector found anything about this job." in result.stdout
+    assert (
+        "Nothing to change: no detector found anything about this job, and none of it was wasted."
+        in result.stdout
+    )
 
 
 def test_a_job_that_idles_is_told_the_exact_change(looked_at: Run) -> None:
@@ -143,6 +149,64 @@ def test_findings_of_a_job_that_were_resolved_stay_with_it(changing: Run, tmp_pa
     """Whoever looks at a finished job wants to know what to change next time."""
     resolve(tmp_path)
     found = json.loads(changing("job", "uid-forgotten", "-f", "json").stdout)["findings"]
-    assert [(note["state"], note["counted"], note["until"]) for note in found] == [("resolved", True, None)]
+    assert [(note["state"], note["counted"], note["until"]) for note in found] == [
+        ("resolved", True, "2026-10-07T00:10:00Z")
+    ]
     assert "1. critical  idle_allocation, finding 1, resolved" in changing("job", "uid-forgotten").stdout
     assert json.loads(changing("waste", "2026-10", "-f", "json").stdout)["to_do"] == []
+
+
+def ledger_only(folder: Path) -> Run:
+    """Windows that were assessed, and no finding: nobody looked live."""
+    run = prepare(folder)
+    ingest(run)
+    detect(folder)
+    engine = sqlite3.connect(folder / "ledger.db")
+    with engine:
+        engine.execute("DELETE FROM finding_event")
+        engine.execute("DELETE FROM finding")
+    engine.close()
+    return run
+
+
+def test_a_job_whose_waste_has_no_finding_is_looked_at_again(tmp_path: Path) -> None:
+    run = ledger_only(tmp_path)
+    text = run("job", "uid-forgotten").stdout
+    assert "Nothing to change" not in text
+    note = text[text.index("What the detectors say of its time") :]
+    assert "1. critical  idle_allocation whole, since 2026-10-06T01:10:00Z; 45.7 GPU-hours" in note
+    assert "sum over idle GPUs" in note, "how it follows"
+    assert "kubectl -n ns patch jobs.batch/forgotten" in note
+    [found] = json.loads(run("job", "uid-forgotten", "-f", "json").stdout)["look"]["findings"]
+    assert (found["pattern"], found["wasted"]["cost"]) == ("idle_allocation", "182.666666667")
+    rows = list(csv.DictReader(io.StringIO(run("job", "uid-forgotten", "-f", "csv").stdout)))
+    assert sum(int(row["board_ms"] or 0) for row in rows) == 46 * 3_600_000, (
+        "the trace, and nothing beside it"
+    )
+    assert {row["section"] for row in rows} == {"line", "waste", "look"}
+    [look] = [row for row in rows if row["section"] == "look"]
+    assert (look["pattern"], look["wasted_gpu_hours"]) == ("idle_allocation", "45.666666667")
+
+
+def test_a_job_that_the_source_has_lost_still_says_what_the_ledger_has(tmp_path: Path) -> None:
+    run = ledger_only(tmp_path)
+    text = run("job", "uid-forgotten", "--no-gpus").stdout
+    assert "45.7 GPU-hours of it were idle: see docs/detectors/idle_allocation.md" in text
+    assert "Nothing to change" not in text
+
+
+LONG = "a-very-long-name-of-a-job-that-somebody-gave-to-it-because-they-could-and-nobody-said-no-to-them-001"
+
+
+def test_in_a_pipe_names_stand_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    run = prepare(tmp_path, world(LONG))
+    ingest(run)
+    detect(tmp_path)
+    for words in (("findings",), ("waste", "2026-10")):
+        lines = run(*words).stdout.splitlines()
+        assert any(f"{LONG} " in line and "182.67" in line for line in lines), words
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("findings").stdout.splitlines()
+    assert not any(LONG in line for line in lines)
+    assert any("182.67" in line and "…" in line for line in lines)

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpucost.cluster.nodes import Taint
 from gpucost.cluster.overview import Overview
+from gpucost.cluster.pods import Pod
 from gpucost.domain.jobs import Owner
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build
@@ -14,7 +15,14 @@ from tests.detectors.worlds import Case, World, at
 
 
 def overview(
-    cores: float, end: float, *, owner: str = "", taints: tuple[Taint, ...] = (), gpus: int = 6
+    cores: float,
+    end: float,
+    *,
+    owner: str = "",
+    taints: tuple[Taint, ...] = (),
+    gpus: int = 6,
+    team: str = "",
+    more: tuple[Pod, ...] = (),
 ) -> Overview:
     """A node of 64 cores and eight GPUs: a pod with ``gpus`` GPUs and as many times eight cores, and one with
     ``cores`` and no GPU."""
@@ -23,7 +31,15 @@ def overview(
     objects = (
         build.node("n1", created_ms=at(0), taints=taints),
         build.pod("train", node="n1", asks=build.template(gpus, cpu=8_000 * gpus), **made),
-        build.pod("web", node="n1", asks=build.template(cpu=round(cores * 1000)), owner=reference, **made),
+        build.pod(
+            "web",
+            node="n1",
+            asks=build.template(cpu=round(cores * 1000)),
+            owner=reference,
+            labels={"team": team} if team else {},
+            **made,
+        ),
+        *more,
     )
     return Overview(build.state(*objects, at_ms=at(end)))
 

@@ -6,8 +6,9 @@ from gpucost.cluster.nodes import Taint
 from gpucost.detectors.findings import Detection
 from gpucost.detectors.rules.cpu_only_pods import Settings, run
 from gpucost.detectors.settings import Scoped
-from tests.detectors.case_cpu_only_pods import crowded
-from tests.detectors.worlds import World
+from tests.cluster import builders as build
+from tests.detectors.case_cpu_only_pods import crowded, overview
+from tests.detectors.worlds import World, at
 
 
 def found(world: World) -> Detection:
@@ -28,12 +29,45 @@ def test_without_a_free_gpu_nobody_is_in_the_way() -> None:
     assert found(crowded(0.001, gpus=8)).drafts == ()
 
 
-def test_without_the_taint_it_is_to_be_put_there() -> None:
+def test_without_the_taint_it_is_to_be_put_there_and_the_pod_goes() -> None:
     (draft,) = found(crowded()).drafts
-    assert draft.action.patch == "kubectl taint nodes n1 nvidia.com/gpu=present:NoSchedule"
+    assert draft.action.patch.splitlines() == [
+        "kubectl taint nodes n1 nvidia.com/gpu=present:NoSchedule",
+        "kubectl -n ns delete pod web",
+    ]
+    assert draft.boards_now == draft.action.frees_boards == 1
 
 
 def test_with_the_taint_the_pod_tolerates_it_and_has_to_go() -> None:
     taint = Taint("nvidia.com/gpu", "present", "NoSchedule")
     (draft,) = found(crowded(taints=(taint,))).drafts
-    assert draft.action.patch == "kubectl -n ns delete pod web"
+    assert draft.action.patch.splitlines() == [
+        "kubectl cordon n1",
+        "kubectl -n ns delete pod web",
+        "kubectl uncordon n1",
+    ]
+
+
+def test_it_is_the_finding_of_the_pods_team_where_that_is_one() -> None:
+    (draft,) = found(crowded()).drafts
+    assert (draft.team, draft.team_view) == ("", None)
+    (draft,) = found(crowded(team="web-team")).drafts
+    assert draft.team == "web-team"
+    assert draft.team_view is not None
+    assert draft.team_view.action.patch == "kubectl -n ns delete pod web"
+
+
+def test_no_more_pods_go_than_have_to() -> None:
+    """Two pods take 9 of 16 cores: without the larger one both free GPUs have their eight."""
+    world = crowded(8.5)
+    (draft,) = found(world).drafts
+    assert draft.action.frees_boards == 2
+    small = build.pod("small", node="n1", asks=build.template(cpu=500), created_ms=at(0), namespace="ns")
+    world.overview = overview(8.5, world.end, more=(small,))
+    (draft,) = found(world).drafts
+    assert draft.action.frees_boards == 2
+    assert draft.action.patch.splitlines()[-1] == "kubectl -n ns delete pod small web"
+    world.overview = overview(8.5, world.end, more=(small,), gpus=7)
+    (draft,) = found(world).drafts
+    assert draft.action.frees_boards == 1
+    assert draft.action.patch.splitlines()[-1] == "kubectl -n ns delete pod web"

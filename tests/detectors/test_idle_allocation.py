@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,8 +100,12 @@ def test_a_gpu_of_eight_never_makes_the_job_idle() -> None:
     draft = only(holding([*[busy] * 7, idle(120)], busy_first=6))
     assert draft.variant == "partly"
     assert [(each.pod_uid, each.boards) for each in draft.episodes] == [("p1", 1.0)]
-    assert draft.summary == "1 of the 8 GPUs of Job ns/j1 do nothing, for 2.0 h since 2026-10-06T00:35:00Z"
-    assert draft.action.patch == 'resources:\n  limits:\n    "nvidia.com/gpu": 7'
+    assert draft.summary == "1 of the 8 GPUs of Job ns/j1 does nothing, for 2.0 h since 2026-10-06T00:35:00Z"
+    patch = yaml.safe_load(draft.action.patch)
+    assert (patch["kind"], patch["metadata"]) == ("Job", {"name": "j1", "namespace": "ns"})
+    (container,) = patch["spec"]["template"]["spec"]["containers"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 7}}
+    assert draft.action.text.endswith("It takes effect when the job is started again.")
 
 
 def test_all_pods_of_a_job_must_idle() -> None:

@@ -175,4 +175,18 @@ def test_of_two_with_one_fingerprint_the_larger_counts() -> None:
 
 def test_a_finding_survives_its_text() -> None:
     odd = finding('a"b\\c</script>ü\u2028', labels={"x": "y"})
-    assert from_json(to_json(odd)) == odd
+    kept = replace(odd, draft=replace(odd.draft, labels=None))
+    assert from_json(to_json(odd)) == kept
+
+
+def test_a_label_for_years_exempts_nobody() -> None:
+    far = finding(labels={EXEMPT_LABEL: "2099-01-01"})
+    assert look((), 60, far).lives[0].speaks(at(60))
+
+
+def test_a_clock_that_goes_back_undoes_nothing() -> None:
+    lives = look(look((), 600, finding()).lives, 605, finding()).lives
+    for minute in (300, 305, 310):
+        step = look(lives, minute)
+        assert (step.lives, step.changes) == (lives, ())
+    assert look(lives, 610, finding()).changes == ()

@@ -107,7 +107,9 @@ def test_without_quotas_tenants_are_teams_with_equal_parts() -> None:
     draft = _one(world.waits("j", 0, 120, team="t3", namespace="n3"))
     # A third of 12 would be its own: 4 of its 8 are more than that, and one is waited for.
     assert draft.subject.kind is SubjectKind.TEAM
-    assert (draft.team, draft.queue, draft.view_ms) == ("t1", "", 2 * HOUR_MS)
+    # It names who waited, so it is the platform's.
+    assert (draft.team, draft.queue, draft.view_ms) == ("", "", 2 * HOUR_MS)
+    assert draft.subject.name == "t1"
     assert draft.action.patch == ""
     tenancy = Tenancy(world.facts(), at(0), at(DAY))
     assert tenancy.borrowed(Tenant(None, "t1"), GPU).most(at(0), at(DAY)) == pytest.approx(4)

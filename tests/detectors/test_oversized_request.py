@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -126,7 +127,14 @@ def test_of_gpus_that_do_nothing_at_all_none_is_claimed() -> None:
     draft = only(job(70, gpus=(0.9, 0.01, 0.0, 0.0), sm=0.5))
     assert draft.variant == "too_many_gpus"
     assert board_ms(draft.episodes) == 60 * MINUTE_MS
-    assert draft.action.patch == f'resources:\n  limits:\n    "{GPU}": 1'
+    (container,) = yaml.safe_load(draft.action.patch)["spec"]["template"]["spec"]["containers"]
+    assert container["resources"] == {"limits": {GPU: 1}}
+    assert draft.summary == "Job ns/j1 uses 1 of its 4 GPUs; of the others 1 hardly ever works, 2 never do"
+
+
+def test_without_a_gap_between_those_in_use_and_the_others_it_is_low_efficiency() -> None:
+    assert only(job(70, gpus=(0.9, 0.06, 0.02, 0.01), sm=0.5)).variant == "too_many_gpus"
+    assert detect(job(70, gpus=(0.9, 0.06, 0.0201, 0.01), sm=0.5)) == Detection()
 
 
 def test_a_job_that_stopped_working_is_not_small() -> None:
@@ -183,9 +191,8 @@ def test_host_memory_that_only_a_whole_gpu_comes_with() -> None:
     other = host(cores=1)
     assert other.overview is not None
     world.overview = other.overview
-    detection = detect(world)
-    assert detection.drafts == ()
-    assert "as for a whole GPU" in detection.withheld[0].because
+    (draft,) = detect(world).drafts
+    assert any("of host memory: ask for less of them too" in each for each in draft.checked)
 
 
 def test_a_teams_few_hours_are_no_news() -> None:

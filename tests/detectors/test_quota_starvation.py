@@ -144,7 +144,7 @@ def test_idle_quota_that_is_kept_on_purpose_is_for_information_only() -> None:
 # What is in the way: queue a has 2 GPUs and uses them; b has 8 and uses 4.
 def _quotas(a: dict[str, Any], b: dict[str, Any], used: float = 2) -> World:
     world = _free().quota("a", 2, used, **a).quota("b", 8, 4, **b)
-    return world.waits("j1", 0, units=2, cluster_queue="a")
+    return world.waits("j1", 0, units=2, cluster_queue="a", layer="placement")
 
 
 @pytest.mark.parametrize(
@@ -197,12 +197,45 @@ def test_room_in_its_own_quota_is_said() -> None:
     assert "its own quota has room for 2, so quota is not what holds them" in draft.summary
 
 
-def test_names_in_commands_are_quoted() -> None:
-    world = _free().quota("a; rm -rf", 0, 0).quota("b", 8, 4, cohort="x y")
-    draft = _one(world.waits("j1", 0, cluster_queue="a; rm -rf"))
+@pytest.mark.parametrize(("queue", "cohort"), [("a; rm -rf", "x"), ("a", "x y"), ("A", "x"), ("a", "x\ny")])
+def test_names_that_are_none_come_into_no_command(queue: str, cohort: str) -> None:
+    world = _free().quota(queue, 0, 0).quota("b", 8, 4, cohort=cohort)
+    draft = _one(world.waits("j1", 0, cluster_queue=queue))
+    assert draft.action.patch == ""
+    assert draft.action.text.endswith("(by hand: its name is no plain name).")
+    draft = _one(_free().quota("a", 0, 0).quota("b", 8, 4, cohort="x").waits("j1", 0, cluster_queue="a"))
     words = shlex.split(draft.action.patch)
-    assert words[2:4] == ["clusterqueues.v1beta2.kueue.x-k8s.io", "a; rm -rf"]
-    assert json.loads(words[-1]) == {"spec": {"cohortName": "x y"}}
+    assert words[2:4] == ["clusterqueues.v1beta2.kueue.x-k8s.io", "a"]
+    assert json.loads(words[-1]) == {"spec": {"cohortName": "x"}}
+
+
+def test_quota_is_not_acquitted_where_the_queue_says_that_it_is_what_they_wait_for() -> None:
+    world = _quotas({}, {}, used=0)
+    world.rows["demand"][0]["layer"] = "quota"
+    assert "quota is not what holds them" not in _one(world).summary
+
+
+def test_an_impossible_request_is_no_witness_and_waits_for_no_quota() -> None:
+    world = _free().quota("a", 2, 2).quota("b", 8, 4)
+    world.waits("giant", 0, units=9, cluster_queue="a").waits("j1", 10, cluster_queue="a", layer="placement")
+    draft = _one(world)
+    assert draft.summary.startswith("Work of ClusterQueue a waits for up to 1 nvidia.com/gpu since ")
+    assert _says(draft)["waiting, in the mean"] == 1
+    assert _says(draft)["the longest waiting has waited"] == "since 2026-10-06T00:10:00Z"
+    assert "giant" not in draft.summary + draft.action.text
+
+
+def test_what_reaches_the_start_of_the_history_waits_at_least_since_then() -> None:
+    draft = _one(_free().quota("a", 0, 0).quota("b", 8, 4).waits("j1", 0, cluster_queue="a"))
+    assert _says(draft)["the longest waiting has waited"] == "at least since 2026-10-06T00:00:00Z"
+    assert "at least since 2026-10-06T00:00:00Z" in draft.summary
+
+
+def test_lines_say_what_is_there_now() -> None:
+    draft = _one(_quotas({"cohort": "x", "borrowing_limit": 1}, {"cohort": "x"}))
+    assert draft.action.text == "Raise the borrowing limit of ClusterQueue a from 1 to 2."
+    assert "borrowingLimit: 2  # now 1" in draft.action.patch
+    assert yaml.safe_load(draft.action.patch)["metadata"] == {"name": "a"}
 
 
 def _watched(strategy: str = "StrictFIFO", cpu: int = 1000, **node: Any) -> World:

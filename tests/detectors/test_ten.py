@@ -147,7 +147,7 @@ def test_8_with_it_the_ledger_still_adds_up_to_capacity(pattern: Pattern, case: 
     found = evaluate(facts, _only(pattern, case))
     windows = list(facts.history.window.split(HOUR_MS))
     lines = attribute(facts.history.frames, windows, rates=four_dollars, teams=facts.history.teams)
-    parts = waste_parts(lines, found.pieces)
+    parts = waste_parts(lines, found.pieces, facts.history.frames.activity)
     capacity = {bucket: amounts for bucket, amounts in lines.totals().items() if bucket.is_capacity}
     sums = parts.groupby("line")[["board_ms", "nano"]].sum()
     whole = lines.lines.reset_index(drop=True).loc[sums.index]

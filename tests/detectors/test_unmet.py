@@ -203,7 +203,9 @@ def _slowly(history: History, found: Unmet) -> list[Row]:
         free = np.maximum(4 - np.array(used, dtype=np.int64), 0)
         waiting = demand[(demand["start_ms"] <= now) & (demand["end_ms"] > now)]
         names = ("job", "pods", "min_pods", "units", "products")
-        asks = list(zip(*(waiting[name].tolist() for name in names), strict=True))
+        every = zip(*(waiting[name].tolist() for name in names), strict=True)
+        # What four units on each of its nodes could never serve stands before nobody.
+        asks = [ask for ask in every if len(_nodes_for(ask[4])) * (4 // ask[3]) >= max(ask[2], 1)]
         unplaced = []
         for ask in asks:
             job, pods, least, units, products = ask
@@ -243,3 +245,22 @@ def test_where_there_is_too_much_to_look_at_times_are_rounded_up(most: int, end:
     with patch.object(module, "MOST_LOOKS", most):
         found = unmet(world.facts().history, WAIT_MS)
     assert max(claim.end_ms for claim in found.claims) == at(end)
+
+
+def test_who_could_never_be_served_stands_before_nobody() -> None:
+    """Two nodes with four free GPUs each: eight fit no node now, sixteen fit none ever."""
+    world = World(120).node("n1").node("n2").pod("p", "n1", 0, units=4).pod("q", "n2", 0, units=4)
+    alone = unmet(_plus(world, pods=1, units=8), WAIT_MS)
+    assert sum(claim.units for claim in alone.claims) == 8
+    world.waits("hopeless", 0, units=16).waits("gang", 0, pods=3, units=8)
+    both = unmet(_plus(world, pods=1, units=8), WAIT_MS)
+    assert _claims(both) == _claims(alone)
+    assert _stretches(both) == _stretches(alone)
+
+
+def test_what_a_guard_holds_back_falls_to_the_next() -> None:
+    world = World(60).node("n1").pod("p", "n1", 0, units=6)
+    world.waits("held-back", 0, units=2).waits("next", 5, units=2)
+    history = world.facts().history
+    assert {name for name, *_ in _claims(unmet(history, WAIT_MS))} == {"held-back"}
+    assert _claims(unmet(history, WAIT_MS, frozenset({0}))) == [("next", "n1", "starved", at(5), at(60), 2)]

@@ -342,7 +342,7 @@ DETECTED = {
     "UPDATE month SET digest = 'x'": "2026-10",
     "UPDATE month SET previous_digest = 'x'": "2026-10",
     "DELETE FROM month": "alpha 2026-10-01T00:00:00Z",
-    "UPDATE holder SET team = 'blue' WHERE id = 1": "holder 1",
+    "UPDATE holder SET team = 'somebody else' WHERE id = 1": "holder 1",
     "UPDATE unit SET model = 'T4' WHERE id = 2": "unit 2",
     "UPDATE rate SET currency = 'EUR' WHERE id = 1": "rate 1",
     "UPDATE adjustment SET nano = nano - 1": "adjustment of red, FIN-1",

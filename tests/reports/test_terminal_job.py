@@ -24,7 +24,8 @@ from gpucost.reports.terminal_job import print_job
 from gpucost.reports.terminal_parts import bar
 from gpucost.reports.terminal_rehearsal import print_explained
 from gpucost.reports.terminal_waste import print_waste
-from gpucost.reports.waste import Assessment, KnownFinding, build_waste
+from gpucost.reports.to_do import KnownFinding
+from gpucost.reports.waste import Assessment, build_waste
 from gpucost.service.settings_detectors import DetectorsSettings
 from tests.detectors.worlds import T0, World, at
 from tests.reports.builders import START_MS
@@ -151,6 +152,36 @@ def test_a_job_says_what_each_gpu_did_and_what_to_change() -> None:
 def test_a_job_without_a_look_at_the_source_says_how_to_have_one() -> None:
     text = shown(lambda console: print_job(replace(job(), seen=None), console))
     assert "Ask for them with --gpus" in text
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_no_number_of_a_gpu_is_cut_but_names_are(width: int) -> None:
+    world = World(end=60)
+    names = ("gpu-node-with-a-long-name-in-a-long-domain.example.org", "GPU-0123456789abcdef-0123456789ab")
+    world.node(names[0]).pod("a-pod-with-a-very-long-name-0", names[0], 0, job="train", units=1)
+    world.work("a-pod-with-a-very-long-name-0", names[0], names[1], [0.25] * 12)
+    look = replace(job(), seen=seen("uid-train", [(Window(T0, at(60)), world.frames())], []))
+    text = shown(lambda console: print_job(look, console), width)
+    [row] = [line for line in text.splitlines() if line.strip().startswith("gpu-node")]
+    assert "25% (100%)" in row
+    assert row.split()[-2 if width == 80 else -5 :][-2:][-1] == "GiB"
+    assert "…" in row
+    assert all("…" not in cell for cell in row.split()[3 if width == 120 else 2 :])
+    assert cell_len(row.rstrip()) <= width
+
+
+def test_a_job_tells_what_is_over_apart_and_waste_that_no_finding_explains() -> None:
+    over = replace(told(7, "it idled"), state="resolved", closed_at_ms=START_MS + HOUR_MS)
+    waste = frame(line(Waste.IDLE, 1), line(Waste.OVERSIZED, 2), line(Waste.PRODUCTIVE, 1))
+    inputs_ = job_inputs(part(4, 0, 1), waste=waste, assessment=Assessment(1, 0, 0), findings=(over,))
+    text = shown(lambda console: print_job(build_job(inputs_), console))
+    assert "What to change" not in text
+    note = text[text.index("What was found and is over") :]
+    assert (
+        "idle_allocation, finding 7, resolved, since 2026-10-01T00:00:00Z until 2026-10-01T01:00:00Z" in note
+    )
+    assert "2.0 GPU-hours of it were oversized: see docs/detectors/oversized_request.md" in note
+    assert "were idle" not in note, "a finding says so already"
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,17 @@ from gpucost.domain.holders import Bucket
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month
 from gpucost.domain.waste import Waste
+from gpucost.reports.to_do import KnownFinding, to_do
 from gpucost.reports.values import NOTHING, Amount
 from gpucost.reports.waste import (
     WASTE_DIMS,
     Assessment,
-    KnownFinding,
     WasteInputs,
     build_waste,
     held_rows,
-    to_do,
 )
+from gpucost.reports.waste_table import alike as alike_words
+from gpucost.reports.waste_table import unknown_words
 
 MONTH = Month(2026, 10)
 START_MS = MONTH.window.start_ms
@@ -76,14 +77,14 @@ def known(number: int, hourly: int | None, **changes: Any) -> KnownFinding:
     subject = Subject(SubjectKind.JOB, "c", "train", "ns", "uid-train")
     draft = Draft(
         pattern=changes.pop("pattern", Pattern.IDLE_ALLOCATION),
-        variant="whole",
+        variant=changes.pop("variant", "whole"),
         subject=changes.pop("subject", subject),
         since_ms=START_MS,
         summary="it idles",
         evidence=(),
         action=Action("stop it", "kubectl delete pod p"),
         formula="",
-        team="a",
+        team=changes.pop("team", "a"),
         ended_ms=changes.pop("ended_ms", None),
     )
     finding = Finding(draft, Severity.HIGH, Wasted(HOUR_MS, PRICE, "", True), 1.0, hourly)
@@ -174,17 +175,17 @@ def test_a_job_leads_to_the_finding_about_it() -> None:
 
 
 def test_what_to_do_first_is_what_brings_most_money_back() -> None:
-    cheap, dear, unpriced = known(1, PRICE), known(2, 3 * PRICE), known(3, None)
+    cheap, dear, unpriced = known(1, PRICE), known(2, 3 * PRICE, variant="b"), known(3, None, variant="c")
     over = known(4, 100 * PRICE, ended_ms=START_MS + HOUR_MS)
-    still = known(5, 100 * PRICE, boards_now=0.0)
+    still = known(5, 100 * PRICE, boards_now=0.0, variant="d")
     rows = to_do([cheap, unpriced, over, still, dear])
     assert [row.finding for row in rows] == [2, 1, 3, 5], "what is over is nothing to do"
-    assert [row.monthly_nano for row in rows] == [730 * 3 * PRICE, 730 * PRICE, None, None]
+    assert [row.daily_nano for row in rows] == [24 * 3 * PRICE, 24 * PRICE, None, None]
     assert (rows[0].action, rows[0].patch, rows[0].subject) == ("stop it", "kubectl delete pod p", "ns/train")
 
 
 def test_top_limits_jobs_and_what_to_do() -> None:
-    report = build_waste(inputs(*a_day(), findings=(known(1, 1), known(2, 2))), top=1)
+    report = build_waste(inputs(*a_day(), findings=(known(1, 1), known(2, 2, variant="b"))), top=1)
     assert ([job.job for job in report.jobs], [row.finding for row in report.to_do]) == (["train"], [2])
 
 
@@ -225,6 +226,9 @@ def test_buckets_add_up_to_capacity_days_to_the_total_and_teams_to_what_was_held
     held = [each for each in possible if each["bucket"] == Bucket.HELD]
     assert added(row.amount for row in report.buckets).board_ms == total.board_ms == report.capacity.board_ms
     assert (report.difference_board_ms, report.difference_nano) == (0, 0)
+    assert added(row.amount for row in report.causes).board_ms == report.wasted.board_ms
+    parts = (report.unknown.unobserved, report.unknown.held, report.unknown.free)
+    assert added(parts) == next(row.amount for row in report.buckets if row.waste == Waste.UNKNOWN)
     assert added(day.amount for day in report.days).board_ms == total.board_ms
     assert sum(team.held.board_ms for team in report.teams) == sum(each["board_ms"] for each in held)
     assert sum(team.held.nano or 0 for team in report.teams) == sum(each["nano"] or 0 for each in held)
@@ -252,4 +256,53 @@ def test_rows_of_held_time_have_no_bucket_of_nobodys_time() -> None:
 @pytest.mark.parametrize("hourly", [None, 0])
 def test_what_costs_nothing_now_is_not_called_dear(hourly: int | None) -> None:
     [row] = to_do([known(1, hourly)])
-    assert row.monthly_nano == hourly
+    assert row.daily_nano == hourly
+
+
+def test_findings_that_are_alike_are_one_thing_to_do() -> None:
+    """Nine notebooks of a team are one line with the dearest, not nine places of the list."""
+    alike = [known(n, n * PRICE) for n in (1, 2, 3)]
+    others = [known(4, PRICE // 2, team="b"), known(5, 10 * PRICE, variant="partly"), known(6, None)]
+    rows = to_do([*alike, *others])
+    assert [(row.finding, row.alike and row.alike.findings) for row in rows] == [
+        (5, None), (3, (2, 1, 6)), (4, None),
+    ]  # fmt: skip
+    assert rows[1].alike is not None
+    assert rows[1].alike.daily_nano == 24 * 3 * PRICE, "2 and 1; what has no price is in no sum"
+    assert alike_words(rows[1], "USD") == "and 3 more jobs of a: 288 USD a day; findings 2, 1, 6"
+
+
+def test_what_it_cost_by_cause_has_a_place_for_what_nobody_held() -> None:
+    report = build_waste(inputs(*a_day()))
+    assert [(row.waste, row.team, row.amount.board_ms // HOUR_MS) for row in report.causes] == [
+        ("idle", "a", 15), ("starved", "", 10), ("oversized", "a", 5), ("unavailable", "", 4),
+    ]  # fmt: skip
+    assert [row.documentation for row in report.causes] == [
+        f"docs/detectors/{name}.md"
+        for name in ("idle_allocation", "quota_starvation", "oversized_request", "not_advertised")
+    ]
+    broken = line(Waste.UNAVAILABLE, 1, team="a", job="train", job_uid="uid-train")
+    [row] = build_waste(inputs(broken)).causes
+    assert (row.team, row.documentation) == ("a", "docs/detectors/unhealthy_allocated.md")
+
+
+@pytest.mark.parametrize(
+    ("looked", "held"),
+    [
+        (Assessment(0, 0, 3), "held, and no detector has looked"),
+        (Assessment(3, 0, 0), "held, and not measured"),
+        (Assessment(2, 0, 1), "held, and not measured or in a window that no detector has looked at"),
+    ],
+)
+def test_unknown_hours_say_what_they_are(looked: Assessment, held: str) -> None:
+    lines = (
+        line(Waste.UNKNOWN, 2, bucket=Bucket.UNKNOWN),
+        line(Waste.UNKNOWN, 3, team="a", job="train", job_uid="uid-train"),
+        line(Waste.UNKNOWN, 1, bucket=Bucket.UNALLOCATED),
+    )
+    report = build_waste(inputs(*lines, assessment=looked))
+    assert report.teams[0].unknown.board_ms == 3 * HOUR_MS
+    assert unknown_words(report) == (
+        f"Unknown: 3.0 h {held}; 2.0 h not observed at all; 1.0 h free, and no detector has looked."
+    )
+    assert unknown_words(build_waste(inputs(line(Waste.IDLE, 1)))) == ""

@@ -22,8 +22,9 @@ from gpucost.detectors.findings import (
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS
+from gpucost.reports.to_do import KnownFinding
 from gpucost.reports.values import STEP, Amount
-from gpucost.reports.waste import WASTE_DIMS, WASTE_MEASURES, Assessment, KnownFinding, WasteInputs
+from gpucost.reports.waste import WASTE_DIMS, WASTE_MEASURES, Assessment, WasteInputs
 from tests.reports.builders import A100, H100, MONTH, START_MS
 
 CAPACITY = Amount(140 * HOUR_MS, 825_240_000_000)

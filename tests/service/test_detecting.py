@@ -23,7 +23,7 @@ from gpucost.service.rehearsing import Rehearsing
 from gpucost.telemetry.recorded import RecordedSource, record
 from tests.detectors.worlds import CLUSTER, World, at, four_dollars
 
-HOURS = 24
+HOURS = 30
 RULES = Rules(four_dollars, TeamRules.default(), ResourceCatalog(), ShareBasis.COMPUTE)
 
 
@@ -71,8 +71,8 @@ def _detecting(source: RecordedSource, ledger: Ledger, *exemptions: Exemption) -
     )
 
 
-def _assessing(source: RecordedSource, ledger: Ledger, batch_ms: int = DAY_MS) -> Assessing:
-    return Assessing(source, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, batch_ms, "test")
+def _assessing(source: RecordedSource, ledger: Ledger) -> Assessing:
+    return Assessing(source, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, "test")
 
 
 def _idle(ledger: Ledger) -> dict[str, tuple[str, int]]:
@@ -156,7 +156,7 @@ def test_the_waste_ledger_adds_up_and_is_final_when_enough_is_known(
     pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, day))
     assessing = _assessing(source, ledger)
     outcome = assessing.assess(CLUSTER, assessing.pending(CLUSTER, day))
-    assert (outcome.final, outcome.provisional, outcome.failures) == (19, 5, ())
+    assert (outcome.final, outcome.provisional, outcome.failures) == (24, 6, ())
     frame = ledger.waste(EVERYTHING, day, ("team",))
     hours = {
         (team, waste): board_ms / HOUR_MS
@@ -164,7 +164,7 @@ def test_the_waste_ledger_adds_up_and_is_final_when_enough_is_known(
     }
     assert hours["language", "idle"] == pytest.approx(20.0)
     assert hours["language", "productive"] == pytest.approx(4.0)
-    assert hours["vision", "productive"] == pytest.approx(24.0)
+    assert hours["vision", "productive"] == pytest.approx(30.0)
     assert sum(hours.values()) == pytest.approx(4 * HOURS)
     lines = ledger.aggregate(EVERYTHING, day, ())
     assert int(frame["board_ms"].sum()) == int(lines["board_ms"].sum())
@@ -172,18 +172,34 @@ def test_the_waste_ledger_adds_up_and_is_final_when_enough_is_known(
     assert {Waste(waste) for waste in frame["waste"]} == {Waste.IDLE, Waste.PRODUCTIVE, Waste.NO_DEMAND}
 
 
-def test_batches_of_hours_say_the_same_as_a_whole_day(source: RecordedSource, tmp_path: Path) -> None:
+class _Growing(RecordedSource):
+    """A source that learns of the day as it goes."""
+
+    end_ms = at(0)
+
+    def covered(self, cluster: str) -> Window | None:
+        whole = super().covered(cluster)
+        return None if whole is None else whole.intersect(Window(whole.start_ms, self.end_ms))
+
+
+def test_hour_by_hour_it_comes_to_the_same_as_all_at_once(source: RecordedSource, tmp_path: Path) -> None:
     found = []
-    for batch_ms in (HOUR_MS, 7 * HOUR_MS, DAY_MS):
-        with Ledger.open(f"sqlite:///{tmp_path / str(batch_ms)}.db", now=lambda: at(HOURS * 60)) as ledger:
-            pipeline, day = _pipeline(source, ledger), Window(at(0), at(HOURS * 60))
-            pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, day))
-            assessing = _assessing(source, ledger, batch_ms)
-            assessing.assess(CLUSTER, assessing.pending(CLUSTER, day))
-            frame = ledger.waste(EVERYTHING, day, ("team", "node"), step_ms=HOUR_MS)
-            found.append(frame)
-    assert found[0].equals(found[1])
+    day = Window(at(0), at(24 * 60))
+    for name, ends in (("often", range(2, HOURS + 1, 4)), ("some", (7, 26, 30)), ("once", (HOURS,))):
+        growing = _Growing(source._folder)  # the same recording, seen in part
+        now = [at(0)]
+        with Ledger.open(f"sqlite:///{tmp_path / name}.db", now=lambda: at(HOURS * 60)) as ledger:
+            for end in ends:
+                growing.end_ms = now[0] = at(end * 60)
+                span = Window(at(0), growing.end_ms)
+                pipeline = Pipeline(growing, ledger, RULES, HOUR_MS, DAY_MS, 0, lambda: now[0], "test")  # noqa: B023
+                pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, span))
+                assessing = _assessing(growing, ledger)
+                assessing.assess(CLUSTER, assessing.pending(CLUSTER, span))
+            assert ledger.assessed(day).final == 24
+            found.append(ledger.waste(EVERYTHING, day, ("team", "node"), step_ms=HOUR_MS))
     assert found[0].equals(found[2])
+    assert found[1].equals(found[2])
 
 
 def test_a_window_nobody_looked_at_is_unknown(source: RecordedSource, ledger: Ledger) -> None:
@@ -195,9 +211,9 @@ def test_a_window_nobody_looked_at_is_unknown(source: RecordedSource, ledger: Le
 
 def test_rehearsal_says_what_would_have_been_found(source: RecordedSource) -> None:
     rehearsing = Rehearsing(source, RULES, RuleSettings(), DAY_MS, 28 * DAY_MS)
-    rehearsed, failures = rehearsing.rehearse(CLUSTER, 3, at(HOURS * 60))
-    assert failures == ()
-    (idle,) = [each for each in rehearsed if each.finding.draft.pattern is Pattern.IDLE_ALLOCATION]
+    told = rehearsing.rehearse(CLUSTER, 3, at(HOURS * 60))
+    assert told.failures == ()
+    (idle,) = [each for each in told.findings if each.finding.draft.pattern is Pattern.IDLE_ALLOCATION]
     assert (idle.days, idle.of) == (1, 1)
     assert idle.board_ms == 20 * HOUR_MS
     assert idle.nano == 80_000_000_000

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from fractions import Fraction
 
+import pandas as pd
 from pydantic import Field
 
 from gpucost.cluster.fit import FreeNodes
 from gpucost.cluster.nodes import Node
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.pods import Pod
+from gpucost.detectors.demand_teams import demand_teams
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import (
     Action,
@@ -22,10 +24,12 @@ from gpucost.detectors.findings import (
     Pattern,
     Subject,
     SubjectKind,
+    TeamView,
     Withheld,
 )
-from gpucost.detectors.held import amount, kubectl, lasting, since
+from gpucost.detectors.held import amount, kubectl, lasting, since, with_names
 from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.domain.holders import NO_TEAM
 from gpucost.domain.time import DAY_MS
 from gpucost.settings.types import Duration, milliseconds
 
@@ -34,6 +38,7 @@ _HOST = ("cpu", "memory")
 _OF_EVERY_NODE = frozenset({"DaemonSet", "Node"})
 """Owners of pods that belong on a node: DaemonSets, and the node itself for static pods."""
 _MOST_LISTED = 10
+_TAINTS = "taints of the node"
 
 
 class Settings(DetectorSettings):
@@ -60,6 +65,8 @@ class _Blocked:
     gpus: int
     short_of: str
     pods: tuple[Pod, ...]
+    leaving: tuple[Pod, ...]
+    """Of all pods without GPUs the largest ones: without them the free GPUs could be used."""
     since_ms: int
 
 
@@ -124,7 +131,10 @@ def _blocked(overview: Overview, node: Node, resource: str, free: Mapping[str, i
     blocking = [pod for pod in others if pod.requests.get(short_of, 0) > 0]
     blocking.sort(key=lambda pod: (-pod.requests.get(short_of, 0), pod.meta.uid))
     since_ms = _since(free, others, shares, resource, could)
-    return _Blocked(node, resource, free[resource], could - usable, short_of, tuple(blocking), since_ms)
+    leaving = _leaving(free, others, shares, resource, short_of)
+    return _Blocked(
+        node, resource, free[resource], could - usable, short_of, tuple(blocking), tuple(leaving), since_ms
+    )
 
 
 def _is_of_node(pod: Pod) -> bool:
@@ -153,6 +163,42 @@ def _since(
     return ordered[-1].bound_ms or ordered[-1].meta.created_ms
 
 
+def _leaving(
+    free: Mapping[str, int], others: Sequence[Pod], shares: Mapping[str, Fraction], resource: str, short: str
+) -> list[Pod]:
+    """Those that ask for most of what is ``short`` first, until as many GPUs can be used as without any."""
+    left = {key: free.get(key, 0) for key in shares}
+    without = {key: max(0, left[key] + _asked(others, key)) for key in left}
+    could = _usable(free[resource], without, shares)
+    found: list[Pod] = []
+    for pod in sorted(others, key=lambda pod: (-pod.requests.get(short, 0), pod.meta.uid)):
+        if _usable(free[resource], {key: max(0, left[key]) for key in left}, shares) >= could:
+            break
+        left = {key: left[key] + pod.requests.get(key, 0) for key in left}
+        found.append(pod)
+    return found
+
+
+def _team(facts: Facts, found: _Blocked) -> str:
+    """The team of all pods that are in the way; empty where they are of several."""
+    if facts.overview is None:
+        return ""
+    belongs = [facts.overview.ownership.of(pod) for pod in found.pods]
+    rows = [
+        {
+            "namespace": pod.meta.namespace,
+            "team_label": each.team,
+            "project": each.project,
+            "user": each.user,
+            "queue": each.queue,
+            "cluster_queue": each.cluster_queue,
+        }
+        for pod, each in zip(found.pods, belongs, strict=True)
+    ]
+    teams = set(demand_teams(facts.history, pd.DataFrame(rows)).tolist())
+    return teams.pop() if len(teams) == 1 and NO_TEAM not in teams else ""
+
+
 def _share(facts: Facts, found: _Blocked) -> float:
     """Boards per unit; 1 where the history does not know."""
     key = (facts.cluster, found.node.meta.name, found.resource)
@@ -165,32 +211,39 @@ def _draft(facts: Facts, found: _Blocked, settings: Settings) -> Draft:
     view_ms = round(boards * (facts.now_ms - max(found.since_ms, facts.now_ms - DAY_MS)))
     word = "CPU" if found.short_of == "cpu" else "memory"
     pods = [f"{pod.meta.namespace}/{pod.meta.name}" for pod in found.pods[:_MOST_LISTED]]
+    summary = (
+        f"{amount(found.gpus, 'free GPU')} of node {name} cannot be used since {since(found.since_ms)}, for "
+        f"{lasting(facts.now_ms - found.since_ms)}: {amount(len(found.pods), 'pod')} without GPUs there "
+        f"took the {word} they need."
+    )
+    evidence = (
+        Evidence("free GPUs", found.free, found.resource, f"node {name}: allocatable − requests of its pods"),
+        Evidence("of these without their share of the host", found.gpus, found.resource, ""),
+        Evidence(
+            f"{word} asked for by pods without GPUs",
+            _host_amount(found.short_of, _asked(found.pods, found.short_of)),
+            "cores" if found.short_of == "cpu" else "GiB",
+            f"spec.nodeName={name}",
+        ),
+        Evidence("the largest of them", ", ".join(pods), "", f"spec.nodeName={name}"),
+        Evidence(_TAINTS, _taints(found.node), "", f"node {name}: spec.taints"),
+    )
+    team = _team(facts, found)
+    # Taints may be named after those a node is kept for, and are not the team's to set.
+    own = tuple(each for each in evidence if each.name != _TAINTS)
     return Draft(
         NAME,
         "blocked",
         Subject(SubjectKind.NODE, facts.cluster, name),
         found.since_ms,
-        f"{amount(found.gpus, 'free GPU')} of node {name} cannot be used since {since(found.since_ms)}, for "
-        f"{lasting(facts.now_ms - found.since_ms)}: {amount(len(found.pods), 'pod')} without GPUs there "
-        f"took the "
-        f"{word} they need.",
-        (
-            Evidence(
-                "free GPUs", found.free, found.resource, f"node {name}: allocatable − requests of its pods"
-            ),
-            Evidence("of these without their share of the host", found.gpus, found.resource, ""),
-            Evidence(
-                f"{word} asked for by pods without GPUs",
-                _host_amount(found.short_of, _asked(found.pods, found.short_of)),
-                "cores" if found.short_of == "cpu" else "GiB",
-                f"spec.nodeName={name}",
-            ),
-            Evidence("the largest of them", ", ".join(pods), "", f"spec.nodeName={name}"),
-            Evidence("taints of the node", _taints(found.node), "", f"node {name}: spec.taints"),
-        ),
+        summary,
+        evidence,
         _action(found, settings, boards),
         "free GPUs without their share of CPU or memory × time; shown, not counted",
+        team=team,
         view_ms=view_ms,
+        boards_now=boards,
+        team_view=TeamView(summary, own, _own_action(found, boards)) if team else None,
         labels=found.node.labels,
         checked=(
             "DaemonSets and static pods belong on every node",
@@ -208,22 +261,58 @@ def _taints(node: Node) -> str:
 
 
 def _action(found: _Blocked, settings: Settings, boards: float) -> Action:
-    """A taint where there is none that is about GPUs; else the pods tolerate it, and have to go by hand."""
+    """Pods go, and a taint keeps others away; where they tolerate it the node is closed while they go."""
     name = found.node.meta.name
     key = settings.taint.partition(":")[0].partition("=")[0]
-    if not any(taint.key == key and taint.effect != "PreferNoSchedule" for taint in found.node.taints):
-        text = (
-            f"Taint {name}, so that only pods which ask for GPUs are put there (Kubernetes lets these "
-            f"through by "
-            "itself where the admission plugin ExtendedResourceToleration is on; else they need the "
-            "toleration "
-            f"key: {key}, operator: Exists). Pods that are there stay until they end."
-        )
-        return Action(text, kubectl("taint", "nodes", name, settings.taint), boards)
-    pod = found.pods[0].meta
+    if any(taint.key == key and taint.effect != "PreferNoSchedule" for taint in found.node.taints):
+        return _move(found, boards)
     text = (
-        f"The node has the taint {key}, and these pods tolerate it: take the toleration out of their "
-        f"templates, "
-        "and start the largest one again elsewhere."
+        f"Taint {name}, so that only pods which tolerate {key} are put there, and delete {_those(found)}, "
+        f"so that their owners make them again elsewhere.{_bare(found)} Kubernetes lets pods with GPUs "
+        "through by itself where the admission plugin ExtendedResourceToleration is on; else they need the "
+        f"toleration key: {key}, operator: Exists."
     )
-    return Action(text, kubectl("-n", pod.namespace, "delete", "pod", pod.name), boards)
+    lines = (kubectl("taint", "nodes", name, settings.taint), *_deleting(found))
+    return with_names(Action(text, "\n".join(lines), boards), *_names(found))
+
+
+def _move(found: _Blocked, boards: float) -> Action:
+    name = found.node.meta.name
+    text = (
+        f"Close {name}, delete {_those(found)}, so that their owners make them again elsewhere; "
+        f"what tolerates the node's taints must lose the toleration in its template.{_bare(found)}"
+    )
+    lines = (kubectl("cordon", name), *_deleting(found), kubectl("uncordon", name))
+    return with_names(Action(text, "\n".join(lines), boards), *_names(found))
+
+
+def _own_action(found: _Blocked, boards: float) -> Action:
+    """What a team can do without rights to nodes."""
+    text = (
+        f"Keep {_those(found)} from nodes with GPUs by a node affinity in their templates, and delete them, "
+        f"so that they start elsewhere.{_bare(found)}"
+    )
+    return with_names(Action(text, "\n".join(_deleting(found)), boards), *_names(found))
+
+
+def _those(found: _Blocked) -> str:
+    return f"the {amount(len(found.leaving), 'pod')} without GPUs in the way"
+
+
+def _bare(found: _Blocked) -> str:
+    """A pod without an owner does not come back."""
+    bare = [f"{pod.meta.namespace}/{pod.meta.name}" for pod in found.leaving if pod.meta.owner is None]
+    return f" Nobody makes {', '.join(bare)} again." if bare else ""
+
+
+def _deleting(found: _Blocked) -> list[str]:
+    """One command per namespace."""
+    by_namespace: dict[str, list[str]] = {}
+    for pod in found.leaving:
+        by_namespace.setdefault(pod.meta.namespace, []).append(pod.meta.name)
+    return [kubectl("-n", each, "delete", "pod", *names) for each, names in sorted(by_namespace.items())]
+
+
+def _names(found: _Blocked) -> list[str]:
+    pods = (name for pod in found.leaving for name in (pod.meta.namespace, pod.meta.name))
+    return [found.node.meta.name, *pods]

@@ -11,6 +11,7 @@ from operator import itemgetter
 
 from pydantic import Field
 
+from gpucost.detectors.demand_teams import demand_teams
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import (
     Action,
@@ -26,7 +27,7 @@ from gpucost.detectors.findings import (
 from gpucost.detectors.held import board_ms, hours, joined, since
 from gpucost.detectors.rules.fragmentation_blocked import Asked, Search, asked
 from gpucost.detectors.rules.fragmentation_views import gauge_drafts, repack_drafts, spread_drafts
-from gpucost.detectors.rules.fragmentation_words import blocked_draft
+from gpucost.detectors.rules.fragmentation_words import blocked_drafts
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.detectors.unmet import Claim, Unmet, unmet
 from gpucost.domain.time import HOUR_MS
@@ -73,12 +74,13 @@ def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
         own = settings.at(row.namespace, row.queue)
         return milliseconds(own.after), milliseconds(own.pause)
 
-    search = Search(facts, asked(found.demand))
+    demand = found.demand.assign(team=demand_teams(facts.history, found.demand))
+    search = Search(facts, asked(demand))
     search.run(found, times)
     claims: dict[int, list[Claim]] = defaultdict(list)
     for claim in found.claims:
         claims[claim.row].append(claim)
-    drafts = [blocked_draft(facts, one, claims) for one in search.blocked]
+    drafts = blocked_drafts(facts, search.blocked, claims)
     drafts += _unusable(facts, found, search)
     plain = settings.default
     views = spread_drafts(facts, milliseconds(plain.spread_after))
@@ -99,7 +101,7 @@ def _unusable(facts: Facts, found: Unmet, search: Search) -> list[Draft]:
     spans = {row: joined(times) for row, times in taken.items()}
     episodes: dict[str, list[Episode]] = defaultdict(list)
     for claim in found.claims:
-        if claim.waste is not Waste.FRAGMENTED or claim.row in search.hopeless:
+        if claim.waste is not Waste.FRAGMENTED:
             continue
         for start, end in _rest(claim.start_ms, claim.end_ms, spans.get(claim.row, ())):
             resource = search.rows[claim.row].resource

@@ -20,7 +20,7 @@ from gpucost.detectors.findings import Pattern, Subject, SubjectKind, Withheld
 from gpucost.detectors.held import LEAST_COVERAGE, amount
 from gpucost.detectors.packing import Rooms
 from gpucost.detectors.possible import Possible
-from gpucost.detectors.unmet import Met, Stretch, Unmet
+from gpucost.detectors.unmet import Met, Stretch, Unmet, hopeless
 
 NAME = Pattern.FRAGMENTATION
 MOST_NAMED = 10
@@ -37,7 +37,7 @@ class Asked(NamedTuple):
     job_uid: str
     queue: str
     cluster_queue: str
-    team_label: str
+    team: str
     resource: str
     products: str
     pods: int
@@ -83,13 +83,12 @@ class Blocked:
 
 @dataclass
 class Search:
-    """Who was blocked, and what was held back. ``hopeless`` are rows of demand that no node could serve."""
+    """Who was blocked, and what was held back."""
 
     facts: Facts
     rows: Sequence[Asked]
     blocked: list[Blocked] = field(default_factory=list)
     withheld: list[Withheld] = field(default_factory=list)
-    hopeless: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._fitter = Fitter(self.facts.overview) if self.facts.overview is not None else None
@@ -99,21 +98,23 @@ class Search:
 
     def run(self, found: Unmet, times: Callable[[Asked], tuple[int, int]]) -> None:
         """``times``: how long a job must be blocked, and how long breaks may be, in ms."""
-        possible = Possible(self.facts.history)
-        seen: set[int] = set()
-        jobs: dict[tuple[str, str], list[Stretch]] = defaultdict(list)
+        self._without_hope(found.demand, times)
+        jobs: dict[tuple[str, str, str], list[Stretch]] = defaultdict(list)
         for stretch in found.stretches:
             row = self.rows[stretch.row]
-            if stretch.row not in seen:
-                seen.add(stretch.row)
-                if not possible.is_possible(row):
-                    self.hopeless.add(stretch.row)
-                    self._withhold(row, possible.why_not(row))
-            if stretch.met is not Met.SHORT and stretch.row not in self.hopeless:
-                jobs[row.job_uid, row.resource].append(stretch)
+            if stretch.met is not Met.SHORT:
+                jobs[row.namespace, row.job_uid, row.resource].append(stretch)
         for stretches in jobs.values():
             stretches.sort(key=lambda each: (each.start_ms, each.row))
             self._job(stretches, *times(self.rows[stretches[0].row]))
+
+    def _without_hope(self, demand: pd.DataFrame, times: Callable[[Asked], tuple[int, int]]) -> None:
+        """``unmet`` leaves them out: it is said why."""
+        possible = Possible(self.facts.history)
+        for n in sorted(hopeless(self.facts.history, demand)):
+            row = self.rows[n]
+            if row.until_ms - row.since_ms >= times(row)[0]:
+                self._withhold(row, possible.why_not(row))
 
     def _withhold(self, row: Asked, because: str, *, lacks_data: bool = False) -> None:
         one = Withheld(NAME, row.subject, because, lacks_data)

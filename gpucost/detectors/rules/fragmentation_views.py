@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gpucost.attribution.deal import Flags, Ints
@@ -17,7 +19,7 @@ from gpucost.detectors.findings import (
     Withheld,
 )
 from gpucost.detectors.frag_gauge import STEP_MS, Gauge, gauge, measured_now
-from gpucost.detectors.held import LEAST_COVERAGE, amount, hours, kubectl, lasting, since
+from gpucost.detectors.held import LEAST_COVERAGE, amount, hours, kubectl, lasting, since, with_names
 from gpucost.detectors.packing import Move, Rooms, fewest_nodes, to_empty_nodes
 from gpucost.detectors.rules.fragmentation_blocked import MOST_NAMED
 from gpucost.detectors.spread import Spread, spread_jobs
@@ -36,16 +38,20 @@ def whole_board_resources(facts: Facts) -> list[str]:
     return sorted(resource for resource, whole in shares.items() if whole == {True})
 
 
-def command_for(move: Move) -> str:
-    """Takes a pod off its node; the scheduler finds another one for it, the old one being cordoned first."""
-    node, who = move.who.node, move.who
-    return "\n".join(
-        (
-            kubectl("cordon", node),
+def moving(text: str, moves: Sequence[Move], frees_boards: float) -> Action:
+    """Takes pods off their nodes; the scheduler finds others for them, the old ones being cordoned first."""
+    named = [move.who for move in moves[:MOST_NAMED]]
+    lines = [
+        line
+        for who in named
+        for line in (
+            kubectl("cordon", who.node),
             kubectl("-n", who.namespace, "delete", "pod", who.pod),
-            kubectl("uncordon", node),
+            kubectl("uncordon", who.node),
         )
-    )
+    ]
+    names = (name for who in named for name in (who.node, who.namespace, who.pod))
+    return with_names(Action(text, "\n".join(lines), frees_boards), *names)
 
 
 def pack(resource: str) -> Action:
@@ -88,9 +94,9 @@ def _spread_draft(facts: Facts, job: Spread, subject: Subject) -> Draft:
             Evidence("node that had room", job.could, "", "free GPUs when its first pod started"),
         ),
         action=Action(
-            f"Ask for one pod with {job.units} GPUs, or for pods on one node (pod affinity, or a topology "
-            f"request of Kueue): the job then talks over NVLink, and leaves whole nodes to others.",
-            f"resources:\n  limits:\n    {job.resource}: {job.units}",
+            f"Ask for one pod with {job.units} GPUs: the job then talks over NVLink, and leaves whole nodes "
+            "to others. It takes effect when the job is started again.",
+            f'resources:\n  limits:\n    "{job.resource}": {job.units}',
         ),
         formula="No waste of its own: what others could not use for it is counted where they were blocked.",
         view_ms=0,
@@ -217,7 +223,7 @@ def _repack(
     size = int(rooms.given[first])
     in_use = sum(bool(rooms.occupants.get(rooms.names[n])) for n in pool.tolist())
     hourly = [facts.prices.nano_per_hour(facts.cluster, node, facts.now_ms - 1) for node in emptied]
-    lost = sum({move.who.job_uid: move.who.lost_board_ms for move in moves}.values())
+    lost = sum({move.who.who: move.who.lost_board_ms for move in moves}.values())
     evidence = [
         Evidence("nodes in use now", in_use, "nodes"),
         Evidence("nodes in use after the moves", in_use - len(emptied), "nodes"),
@@ -241,10 +247,10 @@ def _repack(
         since_ms=since_ms,
         summary=summary,
         evidence=tuple(evidence),
-        action=Action(
+        action=moving(
             f"Move {_in_words(moves[0])}" + (", then the others in this order." if moves[1:] else "."),
-            "\n".join(command_for(move) for move in moves[:MOST_NAMED]),
-            frees_boards=float(size * len(emptied)),
+            moves,
+            float(size * len(emptied)),
         ),
         formula="View: GPUs of nodes that would get empty x time since the last of the pods to move began.",
         view_ms=size * len(emptied) * (facts.now_ms - since_ms),

@@ -8,18 +8,89 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from gpucost.detectors.facts import Facts
-from gpucost.detectors.findings import Action, Draft, Episode, Evidence, Pattern
+from gpucost.detectors.findings import (
+    Action,
+    Draft,
+    Episode,
+    Evidence,
+    Pattern,
+    Subject,
+    SubjectKind,
+    TeamView,
+)
 from gpucost.detectors.frag_gauge import boards_lost, typical_pods
 from gpucost.detectors.held import amount, board_ms, hours, joined, lasting, since
 from gpucost.detectors.packing import Move, Rooms, to_make_room
-from gpucost.detectors.rules.fragmentation_blocked import MOST_NAMED, Blocked
-from gpucost.detectors.rules.fragmentation_views import command_for, pack, whole_board_resources
+from gpucost.detectors.rules.fragmentation_blocked import MOST_NAMED, Asked, Blocked
+from gpucost.detectors.rules.fragmentation_views import moving, pack, whole_board_resources
 from gpucost.detectors.unmet import Claim
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.domain.waste import Waste
 
 NAME = Pattern.FRAGMENTATION
 ClaimsByRow = Mapping[int, Sequence[Claim]]
+MOST_SINGLE = 200
+"""So many blocked jobs get a finding each, those blocked for longest; the others one per team, queue and
+shape: nobody reads thousands, and for each it is looked for whom to move."""
+_OF_OTHERS = frozenset({"alone on a node", "fragments (F) before the move", "fragments (F) after the move"})
+"""Evidence about the jobs of others."""
+
+
+def blocked_drafts(facts: Facts, blocked: Sequence[Blocked], claims: ClaimsByRow) -> list[Draft]:
+    """All that is claimed of ``blocked``, in as many findings as somebody can read."""
+    ordered = sorted(
+        blocked,
+        key=lambda one: (one.start_ms, one.asked.namespace, one.asked.job, one.asked.job_uid),
+    )
+    drafts = [blocked_draft(facts, one, claims) for one in ordered[:MOST_SINGLE]]
+    groups: dict[tuple[str, ...], list[Blocked]] = defaultdict(list)
+    for one in ordered[MOST_SINGLE:]:
+        row = one.asked
+        groups[row.team, row.queue, row.resource, row.products, str(max(row.units, 1))].append(one)
+    return drafts + [_many_draft(facts, key, group, claims) for key, group in sorted(groups.items())]
+
+
+def _many_draft(facts: Facts, key: tuple[str, ...], group: Sequence[Blocked], claims: ClaimsByRow) -> Draft:
+    """``group`` in order of time: jobs of one team in one queue that ask for the same."""
+    team, queue = key[:2]
+    episodes = tuple(each for one in group for each in _episodes(one, claims))
+    end_ms = max(one.end_ms for one in group)
+    row, rooms = group[0].asked, max(group, key=lambda one: one.end_ms).rooms
+    nodes = rooms.eligible(row.products)
+    jobs = sorted({one.asked.subject for one in group})
+    more = f" and {len(jobs) - MOST_NAMED} more" if jobs[MOST_NAMED:] else ""
+    named = ", ".join(map(str, jobs[:MOST_NAMED])) + more
+    shown = "allocatable less what pods hold"
+    where = f" in queue {queue}" if queue else ""
+    units = max(row.units, 1)
+    return Draft(
+        pattern=NAME,
+        variant="blocked_many",
+        subject=Subject(
+            SubjectKind.QUEUE if queue else SubjectKind.TEAM, facts.cluster, queue or team, uid="/".join(key)
+        ),
+        since_ms=group[0].start_ms,
+        ended_ms=end_ms if end_ms < facts.now_ms else None,
+        team=team,
+        queue=queue,
+        summary=(
+            f"{amount(len(jobs), 'job')}{where}, with pods of {amount(units, 'GPU')}, found no place since "
+            f"{since(group[0].start_ms)}, though enough GPUs were free: in blocks too small for them."
+        ),
+        evidence=(
+            Evidence("jobs", len(jobs), "jobs", "besides those with findings of their own"),
+            Evidence("which", named),
+            Evidence("blocked now", sum(one.end_ms >= facts.now_ms for one in group), "jobs"),
+            Evidence("largest free block", int(rooms.free[nodes].max(initial=0)), "GPUs", shown),
+            Evidence("free blocks (nodes x GPUs)", rooms.histogram(nodes), "", shown),
+            Evidence("free and of no use to them", round(board_ms(episodes) / HOUR_MS, 3), "GPU-hours"),
+        ),
+        action=pack(row.resource),
+        formula="Sum over time of the free GPUs each could use, up to what it asks for, while blocked; "
+        "no GPU is counted for two of them.",
+        episodes=episodes,
+        checked=("each was blocked for long enough", "nodes large enough exist"),
+    )
 
 
 def blocked_draft(facts: Facts, one: Blocked, claims: ClaimsByRow) -> Draft:
@@ -29,23 +100,28 @@ def blocked_draft(facts: Facts, one: Blocked, claims: ClaimsByRow) -> Draft:
     nodes = rooms.eligible(row.products)
     moves = to_make_room(rooms, nodes, units, row.least) if _is_about_gpus(one) and not is_over else []
     episodes = _episodes(one, claims)
-    wanted = f"{amount(row.pods, 'pod')} of {amount(units, 'GPU')}"
-    together = f", {row.least} of them at once" if 1 < row.least < row.pods else ""
+    evidence = _evidence(facts, one, rooms, moves, episodes)
+    action = pack(row.resource) if is_over else _action(one, units, moves)
+    largest = int(rooms.free[nodes].max(initial=0))
+    summary = (
+        f"{row.subject} ({_wanted(row)}) finds no place since {since(one.start_ms)}, though "
+        f"{amount(int(rooms.free[nodes].sum()), 'GPU')} it could use were free: the largest block on one "
+        f"node has {largest}. What is in the way: {_in_the_way(one)}."
+    )
+    own = tuple(each for each in evidence if each.name not in _OF_OTHERS)
+    # To move somebody else's pods is not the team's to do.
+    own_action = _smaller(largest) if moves else action
     return Draft(
         pattern=NAME,
         variant="blocked",
         subject=row.subject,
         since_ms=one.start_ms,
         ended_ms=one.end_ms if is_over else None,
-        team=row.team_label,
+        team=row.team,
         queue=row.queue,
-        summary=(
-            f"{row.subject} ({wanted}{together}) finds no place since {since(one.start_ms)}, though "
-            f"{amount(int(rooms.free[nodes].sum()), 'GPU')} it could use were free: the largest block on one "
-            f"node has {int(rooms.free[nodes].max(initial=0))}. What is in the way: {_in_the_way(one)}."
-        ),
-        evidence=_evidence(facts, one, rooms, moves, episodes),
-        action=pack(row.resource) if is_over else _action(one, units, moves),
+        summary=summary,
+        evidence=evidence,
+        action=action,
         formula="Sum over time of the free GPUs it could use, up to what it asks for, while it was blocked; "
         "those that fit others who wait are not among them.",
         episodes=episodes,
@@ -55,6 +131,21 @@ def blocked_draft(facts: Facts, one: Blocked, claims: ClaimsByRow) -> Draft:
             "no cordoned node would be enough",
             *(("labels, taints, CPU and memory of the state",) if one.fit is not None else ()),
         ),
+        team_view=TeamView(summary, own, own_action) if own != evidence or own_action != action else None,
+    )
+
+
+def _wanted(row: Asked) -> str:
+    together = f", {row.least} of them at once" if 1 < row.least < row.pods else ""
+    return f"{amount(row.pods, 'pod')} of {amount(max(row.units, 1), 'GPU')}{together}"
+
+
+def _smaller(largest: int) -> Action:
+    if largest < 1:
+        return Action("Wait until the platform makes room on a node: none has a free GPU that it could use.")
+    return Action(
+        f"Ask for pods of at most {amount(largest, 'GPU')} each, if the job can be divided: they fit now. "
+        "Other room is the platform's to make."
     )
 
 
@@ -146,14 +237,13 @@ def _action(one: Blocked, units: int, moves: Sequence[Move]) -> Action:
         return Action(
             f"Wait until pods end on a node of {units} GPUs or more: none of them there can be moved."
         )
-    cost = sum({move.who.job_uid: move.who.lost_board_ms for move in moves}.values())
+    cost = sum({move.who.who: move.who.lost_board_ms for move in moves}.values())
     first = moves[0]
     others = f", and {amount(len(moves) - 1, 'more pod')}" if moves[1:] else ""
     where = f"to {first.to}" if first.to else "away, to wait for another place"
     who = f"{first.who.namespace}/{first.who.job} ({amount(first.who.units, 'GPU')} on {first.who.node})"
-    return Action(
-        f"Move {who} {where}{others}: the cheapest way to make room, with {hours(cost)} of work at stake; or "
-        f"wait until it ends.",
-        "\n".join(command_for(move) for move in moves[:MOST_NAMED]),
-        frees_boards=float(sum(move.who.units for move in moves)),
+    return moving(
+        f"Move {who} {where}{others}: the cheapest way to make room, with {hours(cost)} of work at stake.",
+        moves,
+        float(sum(move.who.units for move in moves)),
     )

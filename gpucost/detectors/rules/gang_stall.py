@@ -25,6 +25,7 @@ from gpucost.detectors.findings import (
     Pattern,
     Subject,
     SubjectKind,
+    TeamView,
     Withheld,
 )
 from gpucost.detectors.held import (
@@ -38,7 +39,8 @@ from gpucost.detectors.held import (
     lasting,
     pieces,
     since,
-    stop_command,
+    stop_action,
+    with_names,
 )
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.detectors.straggler import Straggler, stragglers
@@ -49,6 +51,8 @@ from gpucost.settings.types import Duration, milliseconds
 NAME = Pattern.GANG_STALL
 _PULLING = frozenset({"ContainerCreating", "PodInitializing"})
 _CONDITION = "condition PodScheduled of the pods"
+_IN_THE_WAY, _SCHEDULER = "in each other's way with", "the scheduler says"
+_OF_OTHERS = frozenset({_IN_THE_WAY, _SCHEDULER})
 _ELASTIC = (JobKind.RAY_JOB, JobKind.RAY_CLUSTER, JobKind.RAY_SERVICE)
 
 
@@ -192,7 +196,9 @@ def _after(settings: Scoped[Settings], stall: _Stall) -> int:
 def _members(stall: _Stall, rows: Sequence[Piece]) -> Iterator[Piece]:
     """Of a LeaderWorkerSet only the pods of this gang, which carry its index in their names."""
     name = f"{stall.job}-{stall.gang.rpartition('-')[2]}" if stall.is_of_group else ""
-    return (row for row in rows if not name or row.pod == name or row.pod.startswith(f"{name}-"))
+    # A uid is what an owner reference claims: pods of another namespace are not its members.
+    own = (row for row in rows if row.namespace == stall.namespace)
+    return (row for row in own if not name or row.pod == name or row.pod.startswith(f"{name}-"))
 
 
 def _subject(facts: Facts, stall: _Stall) -> Subject:
@@ -312,9 +318,7 @@ def _draft(facts: Facts, stall: _Stall, deadlock: tuple[_Stall, _Stall] | None, 
         *_reasons(facts, stall, why),
     ]
     if deadlock:
-        evidence.append(
-            Evidence("in each other's way with", _name(deadlock[0]), "", "the stall of that gang")
-        )
+        evidence.append(Evidence(_IN_THE_WAY, _name(deadlock[0]), "", "the stall of that gang"))
     goes_on = stall.end_ms >= facts.now_ms
     first = stall.held[0] if stall.held else None
     return Draft(
@@ -322,7 +326,7 @@ def _draft(facts: Facts, stall: _Stall, deadlock: tuple[_Stall, _Stall] | None, 
         variant,
         _subject(facts, stall),
         stall.start_ms,
-        _summary(stall, variant, boards, deadlock),
+        _summary(stall, variant, boards, deadlock and _name(deadlock[0])),
         tuple(evidence),
         _action(stall, variant, boards, deadlock),
         "GPUs held by the gang's running members × time in which it lacked members",
@@ -335,23 +339,48 @@ def _draft(facts: Facts, stall: _Stall, deadlock: tuple[_Stall, _Stall] | None, 
             "fewer members run than it needs, not merely fewer than it would like (elastic jobs)",
             "no member is merely pulling its image",
         ),
+        team_view=_team_view(stall, variant, boards, deadlock, evidence),
     )
+
+
+def _team_view(
+    stall: _Stall,
+    variant: str,
+    boards: float,
+    deadlock: tuple[_Stall, _Stall] | None,
+    evidence: Sequence[Evidence],
+) -> TeamView | None:
+    """Without the other gang, and without what the scheduler says: it may name pods and nodes of others."""
+    own = tuple(each for each in evidence if each.name not in _OF_OTHERS)
+    if len(own) == len(evidence):
+        return None
+    if deadlock is None:
+        action = _action(stall, variant, boards, None)
+    elif deadlock[1] is stall:
+        text = (
+            f"Stop {_name(stall)}, the smaller of the two, so that the other can start; start it again once "
+            "the other has all of its members."
+        )
+        action = stop_action(text, stall.held, boards)
+    else:
+        action = Action(
+            "Ask the platform to stop the other gang, the smaller of the two, until this one is done."
+        )
+    return TeamView(_summary(stall, variant, boards, deadlock and "another gang"), own, action)
 
 
 def _name(stall: _Stall) -> str:
     return f"{stall.namespace}/{stall.job}"
 
 
-def _summary(stall: _Stall, variant: str, boards: float, deadlock: tuple[_Stall, _Stall] | None) -> str:
+def _summary(stall: _Stall, variant: str, boards: float, other: str | None) -> str:
+    """``other`` is the gang it is in a deadlock with."""
     last = stall.last
     what = f"{_name(stall)} has {last.running} of the {amount(last.min_members, 'member')} it needs"
     span = f"since {since(stall.start_ms)}, for {lasting(stall.end_ms - stall.start_ms)}"
     holds = f"and holds {amount(boards, 'GPU')} that cannot get on"
-    if deadlock:
-        return (
-            f"{what} {span}, {holds}; {_name(deadlock[0])} is stalled as well, and "
-            "each needs what the other holds."
-        )
+    if other:
+        return f"{what} {span}, {holds}; {other} is stalled as well, and each needs what the other holds."
     before = "It had all of them before. " if variant == "lost_rank" else ""
     return f"{before}{what} {span}, {holds}."
 
@@ -364,13 +393,13 @@ def _action(stall: _Stall, variant: str, boards: float, deadlock: tuple[_Stall, 
             f"Stop {_name(small)}, the smaller of the two, so that the other can start; "
             "start it again once the other has all of its members."
         )
-        return Action(text, stop_command(small.held), boards)
+        return stop_action(text, small.held, boards)
     text = "Stop the job until all of its members can start at once."
     if variant == "lost_rank":
         text = (
             "Stop the job and start it again from its last checkpoint: without the lost member it only waits."
         )
-    return Action(text, stop_command(stall.held) if stall.held else "", boards)
+    return stop_action(text, stall.held, boards) if stall.held else Action(text, "", boards)
 
 
 def _demand(facts: Facts, stalls: Sequence[_Stall]) -> Mapping[str, list[tuple[int, int, str, str]]]:
@@ -416,7 +445,7 @@ def _reasons(facts: Facts, stall: _Stall, why: _Why) -> Iterator[Evidence]:
     said = (pod.waiting.message for pod in pods if pod.waiting is not None)
     message = next(filter(None, said), "")
     if message:
-        yield Evidence("the scheduler says", message, "", _CONDITION)
+        yield Evidence(_SCHEDULER, message, "", _CONDITION)
     if not pods:
         rows = why.demand.get(stall.job_uid, [])
         for reason, layer in sorted(
@@ -434,6 +463,7 @@ def _late(facts: Facts, settings: Scoped[Settings]) -> tuple[list[Draft], list[W
     for each in found:
         rows = of_job[each.job_uid]
         first = next(row for row in rows if row.pod_uid == each.pod_uid)
+        rows = [row for row in rows if row.namespace == first.namespace]
         own = settings.at(first.namespace, first.queue)
         is_batch = workload_class(JobKind(first.job_kind)) is WorkloadClass.BATCH
         if not is_batch or each.end_ms - each.start_ms < milliseconds(own.after):
@@ -469,9 +499,13 @@ def _straggling(facts: Facts, late: Straggler, first: Piece, rows: Sequence[Piec
             Evidence("pods of the job", pods, "pods", "gpucost_pod_gpu_request"),
             Evidence("time of the others meanwhile", hours(view_ms), "", "gpucost_pod_gpu_request"),
         ),
-        Action(
-            f"Look at what {first.pod} waits for on {first.node} (data, network, a hung process).",
-            kubectl("-n", first.namespace, "exec", first.pod, "--", "py-spy", "dump", "--pid", "1"),
+        with_names(
+            Action(
+                f"Look at what {first.pod} waits for on {first.node} (data, network, a hung process).",
+                kubectl("-n", first.namespace, "exec", first.pod, "--", "py-spy", "dump", "--pid", "1"),
+            ),
+            first.namespace,
+            first.pod,
         ),
         "GPUs of the job's other pods × time in which one pod did nothing; shown, not counted",
         team=first.team,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpucost.detectors.findings import Action
-from gpucost.detectors.held import Piece, amount, kubectl, stop_command
+from gpucost.detectors.held import Piece, amount, kubectl, stop_action, with_names
+from gpucost.detectors.rules.pod_templates import RESTART, Asker, ask
 from gpucost.domain.jobs import JobKind
 
 _SCALED = {
@@ -24,15 +25,16 @@ def stop(rows: Sequence[Piece], boards: float) -> Action:
     where = ("-n", namespace)
     if kind in _SCALED:
         patch = kubectl(*where, "scale", f"{_SCALED[JobKind(kind)]}/{name}", "--replicas=0")
-        return Action("Scale it to zero until somebody needs it", patch, boards)
+        return with_names(Action("Scale it to zero until somebody needs it", patch, boards), namespace, name)
     if kind == JobKind.NOTEBOOK:
         resource = f"notebooks.kubeflow.org/{name}"
         patch = kubectl(*where, "annotate", resource, f"{_NOTEBOOK_STOP}=true", "--overwrite")
-        return Action("Stop the notebook; its disk stays, and its owner can start it again", patch, boards)
+        text = "Stop the notebook; its disk stays, and its owner can start it again"
+        return with_names(Action(text, patch, boards), namespace, name)
     if kind in (JobKind.DAEMON_SET, JobKind.RAY_SERVICE, JobKind.RAY_CLUSTER, JobKind.OTHER):
-        return Action(f"Ask its owner to stop this {kind}, or to let it shrink to zero when idle", "", boards)
+        return Action(f"Ask its owner to stop this {kind} until somebody needs it", "", boards)
     verb = "Delete it" if kind == JobKind.POD else "Suspend it"
-    return Action(f"{verb}: it holds GPUs and does nothing", stop_command(rows), boards)
+    return stop_action(f"{verb}: it holds GPUs and does nothing", rows, boards)
 
 
 def over() -> Action:
@@ -44,28 +46,31 @@ def look(rows: Sequence[Piece]) -> Action:
     """Before anybody stops it, its owner should look at it."""
     last = max(rows, key=lambda row: (row.start_ms, row.pod))
     patch = kubectl("-n", last.namespace, "logs", last.pod, "--all-containers", "--tail=50")
-    return Action("Look at what it waits for, and stop it if it will not go on", patch)
+    action = Action("Look at what it waits for, and stop it if it will not go on", patch)
+    return with_names(action, last.namespace, last.pod)
 
 
 def shrink(
     rows: Sequence[Piece], idle_by_pod: Mapping[str, int], gpus_by_pod: Mapping[str, int], boards: float
 ) -> Action:
     """Ask for fewer GPUs: fewer per pod, or, where whole pods idle, fewer pods."""
-    first = rows[0]
+    last = max(rows, key=lambda row: (row.start_ms, row.pod))
     busiest = max(gpus_by_pod[uid] - idle_by_pod.get(uid, 0) for uid in gpus_by_pod)
     whole = sum(idle_by_pod.get(uid, 0) == count for uid, count in gpus_by_pod.items())
     most = max(gpus_by_pod.values())
     if busiest < most:
-        text = f"Ask for {amount(busiest, 'GPU')} per pod instead of {most}, or make it use them all"
-        return Action(text, f'resources:\n  limits:\n    "{first.resource}": {busiest}', boards)
-    if whole and first.job_kind in _SCALED:
-        resource = f"{_SCALED[JobKind(first.job_kind)]}/{first.job}"
+        who = Asker(last.job_kind, last.namespace, last.job, last.pod)
+        text = f"Ask for {busiest} {last.resource} per pod instead of {most}"
+        return ask(text, who, last.resource, busiest, boards)
+    if whole and last.job_kind in _SCALED:
+        resource = f"{_SCALED[JobKind(last.job_kind)]}/{last.job}"
         left = len(gpus_by_pod) - whole
-        patch = kubectl("-n", first.namespace, "scale", resource, f"--replicas={left}")
-        return Action(f"Run {amount(left, 'replica')} instead of {len(gpus_by_pod)}", patch, boards)
+        patch = kubectl("-n", last.namespace, "scale", resource, f"--replicas={left}")
+        action = Action(f"Run {amount(left, 'replica')} instead of {len(gpus_by_pod)}", patch, boards)
+        return with_names(action, last.namespace, last.job)
     if whole:
         left = len(gpus_by_pod) - whole
-        text = f"Run it with {amount(left, 'pod')} instead of {len(gpus_by_pod)}, or let the others work"
+        text = f"Run it with {amount(left, 'pod')} instead of {len(gpus_by_pod)}. {RESTART}"
         return Action(text, "", boards)
     text = "Find out why these GPUs do nothing while the other pods of the job use all of theirs"
     return Action(text, "", boards)

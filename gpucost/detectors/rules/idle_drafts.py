@@ -98,13 +98,50 @@ class Drafter:
         when = f"for {lasting(self._length)} since {since(found.span.begin_ms)}"
         verb = "do" if found.ended_ms is None else "did"
         if found.variant == PARTLY:
-            what = f"{len(self._gpus)} of the {amount(found.gang, 'GPU')} of {row.job_kind} {row.subject}"
+            what = f"{len(self._gpus)} of the {self._units(found.gang)} of {row.job_kind} {row.subject}"
+            verb = verb if len(self._gpus) != 1 or found.ended_ms is not None else "does"
             return f"{what} {verb} nothing, {when}"
         holds = "holds" if found.ended_ms is None else "held"
         did = "does" if found.ended_ms is None else "did"
         never = "; it never used them" if found.from_start else ""
-        gpus = amount(len(self._gpus), "GPU")
-        return f"{row.job_kind} {row.subject} {holds} {gpus} and {did} nothing, {when}{never}"
+        return f"{row.job_kind} {row.subject} {holds} {self._held} and {did} nothing, {when}{never}"
+
+    @cached_property
+    def _resources(self) -> Mapping[str, list[int]]:
+        """Pods of the idle GPUs by what they hold: a pod once for each of its GPUs."""
+        found: dict[str, list[int]] = {}
+        for pod, _ in self._gpus:
+            found.setdefault(self._table.resources[pod], []).append(pod)
+        return dict(sorted(found.items()))
+
+    def _units(self, number: int) -> str:
+        """So many of what the job holds, where it is of one kind."""
+        if len(self._resources) == 1 and not self._table.whole[self._gpus[0][0]]:
+            return f"{number} {next(iter(self._resources))}"
+        return amount(number, "GPU")
+
+    @property
+    def _held(self) -> str:
+        """Whole GPUs, or slices and shares of them as what they are."""
+        whole, parts = 0, list[str]()
+        for resource, pods in self._resources.items():
+            if self._table.whole[pods].all():
+                whole += len(pods)
+            else:
+                parts.append(self._parts_in_words(resource, pods))
+        return " and ".join([*([amount(whole, "GPU")] if whole else []), *parts])
+
+    def _parts_in_words(self, resource: str, pods: Sequence[int]) -> str:
+        """Where boards are shared by time, as many units as the pods asked for, whatever boards were seen."""
+        table = self._table
+        units = sum(int(table.units[pod]) for pod in set(pods) if table.is_shared[pod])
+        units += len([pod for pod in pods if not table.is_shared[pod]])
+        shares = {table.history.shares.get((self._row.cluster, table.nodes[pod], resource)) for pod in pods}
+        share = next(iter(shares)) if len(shares) == 1 else None
+        if share is None:
+            return f"{units} {resource}"
+        boards = units * share
+        return f"{units} {resource}, {boards} {'of a board' if boards <= 1 else 'boards'}"
 
     def _evidence(self) -> tuple[Evidence, ...]:
         seen, row = self.found.span, self._row
@@ -139,8 +176,11 @@ class Drafter:
 
     def _action(self) -> Action:
         found, row = self.found, self._row
-        last = max(piece.end_ms for piece in self.rows)
-        current = [piece for piece in self.rows if piece.end_ms >= last]
+        # A uid is what an owner reference claims: pieces of that uid may be those of another job.
+        own = {self._table.uids[pod] for pod in self._table.pods_of_job[found.job].tolist()}
+        rows = [each for each in self.rows if each.namespace == row.namespace and each.pod_uid in own]
+        last = max(piece.end_ms for piece in rows)
+        current = [piece for piece in rows if piece.end_ms >= last]
         boards = self._boards_now
         if found.variant == PARTLY:
             return idle_actions.shrink(current, self._idle_by_pod, self._gpus_by_pod, boards)

@@ -22,7 +22,7 @@ from gpucost.detectors.findings import (
     SubjectKind,
     Withheld,
 )
-from gpucost.detectors.held import LEAST_COVERAGE, hours, lasting
+from gpucost.detectors.held import LEAST_COVERAGE, hours, lasting, with_names
 from gpucost.detectors.quota_yaml import quota_lines, volcano_patch
 from gpucost.detectors.quotas import Line, Quotas, boards_per_unit
 from gpucost.detectors.series import Series, combined
@@ -153,9 +153,9 @@ def _draft(tenancy: Tenancy, tenant: Tenant, settings: Settings, view_ms: int, s
         f"quota being its own, while others waited for {hours(view_ms)} of what it borrowed.",
         _evidence(tenancy, tenant),
         _action(tenancy, tenant, settings),
+        # No team: it names those who waited and what others use, so it is the platform's.
         "the smaller of what it borrowed and of what others waited for, could have used and did not find "
         "free, times time; shown, not counted: it was used",
-        team=tenant.name if tenant.line is None else "",
         queue="" if tenant.line is None else tenant.name,
         view_ms=view_ms,
         checked=("others use or want GPUs", "it borrows", "they waited, and their work would have fitted"),
@@ -213,9 +213,13 @@ def _action(tenancy: Tenancy, tenant: Tenant, settings: Settings) -> Action:
     frees = max(over - most, 0.0) * float(np.nan_to_num(boards_per_unit(tenancy.facts.history, resource)))
     if tenant.line is Line.VOLCANO_QUEUE:
         patch = volcano_patch(tenant.name, "capability", resource, nominal + most)
-        return Action(f"Limit {tenant} to {nominal + most:g} {resource}.", patch, frees)
-    lines = quota_lines(tenant.name, row.flavor, resource, {"borrowingLimit": most})
-    return Action(f"Let {tenant} borrow no more than {most:g} {resource}.", lines, frees)
+        return with_names(
+            Action(f"Limit {tenant} to {nominal + most:g} {resource}.", patch, frees), tenant.name
+        )
+    now = {"borrowingLimit": row.borrowing_limit}
+    lines = quota_lines(tenant.name, row.flavor, resource, {"borrowingLimit": most}, now)
+    text = f"Let {tenant} borrow no more than {most:g} {resource}."
+    return with_names(Action(text, lines, frees), tenant.name, row.flavor)
 
 
 def _subject(facts: Facts, tenant: Tenant) -> Subject:

@@ -27,7 +27,16 @@ from gpucost.detectors.findings import (
     SubjectKind,
     Withheld,
 )
-from gpucost.detectors.held import LEAST_COVERAGE, Piece, amount, kubectl, lasting, pieces, since
+from gpucost.detectors.held import (
+    LEAST_COVERAGE,
+    Piece,
+    amount,
+    kubectl,
+    lasting,
+    pieces,
+    since,
+    with_names,
+)
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.domain.waste import Waste
 from gpucost.settings.types import Duration, milliseconds
@@ -359,8 +368,9 @@ def _action(stretch: _Stretch, plugins: Sequence[Pod]) -> Action:
     )
     if plugins:
         pod = plugins[0].meta
-        return Action(text, kubectl("-n", pod.namespace, "delete", "pod", pod.name), stretch.last.boards)
+        command = kubectl("-n", pod.namespace, "delete", "pod", pod.name)
+        return with_names(Action(text, command, stretch.last.boards), pod.namespace, pod.name)
     selector = f"--field-selector=spec.nodeName={stretch.node}"
     patch = kubectl("-n", "gpu-operator", "delete", "pod", "-l", _PLUGIN_LABEL, selector)
     is_nvidia = any("nvidia.com/" in resource for resource in stretch.resources)
-    return Action(text, patch if is_nvidia else "", stretch.last.boards)
+    return with_names(Action(text, patch if is_nvidia else "", stretch.last.boards), stretch.node)

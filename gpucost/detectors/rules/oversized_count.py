@@ -1,4 +1,5 @@
-"""Jobs that use at most half of their GPUs, while the others do a little."""
+"""Jobs that use at most half of their GPUs, while the others do a little: two groups with a gap between them.
+Where activity falls off evenly the job has low efficiency, and nobody can say which GPUs are too many."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from gpucost.attribution.deal import Flags, Ints
 from gpucost.detectors.activity import Floats
 from gpucost.detectors.findings import Action, Draft, Evidence
 from gpucost.detectors.held import LEAST_COVERAGE, amount
+from gpucost.detectors.rules.gpu_use import quantile
 from gpucost.detectors.rules.oversized_common import NAME, Candidate, Search
 from gpucost.detectors.rules.oversized_settings import Settings
+from gpucost.detectors.rules.pod_templates import RESTART, Asker, ask
 from gpucost.detectors.rules.workloads import JobRow
 from gpucost.domain.time import MINUTE_MS
 from gpucost.settings.types import milliseconds
@@ -20,6 +23,9 @@ from gpucost.settings.types import milliseconds
 VARIANT = "too_many_gpus"
 _TOGETHER_MS = 5 * MINUTE_MS
 """Pods of a job that end this close to one another ran side by side."""
+_GAP = 3.0
+"""How many times as much the least busy of the GPUs in use must do as the busiest of the others, by their
+95th percentiles. Ours."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,8 @@ class _Activity:
     above: Floats
     time: Floats
     worked: Flags
+    level: Floats
+    """Of each row."""
 
     @property
     def is_used(self) -> Flags:
@@ -73,7 +81,7 @@ def _activity(search: Search, threshold: float) -> _Activity:
     time = use.time(activity.is_observed)
     above = use.time(np.nan_to_num(level) >= threshold)
     worked = use.busy_by_series > 0
-    return _Activity(time >= LEAST_COVERAGE * use.expected, above, time, worked)
+    return _Activity(time >= LEAST_COVERAGE * use.expected, above, time, worked, level)
 
 
 def _judge(
@@ -107,15 +115,52 @@ def _judge(
         because = f"a server must be seen for {settings.serving_history} to know its busiest hours"
         search.hold_back(row.subject, because, VARIANT, lacks_data=True)
         return None
-    return _candidate(search, row, job, n, used, little, activity, settings)
+    often = {each: _often(search, activity, each) for each in seen.tolist()}
+    least = min(often[each] for each in seen[activity.is_used[seen]].tolist())
+    most = max(often[each] for each in seen[~activity.is_used[seen]].tolist())
+    if _GAP * most > least * (1 + 1e-9):
+        return None
+    groups = _Groups(n, used, len(little), len(seen) - used - len(little), least, most)
+    return _candidate(search, row, job, groups, little, activity, settings)
+
+
+def _often(search: Search, activity: _Activity, series: int) -> float:
+    """The 95th percentile of a GPU's activity, 0 to 1."""
+    rows = search.use.rows(np.array([series], np.int64))
+    return quantile(activity.level[rows], search.use.length[rows], 0.95)
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The GPUs of a job: how many of ``all`` were in use, did a little, and did nothing; of the rest nobody
+    knows. ``least`` and ``most`` are the 95th percentiles on both sides of the gap, 0 to 1."""
+
+    all: int
+    used: int
+    little: int
+    nothing: int
+    least: float
+    most: float
+
+    @property
+    def unseen(self) -> int:
+        return self.all - self.used - self.little - self.nothing
+
+    def __str__(self) -> str:
+        """All of them, so that the numbers add up."""
+        parts = [f"{self.little} hardly ever {'works' if self.little == 1 else 'work'}"]
+        if self.nothing:
+            parts.append(f"{self.nothing} never {'does' if self.nothing == 1 else 'do'}")
+        if self.unseen:
+            parts.append(f"{self.unseen} {'was' if self.unseen == 1 else 'were'} not observed well enough")
+        return f"uses {self.used} of its {amount(self.all, 'GPU')}; of the others {', '.join(parts)}"
 
 
 def _candidate(
     search: Search,
     row: JobRow,
     job: int,
-    n: int,
-    used: int,
+    groups: _Groups,
     little: Ints,
     activity: _Activity,
     settings: Settings,
@@ -132,15 +177,18 @@ def _candidate(
         VARIANT,
         row.subject,
         min(each.start_ms for each in episodes),
-        f"{row.job_kind} {row.subject} uses {used} of its {n} GPUs; {amount(len(little), 'other')} "
-        "hardly ever work",
+        f"{row.job_kind} {row.subject} {groups}",
         (
-            Evidence("GPUs", n),
-            Evidence("GPUs in use", used, "", f"95th percentile of activity at least {threshold:g} %"),
+            Evidence("GPUs", groups.all),
+            Evidence("GPUs in use", groups.used, "", f"95th percentile of activity at least {threshold:g} %"),
+            Evidence("GPUs that do nothing at all", groups.nothing, "", "idle_allocation has their time"),
+            *([Evidence("GPUs not observed well enough", groups.unseen)] if groups.unseen else []),
+            Evidence("95th percentile of the least busy in use", round(100 * groups.least, 2), "%"),
+            Evidence("95th percentile of the busiest other", round(100 * groups.most, 2), "%"),
             Evidence("GPUs that do a little", names),
             Evidence("time they work more than that", round(above, 2), "%", "of the busiest of them"),
         ),
-        _action(search, job, n, used, len(little) if ended is None else 0),
+        _action(search, row, job, groups, len(little) if ended is None else 0),
         "board time of the GPUs that do a little, observed after the warm-up; those that do nothing at all "
         "are with idle_allocation",
         team=row.team,
@@ -148,18 +196,23 @@ def _candidate(
         user=row.user,
         ended_ms=ended,
         episodes=episodes,
-        checked=(search.floor_in_words(settings), "every GPU that decides it was observed"),
+        checked=(
+            search.floor_in_words(settings),
+            "every GPU that decides it was observed",
+            f"those in use do at least {_GAP:g} times as much as the others",
+        ),
     )
     return Candidate(draft, settings, float(search.use.length[rows].sum()))
 
 
-def _action(search: Search, job: int, n: int, used: int, freed: int) -> Action:
+def _action(search: Search, row: JobRow, job: int, groups: _Groups, freed: int) -> Action:
     table = search.table
     pods = table.pods_of_job[job]
-    per_pod = int(table.gpus[pods].max())
-    if per_pod == n:
-        resource = str(table.pods["resource"].iat[int(pods[-1])])
-        patch = f'resources:\n  limits:\n    "{resource}": {used}'
-        return Action(f"Ask for {amount(used, 'GPU')} instead of {n}, or use them all", patch, float(freed))
-    text = f"Ask for {amount(used, 'GPU')} in all instead of {n}: fewer pods, or fewer GPUs per pod"
-    return Action(text, "", float(freed))
+    per_pod, last = int(table.gpus[pods].max()), int(pods[-1])
+    if per_pod >= groups.all:
+        who = Asker(row.job_kind, row.namespace, row.job, table.names[last])
+        text = f"Ask for {amount(groups.used, 'GPU')} instead of {groups.all}"
+        return ask(text, who, table.resources[last], groups.used, float(freed))
+    left = -(-groups.used // per_pod)
+    text = f"Run it with {amount(left, 'pod')} of {amount(per_pod, 'GPU')}: {groups.all} GPUs are too many. "
+    return Action(text + RESTART, "", float(min(freed, groups.all - left * per_pod)))

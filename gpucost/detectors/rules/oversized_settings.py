@@ -39,10 +39,10 @@ class Settings(DetectorSettings):
     """Part of a slice's memory that the job's 99th percentile may take: JDS' margin of 20 %."""
 
     most_host_gib: float = Field(32.0, gt=0)
-    """GiB of host memory per GPU above which a job is left where it is. JDS."""
+    """GiB of host memory per GPU above which a job is told to ask for less of it too. JDS."""
 
     most_cores: float = Field(12.0, gt=0)
-    """Cores per GPU above which a job is left where it is. JDS."""
+    """Cores per GPU above which a job is told to ask for fewer of them too. JDS."""
 
     used_activity: float = Field(0.05, gt=0, le=1)
     """A GPU counts as used when its 95th percentile of activity is at least this. Ours."""

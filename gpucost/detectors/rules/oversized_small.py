@@ -98,18 +98,21 @@ def _judge(search: Search, job: int, row: JobRow, settings: Settings, mean: floa
             because = f"a server must be seen for {settings.serving_history} to know its busiest hours"
             search.hold_back(row.subject, because, VARIANT, lacks_data=True)
             return None
-    host = search.host_share(job)
-    if host is not None and (host[0] > settings.most_cores or host[1] > settings.most_host_gib):
-        because = (
-            f"it also asks for {host[0]:g} cores and {host[1]:.0f} GiB of host memory, as for a whole GPU"
-        )
-        search.hold_back(row.subject, because, VARIANT)
-        return None
     return Candidate(
-        _draft(search, job, row, settings, seen, fit, host is not None),
+        _draft(search, job, row, settings, seen, fit, _host_words(search.host_share(job), settings)),
         settings,
         float(search.expected[job]),
     )
+
+
+def _host_words(host: tuple[float, float] | None, settings: Settings) -> str:
+    """What is known of cores and host memory. It decides nothing: history does not say it, and what is found
+    now must be what the waste ledger counts."""
+    if host is None:
+        return "what it asks of cores and host memory is not known"
+    if host[0] > settings.most_cores or host[1] > settings.most_host_gib:
+        return f"it asks for {host[0]:g} cores and {host[1]:.0f} GiB of host memory: ask for less of them too"
+    return "it asks for no more than a GPU's share of cores and host memory"
 
 
 def _seen(search: Search, job: int, mean: float) -> _Seen:
@@ -124,7 +127,7 @@ def _seen(search: Search, job: int, mean: float) -> _Seen:
 
 
 def _draft(
-    search: Search, job: int, row: JobRow, settings: Settings, seen: _Seen, fit: Fit, knows_host: bool
+    search: Search, job: int, row: JobRow, settings: Settings, seen: _Seen, fit: Fit, host: str
 ) -> Draft:
     freed = float(1 - fit.share)
     episodes = search.episodes(row.cluster, seen.rows, freed)
@@ -133,7 +136,6 @@ def _draft(
     where = "" if offering else "; no node offers it now: divide a board"
     ended = search.ended(job)
     memory, room = seen.memory_p99 / GIB, fit.memory / GIB
-    host = "it asks for no more than a GPU's share of cores and host memory"
     return Draft(
         NAME,
         VARIANT,
@@ -161,7 +163,7 @@ def _draft(
         episodes=episodes,
         checked=(
             search.floor_in_words(settings),
-            host if knows_host else "what it asks of cores and host memory is not known",
+            host,
             OOM_UNKNOWN,
             f"{100 * seen.sm_p95:.1f} % of the SMs are enough for all but its busiest 5 % of steps",
         ),

@@ -6,12 +6,14 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from heapq import heappop, heappush
+from math import isnan
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from pydantic import Field
 
-from gpucost.attribution.deal import Ints
+from gpucost.attribution.deal import Flags, Ints
 from gpucost.detectors.activity import Floats
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import (
@@ -23,6 +25,7 @@ from gpucost.detectors.findings import (
     Pattern,
     Subject,
     SubjectKind,
+    TeamView,
     Withheld,
 )
 from gpucost.detectors.held import (
@@ -91,6 +94,8 @@ class _Lost:
 
 
 _Group: TypeAlias = list[_Lost]
+_Job: TypeAlias = tuple[str, str]
+"""Namespace and uid: a uid alone is what an owner reference claims."""
 
 
 class _Row(NamedTuple):
@@ -119,10 +124,10 @@ def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
     drafts: list[Draft] = []
     withheld: list[Withheld] = []
     claimed: set[str] = set()
-    jobs: dict[str, _Group] = {}
+    jobs: dict[tuple[str, str], _Group] = {}
     queues: dict[str, _Group] = {}
     for each in blamed:
-        jobs.setdefault(each.job_uid, []).append(each)
+        jobs.setdefault((each.first.namespace, each.job_uid), []).append(each)
         queues.setdefault(each.first.cluster_queue or each.first.queue, []).append(each)
     found: list[tuple[Draft, _Group]] = []
     for group in jobs.values():
@@ -158,7 +163,10 @@ def _losses(facts: Facts, settings: Scoped[Settings]) -> tuple[list[_Lost], int]
     frame = frame[(frame["end_ms"] > window.start_ms) & (frame["end_ms"] <= window.end_ms)]
     of_evicted = pieces(facts.history.held, "pod_uid", set(frame["pod_uid"].tolist()))
     jobs = {rows[0].job_uid for rows in of_evicted.values()}
-    of_pod = {uid: _by_pod(rows) for uid, rows in pieces(facts.history.held, "job_uid", jobs).items()}
+    of_pod: dict[_Job, dict[str, list[Piece]]] = {}
+    for uid, rows in pieces(facts.history.held, "job_uid", jobs).items():
+        for piece in rows:
+            of_pod.setdefault((piece.namespace, uid), {}).setdefault(piece.pod_uid, []).append(piece)
     nodes = facts.history.frames.nodes
     spot = set(nodes.loc[nodes["capacity_type"] == "spot", "node"].tolist())
     tails: dict[str, _Tail] = {}
@@ -173,13 +181,6 @@ def _losses(facts: Facts, settings: Scoped[Settings]) -> tuple[list[_Lost], int]
     return lost, len(frame) - len(lost)
 
 
-def _by_pod(rows: Iterable[Piece]) -> dict[str, list[Piece]]:
-    found: dict[str, list[Piece]] = {}
-    for row in rows:
-        found.setdefault(row.pod_uid, []).append(row)
-    return found
-
-
 def _tail_from(row: _Row, every_ms: int) -> int:
     """From when on the work of an attempt is lost."""
     if row.checkpoint_ms >= 0:
@@ -188,19 +189,20 @@ def _tail_from(row: _Row, every_ms: int) -> int:
 
 
 def _restarts(
-    of_pod: Mapping[str, Mapping[str, list[Piece]]], tails: Mapping[str, _Tail]
+    of_pod: Mapping[_Job, Mapping[str, list[Piece]]], tails: Mapping[str, _Tail]
 ) -> dict[str, tuple[Episode, ...]]:
     """By evicted pod: the first moments of the pod that came in its place, the next one of its job to start.
 
     Nothing beyond the tail of that pod, should it be evicted as well.
     """
-    waiting: dict[str, list[tuple[int, str]]] = {}
+    waiting: dict[_Job, list[tuple[int, str]]] = {}
     for uid, tail in tails.items():
-        waiting.setdefault(tail.held[0].job_uid, []).append((tail.row.end_ms, uid))
+        job = tail.held[0].namespace, tail.held[0].job_uid
+        waiting.setdefault(job, []).append((tail.row.end_ms, uid))
     found: dict[str, tuple[Episode, ...]] = {}
-    for job_uid, evicted in waiting.items():
-        pods = of_pod[job_uid]
-        rows = [each for held in pods.values() for each in held]
+    for job, evicted in waiting.items():
+        pods = of_pod[job]
+        before = _HeldBefore(each for held in pods.values() for each in held)
         left = deque(sorted(evicted))
         for start_ms, uid in sorted((held[0].start_ms, uid) for uid, held in pods.items()):
             if not left:
@@ -208,20 +210,47 @@ def _restarts(
             if start_ms < left[0][0]:
                 continue
             evicted_ms, of = left.popleft()
-            end_ms = start_ms + _overhead_ms(rows, evicted_ms)
+            end_ms = start_ms + _overhead_ms(before.boards(evicted_ms))
             if uid in tails:
                 end_ms = min(end_ms, tails[uid].from_ms)
             found[of] = tuple(_claims(pods[uid], start_ms, end_ms))
     return found
 
 
-def _overhead_ms(rows: Sequence[Piece], evicted_ms: int) -> int:
-    """By how many GPUs the job held in the minute before it was evicted."""
-    held: dict[tuple[str, str], float] = {}
-    for row in rows:
-        if row.start_ms < evicted_ms and row.end_ms >= evicted_ms - MINUTE_MS:
-            held[row.pod_uid, row.resource] = row.boards
-    boards = sum(each for each in held.values() if each == each)
+class _HeldBefore:
+    """How many boards a job held in the minute before an instant, for instants asked for in order."""
+
+    def __init__(self, rows: Iterable[Piece]) -> None:
+        self._coming = sorted((row.start_ms, n, row) for n, row in enumerate(rows))
+        self._next = 0
+        self._open: list[tuple[int, int, Piece]] = []
+        self._held: dict[tuple[str, str], tuple[int, float]] = {}
+        self._sum = 0.0
+
+    def boards(self, instant_ms: int) -> float:
+        """Of a pod that changed in that minute, what it held last; what is not known counts for nothing."""
+        while self._next < len(self._coming) and self._coming[self._next][0] < instant_ms:
+            _, n, row = self._coming[self._next]
+            self._next += 1
+            self._drop((row.pod_uid, row.resource))
+            boards = 0.0 if isnan(row.boards) else row.boards
+            self._held[row.pod_uid, row.resource] = n, boards
+            self._sum += boards
+            heappush(self._open, (row.end_ms, n, row))
+        while self._open and self._open[0][0] < instant_ms - MINUTE_MS:
+            _, n, row = heappop(self._open)
+            key = row.pod_uid, row.resource
+            if self._held.get(key, (-1, 0.0))[0] == n:
+                self._drop(key)
+        # Sums of parts of boards, added and taken away again: nine digits are left of them.
+        return round(self._sum, 9)
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        self._sum -= self._held.pop(key, (-1, 0.0))[1]
+
+
+def _overhead_ms(boards: float) -> int:
+    """By how many boards the job held."""
     length = next(length for most, length in _OVERHEADS if most is None or boards <= most)
     return milliseconds(length)
 
@@ -299,6 +328,7 @@ def _cycle_draft(facts: Facts, group: _Group, times: int, goes_on: bool) -> Draf
         first.queue,
         first.team,
         first.user,
+        "",
     )
 
 
@@ -318,17 +348,24 @@ def _of_queue(
         return
     held = _held_between(facts, queue, at - DAY_MS, at)
     passes = (lost >= settings.least_gpu_hours * HOUR_MS) & (lost >= settings.share * held)
-    marked: set[int] = set()
-    for n in np.flatnonzero(passes).tolist():
-        marked.update(range(int(first[n]), int(upto[n])))
-    by_time = {group[n].end_ms for n in marked}
-    for run_ in _runs(sorted(by_time)):
-        of_run = [each for n, each in enumerate(group) if n in marked and run_[0] <= each.end_ms <= run_[-1]]
+    marked = np.flatnonzero(_covered(first[passes], upto[passes], len(group)))
+    for run_ in _runs(np.unique(ends[marked]).tolist()):
+        inside = marked[(ends[marked] >= run_[0]) & (ends[marked] <= run_[-1])]
+        of_run = [group[n] for n in inside.tolist()]
         own = [each for each in of_run if each.pod_uid not in cycling]
         if own:
             goes_on = bool(passes[-1]) and facts.now_ms - run_[-1] < DAY_MS
             worst = int(np.argmax(np.where(passes, lost / np.maximum(held, 1.0), 0.0)))
             yield _queue_draft(facts, queue, own, (float(lost[worst]), float(held[worst])), goes_on), own
+
+
+def _covered(first: Ints, upto: Ints, size: int) -> Flags:
+    """Which positions lie in any ``[first, upto)``."""
+    steps = np.zeros(size + 1, np.int64)
+    np.add.at(steps, first, 1)
+    np.add.at(steps, upto, -1)
+    found: Flags = np.cumsum(steps[:-1]) > 0
+    return found
 
 
 def _held_between(facts: Facts, queue: str, start: Ints, end: Ints) -> Floats:
@@ -366,6 +403,9 @@ def _queue_draft(facts: Facts, queue: str, group: _Group, worst: tuple[float, fl
         queue,
         teams.pop() if len(teams) == 1 else "",
         "",
+        # What the queue lost and held in all may be that of other teams.
+        f"{amount(len(group), 'eviction')} of pods in queue {queue} cost about {hours(_sum(group))}, the "
+        f"first of which began at {since(start_ms)}.",
     )
 
 
@@ -379,7 +419,12 @@ def _draft(
     queue: str,
     team: str,
     user: str,
+    own_summary: str,
 ) -> Draft:
+    """``own_summary``: what its team may read instead, together with what is of these evictions alone."""
+    own = (*(evidence if not own_summary else ()), *_amounts(group), *_reasons(group))
+    others = tuple(_in_favour(group))
+    hides = bool(team) and bool(own_summary or others)
     episodes = tuple(each for lost in group for each in lost.episodes)
     return Draft(
         NAME,
@@ -387,7 +432,7 @@ def _draft(
         subject,
         min(each.start_ms for each in group),
         summary,
-        (*evidence, *_amounts(group), *_who(group)),
+        (*evidence, *_amounts(group), *_reasons(group), *others),
         _action(group),
         "GPUs × (end of the attempt − its last checkpoint), where that is not known half of the attempt or "
         "of "
@@ -402,6 +447,7 @@ def _draft(
             "evictions of pods that never held a GPU cost nothing",
             "spot capacity is not blamed",
         ),
+        team_view=TeamView(own_summary or summary, own, _action(group)) if hides else None,
     )
 
 
@@ -419,9 +465,12 @@ def _amounts(group: _Group) -> Iterator[Evidence]:
     yield Evidence("with a known checkpoint", known, "pods", "progress of the job")
 
 
-def _who(group: _Group) -> Iterator[Evidence]:
+def _reasons(group: _Group) -> Iterator[Evidence]:
     for reason, count in Counter(each.reason or "unknown" for each in group).most_common(3):
         yield Evidence(f"reason {reason}", count, "pods", "condition Evicted of the workload")
+
+
+def _in_favour(group: _Group) -> Iterator[Evidence]:
     for by, count in Counter(each.by for each in group if each.by).most_common(3):
         yield Evidence(f"in favour of {by}", count, "pods", "condition Preempted of the workload")
 

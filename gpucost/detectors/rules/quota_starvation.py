@@ -13,6 +13,7 @@ from pydantic import Field
 from gpucost.attribution.deal import Ints
 from gpucost.attribution.pieces import union
 from gpucost.cluster.quota_reasons import CHECKS_OUTSTANDING
+from gpucost.contract.queue_metrics import Layer
 from gpucost.detectors.borrowing import Ask, Obstacle, obstacle
 from gpucost.detectors.facts import Facts, History
 from gpucost.detectors.findings import (
@@ -31,7 +32,7 @@ from gpucost.detectors.series import Series, difference, least
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.detectors.shapes_now import unfit_now
 from gpucost.detectors.starving import Queue, waiting_queues
-from gpucost.detectors.unmet import Claim, unmet
+from gpucost.detectors.unmet import Claim, hopeless, unmet, with_since
 from gpucost.domain.time import HOUR_MS
 from gpucost.domain.waste import Waste
 from gpucost.settings.types import Duration, Names, milliseconds
@@ -87,22 +88,35 @@ def _queues(
 ) -> Iterator[tuple[Queue, list[Claim]]]:
     """Whoever has claims on free units, and these."""
     shortest = min(milliseconds(each.after) for each in _all(settings))
-    found = unmet(facts.history, shortest)
-    demand = found.demand
+    demand = with_since(facts.history.frames.demand)
     left_out = _left_out(facts, demand)
+    found = unmet(facts.history, shortest, frozenset(left_out))
     claims: dict[int, list[Claim]] = {}
     for claim in found.claims:
         if claim.waste is Waste.STARVED:
             claims.setdefault(claim.row, []).append(claim)
     wait = (demand["until_ms"] - demand["since_ms"]).to_numpy(np.int64)
-    for queue in waiting_queues(facts.history, demand, settings.default.reserved_queues):
+    withheld.extend(_held_back(facts, settings, demand, left_out))
+    # Whom no node could ever serve waits for no quota either.
+    out = demand.index.isin([*left_out, *hopeless(facts.history, demand)])
+    for queue in waiting_queues(facts.history, demand[~out], settings.default.reserved_queues):
         after = milliseconds(settings.at(_namespace(queue.place), queue.place.name).after)
         rows = [row for row in queue.demand.index if row in claims and wait[row] >= after]
-        for because in sorted({left_out[row] for row in rows if row in left_out}):
-            withheld.append(Withheld(NAME, _subject(facts, queue), because))
-        kept = [claim for row in rows if row not in left_out for claim in claims[row]]
+        kept = [claim for row in rows for claim in claims[row]]
         if kept:
             yield queue, kept
+
+
+def _held_back(
+    facts: Facts, settings: Scoped[Settings], demand: pd.DataFrame, left_out: Mapping[int, str]
+) -> Iterator[Withheld]:
+    """Of each place once per reason: why work that waited long enough is not asked about."""
+    rows = demand.loc[sorted(left_out)]
+    for queue in waiting_queues(facts.history, rows):
+        after = milliseconds(settings.at(_namespace(queue.place), queue.place.name).after)
+        long = queue.demand[queue.demand["until_ms"] - queue.demand["since_ms"] >= after]
+        for because in sorted({left_out[row] for row in long.index}):
+            yield Withheld(NAME, _subject(facts, queue), because)
 
 
 def _all(settings: Scoped[Settings]) -> list[Settings]:
@@ -239,25 +253,27 @@ def _draft(
     episodes = tuple(_episode(facts, queue, claim) for claim in claims)
     demand = queue.demand
     here = demand[(demand["start_ms"] < run.end_ms) & (demand["end_ms"] > run.start_ms)]
-    oldest_ms = int(demand.loc[[claim.row for claim in claims], "since_ms"].min())
-    found = _obstacle(facts, queue, here, run)
+    fitting = here[here.index.isin([claim.row for claim in claims])]
+    oldest_ms = int(fitting["since_ms"].min())
+    found = _obstacle(facts, queue, here, fitting, run)
     goes_on = run.end_ms >= facts.now_ms
     at_end = sum(claim.boards for claim in claims if claim.end_ms == run.end_ms)
     own = queue.own_unused.mean(run.start_ms, run.end_ms)
     view = round(queue.could_have.integral(run.start_ms, run.end_ms) * _boards(facts, queue))
     is_kept = variant == RESERVED
     counted = hours(view if is_kept else board_ms(episodes))
-    since_ms = oldest_ms if run.start_ms <= facts.history.window.start_ms else run.start_ms
+    begun_ms = facts.history.window.start_ms
+    since_ms = min(oldest_ms, run.start_ms) if run.start_ms <= begun_ms else run.start_ms
     most = queue.pending.most(run.start_ms, run.end_ms)
     return Draft(
         NAME,
         variant,
         _subject(facts, queue),
-        min(since_ms, run.start_ms),
-        f"Work of {queue.place} {'waits' if goes_on else 'waited'} for up to {most:g} {queue.resource} since "
-        f"{since(run.start_ms)}, {lasting(run.length_ms)}, while free GPUs would have fitted it "
+        since_ms,
+        f"Work of {queue.place} {'waits' if goes_on else 'waited'} for up to {most:g} {queue.resource} "
+        f"{_since(since_ms, begun_ms)}; for {lasting(run.length_ms)} free GPUs would have fitted it "
         f"({counted}{', kept free on purpose' if is_kept else ''}): {found.why}.",
-        _evidence(queue, run, oldest_ms, longest_ms, own, found),
+        _evidence(queue, run, _since(oldest_ms, begun_ms), longest_ms, own, found),
         replace(found.action, frees_boards=at_end),
         "for information: the smaller of what waited and the unused quota of others, times time"
         if is_kept
@@ -277,7 +293,7 @@ def _episode(facts: Facts, queue: Queue, claim: Claim) -> Episode:
 
 
 def _evidence(
-    queue: Queue, run: _Run, oldest_ms: int, longest_ms: int, own: float, found: Obstacle
+    queue: Queue, run: _Run, oldest: str, longest_ms: int, own: float, found: Obstacle
 ) -> tuple[Evidence, ...]:
     a, b = run.span
     source = f"quotas and demand of {queue.place}"
@@ -295,29 +311,41 @@ def _evidence(
         *held,
         Evidence("unused of its own quota", round(own, 2), "units", "in the mean"),
         Evidence("what keeps it from using them", found.why),
-        Evidence("the longest waiting has waited since", since(oldest_ms)),
+        Evidence("the longest waiting has waited", oldest),
         Evidence("longest such stretch in the history", round(longest_ms / HOUR_MS, 2), "hours"),
     )  # fmt: skip
 
 
-def _obstacle(facts: Facts, queue: Queue, here: pd.DataFrame, run: _Run) -> Obstacle:
-    """As things stand now, or, when it is over, as they stood half way."""
+def _since(instant_ms: int, begun_ms: int) -> str:
+    """What reaches the start of the history may have begun before it."""
+    return f"{'at least ' if instant_ms <= begun_ms else ''}since {since(instant_ms)}"
+
+
+def _obstacle(facts: Facts, queue: Queue, here: pd.DataFrame, fitting: pd.DataFrame, run: _Run) -> Obstacle:
+    """As things stand now, or, when it is over, as they stood half way. ``here`` is all that waits,
+    ``fitting`` what of it free GPUs would have fitted: the longest waiting of these is the witness."""
     goes_on = run.end_ms >= facts.now_ms
     at_ms = run.end_ms - 1 if goes_on else (run.start_ms + run.end_ms) // 2
-    last = here[(here["start_ms"] <= at_ms) & (here["end_ms"] > at_ms)]
-    last = (last if len(last) else here).sort_values(["start_ms", "job_uid"])
-    first = last.iloc[0]
+    witnesses = _at(fitting, at_ms).sort_values(["since_ms", "namespace", "job_uid"])
+    first, last = witnesses.iloc[0], _at(here, at_ms)
     ask = Ask(
         queue.place,
         queue.resource,
-        int((last["min_pods"].clip(lower=1) * last["units"]).min()),
+        int((witnesses["min_pods"].clip(lower=1) * witnesses["units"]).min()),
         float((last["pods"] * last["units"]).sum()),
         str(first["namespace"]),
         str(first["job"]),
         str(first["workload"]),
+        says_quota=bool((last["layer"] == Layer.QUOTA.value).any()),
     )
     rows = Quotas.of(facts.history).at(queue.resource, at_ms)
     return obstacle(rows, ask, facts.overview if goes_on else None)
+
+
+def _at(demand: pd.DataFrame, at_ms: int) -> pd.DataFrame:
+    """The rows that hold at an instant; all of them if none does."""
+    found = demand[(demand["start_ms"] <= at_ms) & (demand["end_ms"] > at_ms)]
+    return found if len(found) else demand
 
 
 def _boards(facts: Facts, queue: Queue) -> float:

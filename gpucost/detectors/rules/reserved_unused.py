@@ -25,7 +25,7 @@ from gpucost.detectors.findings import (
     SubjectKind,
     Withheld,
 )
-from gpucost.detectors.held import LEAST_COVERAGE, amount, hours, lasting, since
+from gpucost.detectors.held import LEAST_COVERAGE, amount, hours, lasting, since, with_names
 from gpucost.detectors.quota_yaml import quota_lines, volcano_patch
 from gpucost.detectors.quotas import Line, Place, Quotas, boards_per_unit, place_of, places
 from gpucost.detectors.series import Series, combined, difference, least
@@ -326,15 +326,16 @@ def _action(quota: _Quota, settings: Settings, often: float, per_unit: float) ->
     frees = (row.nominal - left) * per_unit
     if quota.place.line is Line.VOLCANO_QUEUE:
         patch = volcano_patch(quota.place.name, "deserved", quota.resource, left)
-        return Action(f"Lower what {quota.place} deserves from {row.nominal:g} to {left:g}.", patch, frees)
+        text = f"Lower what {quota.place} deserves from {row.nominal:g} to {left:g}."
+        return with_names(Action(text, patch, frees), quota.place.name)
     fields = {"nominalQuota": left}
     if row.cohort:
         fields["lendingLimit"] = left
-    lines = quota_lines(quota.place.name, row.flavor, quota.resource, fields)
+    now = {"nominalQuota": row.nominal, "lendingLimit": row.lending_limit}
+    lines = quota_lines(quota.place.name, row.flavor, quota.resource, fields, now)
     lent = ", and let others in the cohort borrow all of it" if row.cohort else ""
-    return Action(
-        f"Lower the nominal quota of {quota.place} from {row.nominal:g} to {left:g}{lent}.", lines, frees
-    )
+    text = f"Lower the nominal quota of {quota.place} from {row.nominal:g} to {left:g}{lent}."
+    return with_names(Action(text, lines, frees), quota.place.name, row.flavor)
 
 
 def _days(length_ms: int) -> str:

@@ -30,6 +30,7 @@ from gpucost.detectors.held import (
     lasting,
     pieces,
     since,
+    with_names,
 )
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.domain.waste import Waste
@@ -211,15 +212,19 @@ def _draft(
             Evidence("held of them", round(boards, 3), "GPUs", "gpucost_pod_gpu_request"),
             *(Evidence("held by", "/".join(pod), "", f"spec.nodeName={node}") for pod in pods),
         ),
-        Action(
-            f"Take no new work on {node}, and let its pods start elsewhere.",
-            "\n".join(
-                (
-                    kubectl("cordon", node),
-                    *(kubectl("-n", namespace, "delete", "pod", pod) for namespace, pod in pods),
-                )
+        with_names(
+            Action(
+                f"Take no new work on {node}, and let its pods start elsewhere.",
+                "\n".join(
+                    (
+                        kubectl("cordon", node),
+                        *(kubectl("-n", namespace, "delete", "pod", pod) for namespace, pod in pods),
+                    )
+                ),
+                boards,
             ),
-            boards,
+            node,
+            *(name for pod in pods for name in pod),
         ),
         "broken GPUs × time pods held them",
         team=teams.pop() if len(teams) == 1 else "",

@@ -38,8 +38,8 @@ class JobRow:
 
 @dataclass(frozen=True)
 class Workloads:
-    """``pods``: one row per pod and node: ``pod_uid``, ``node``, ``start``, ``end``, ``boards`` (NaN where a
-    share is not known), ``units``, ``whole`` (its GPUs are whole boards), ``resource``, and ``job``, a
+    """``pods``: one row per pod and node: ``pod_uid``, ``pod``, ``node``, ``start``, ``end``, ``boards``
+    (NaN where a share is not known), ``units``, ``whole`` (its GPUs are whole boards), ``resource``, and ``job``, a
     position in ``jobs``. ``pod`` is, per series of the activity, the position of its pod, -1 for a stranger.
     """
 
@@ -51,7 +51,8 @@ class Workloads:
     @classmethod
     def of(cls, history: History) -> Workloads:
         held = history.held
-        key = held["job_uid"].where(held["job_uid"] != "", held["pod_uid"])
+        # A uid is what an owner reference claims: pods of another namespace are another job.
+        key = held["namespace"] + "/" + held["job_uid"].where(held["job_uid"] != "", held["pod_uid"])
         code, _ = pd.factorize(key, sort=True)
         held = held.assign(_code=code).sort_values(["start_ms", "pod_uid", "resource"], kind="stable")
         jobs = held.groupby("_code")[_JOB].last()
@@ -94,10 +95,18 @@ class Workloads:
         Where boards are shared by time, units are no GPUs: as many as were seen, at least one.
         """
         seen = self.series_count
-        units = self.pods["units"].to_numpy(np.int64)
-        shared = self.pods["is_shared"].to_numpy(np.bool_)
-        found: Ints = np.where(shared, np.maximum(seen, 1), np.maximum(units, seen))
+        found: Ints = np.where(self.is_shared, np.maximum(seen, 1), np.maximum(self.units, seen))
         return found
+
+    @cached_property
+    def units(self) -> Ints:
+        """Of each pod: what it asked for of its resource."""
+        return self.pods["units"].to_numpy(np.int64)
+
+    @cached_property
+    def is_shared(self) -> Flags:
+        """Of each pod: whether its boards are shared by time."""
+        return self.pods["is_shared"].to_numpy(np.bool_)
 
     @cached_property
     def series_count(self) -> Ints:
@@ -137,6 +146,11 @@ class Workloads:
         return self.pods["pod_uid"].tolist()
 
     @cached_property
+    def names(self) -> list[str]:
+        """Of each pod."""
+        return self.pods["pod"].tolist()
+
+    @cached_property
     def resources(self) -> list[str]:
         return self.pods["resource"].tolist()
 
@@ -154,7 +168,7 @@ def _pods(held: pd.DataFrame) -> pd.DataFrame:
     """Rows of one pod that follow one another are one; of several resources, units and boards add up."""
     by_resource = held.groupby(["pod_uid", "node", "resource"], sort=True).agg(
         start=("start_ms", "min"), end=("end_ms", "max"), units=("count", "max"), boards=("boards", "max"),
-        job=("_code", "last"), cluster=("cluster", "last"),
+        job=("_code", "last"), cluster=("cluster", "last"), pod=("pod", "last"),
     ).reset_index()  # fmt: skip
     is_mig = by_resource["resource"].map(lambda name: any(part in name for part in _MIG)).astype(bool)
     share = by_resource["boards"] / by_resource["units"].clip(lower=1)
@@ -165,7 +179,7 @@ def _pods(held: pd.DataFrame) -> pd.DataFrame:
         return grouped.agg(
             resource=("resource", "first"), start=("start", "min"), end=("end", "max"),
             units=("units", "sum"), boards=("boards", "sum"), job=("job", "last"), whole=("whole", "all"),
-            is_shared=("is_shared", "any"), cluster=("cluster", "last"),
+            is_shared=("is_shared", "any"), cluster=("cluster", "last"), pod=("pod", "last"),
         ).reset_index()  # fmt: skip
     return by_resource
 

@@ -1,0 +1,33 @@
+"""Names in commands, and whose pods a command may touch."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpucost.detectors.findings import Action
+from gpucost.detectors.held import is_plain, pieces, stop_action, stop_command, with_names
+from tests.detectors.worlds import World
+
+
+@pytest.mark.parametrize("name", ["a", "a-b", "a.b-9", "9", "a" * 253])
+def test_plain(name: str) -> None:
+    assert is_plain(name)
+    assert with_names(Action("Do it.", "patch"), "x", name).patch == "patch"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "-a", "a-", "A", "a b", "a\n", "a\nb", "a;b", "$(a)", "a/b", "a_b", "ä", "a" * 254]
+)
+def test_not_plain(name: str) -> None:
+    assert not is_plain(name)
+    action = with_names(Action("Do it.", "patch", 2.0), "x", name)
+    assert action == Action("Do it (by hand: its name is no plain name).", "", 2.0)
+    assert with_names(Action("Do it."), name) == Action("Do it.")
+
+
+def test_a_command_touches_pods_of_one_namespace_only() -> None:
+    world = World(60).node("n1").pod("p1", "n1", 0, job="j", kind="Pod", namespace="mine")
+    world.pod("p2", "n1", 1, job="j", kind="Pod", namespace="theirs")
+    rows = pieces(world.facts().history.held, "job_uid", {"uid-j"})["uid-j"]
+    assert stop_command(rows) == "kubectl -n mine delete pod p1"
+    assert stop_action("Stop it.", rows, 1.0).patch == "kubectl -n mine delete pod p1"
