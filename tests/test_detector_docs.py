@@ -32,7 +32,7 @@ VARIANTS: dict[Pattern, set[str]] = {
     Pattern.OVERSIZED_REQUEST: {
         *("fits_smaller", "too_many_gpus", "low_efficiency", "memory_over_ask", "host_share")
     },
-    Pattern.FRAGMENTATION: {"blocked", "unusable", "jobs_spread", "gauge", "repack"},
+    Pattern.FRAGMENTATION: {"blocked", "blocked_many", "unusable", "jobs_spread", "gauge", "repack"},
     Pattern.GANG_STALL: {"partial", "lost_rank", "deadlock", "straggler", "below_replicas"},
     Pattern.MONOPOLY: {"tenant"},
     Pattern.QUOTA_STARVATION: {"starved", "reserved"},

@@ -18,6 +18,7 @@ MOST_GIVEN = 4_000
 """Findings that a list can go on after: more would make addresses longer than proxies take (8 kB)."""
 LONGEST = 24_000
 _LONGEST_ID_BYTES = 10
+_LONGEST_ID_BITS = 63
 _ALLOWED = "the `next` of the page before, as it was given"
 
 
@@ -50,6 +51,8 @@ def decode(text: str) -> frozenset[int]:
 def _ids(raw: Iterable[int]) -> Iterable[int]:
     finding_id = step = shift = 0
     for byte in raw:
+        if shift > _LONGEST_ID_BITS:
+            raise InputError("after", "a cursor", _ALLOWED)
         step |= (byte & 127) << shift
         shift += 7
         if byte < 128:

@@ -16,7 +16,8 @@ Generated from `gpucost/cli`; a test holds this page and the code together.
 
 Results go to stdout; progress, remarks and errors to stderr, an error as one sentence that names the field,
 the value and what is allowed. A progress bar is drawn on terminals only. Files are written whole or not at
-all. Unknown options are refused by name. Where the ledger, the prices and the source are,
+all. In a pipe the tables of `findings`, `waste` and `job` are as wide as their names, unless `COLUMNS` says
+how wide. Unknown options are refused by name. Where the ledger, the prices and the source are,
 [the settings](settings.md) say.
 
 | exit code | meaning |

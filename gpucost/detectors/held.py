@@ -73,6 +73,15 @@ def pieces(held: pd.DataFrame, column: str, values: Collection[str]) -> dict[str
     return found
 
 
+def by_namespace(rows: Iterable[Piece]) -> list[list[Piece]]:
+    """Rows of one uid by namespace: a uid is what an owner reference claims, and pods of another namespace
+    are another job."""
+    found: dict[str, list[Piece]] = {}
+    for row in rows:
+        found.setdefault(row.namespace, []).append(row)
+    return list(found.values())
+
+
 def board_ms(episodes: Iterable[Episode]) -> int:
     """Board time of claims; those whose boards are not known count for nothing."""
     return round(sum((each.end_ms - each.start_ms) * (each.boards or 0.0) for each in episodes))

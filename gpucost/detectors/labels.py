@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from gpucost.cluster.overview import Overview
-from gpucost.detectors.findings import Draft, SubjectKind
+from gpucost.detectors.findings import Draft, Evidence, SubjectKind
 from gpucost.detectors.lifecycle import EXEMPT_LABEL
 
 
@@ -56,13 +56,16 @@ def labelled(drafts: Sequence[Draft], overview: Overview | None) -> list[Draft]:
 
 def finite(draft: Draft) -> Draft:
     """A draft without numbers that are none: no text of them can be read back."""
-    values = [each.value for each in draft.evidence]
-    if all(not isinstance(value, float) or math.isfinite(value) for value in values):
-        return draft
-    known = (
+    view = draft.team_view
+    if view is not None:
+        draft = replace(draft, team_view=replace(view, evidence=_finite(view.evidence)))
+    return replace(draft, evidence=_finite(draft.evidence))
+
+
+def _finite(evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+    return tuple(
         replace(each, value="not known", unit="")
         if isinstance(each.value, float) and not math.isfinite(each.value)
         else each
-        for each in draft.evidence
+        for each in evidence
     )
-    return replace(draft, evidence=tuple(known))

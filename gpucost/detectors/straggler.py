@@ -66,16 +66,19 @@ def stragglers(history: History, low: float, high: float, least_ms: int) -> tupl
 
 def _ranks(history: History) -> tuple[Activity | None, Ints, Ints, list[str], list[str]]:
     """Activity; per series the position of its pod, -1 where its job has too few; per pod that of its job."""
-    held = history.held[["pod_uid", "job_uid"]].drop_duplicates("pod_uid")
-    size = held.groupby("job_uid", observed=True)["pod_uid"].transform("size")
+    held = history.held[["pod_uid", "namespace", "job_uid"]].drop_duplicates("pod_uid")
+    # A uid is what an owner reference claims: pods of another namespace are another job.
+    by_job = held.groupby(["namespace", "job_uid"], observed=True)
+    size, held = by_job["pod_uid"].transform("size"), held.assign(job=by_job.ngroup())
     held = held[size >= FEWEST_PODS]
     nothing = np.zeros(0, np.int64)
     if held.empty or not len(history.frames.activity):
         return None, nothing, nothing, [], []
     uids = held["pod_uid"].tolist()
-    job_of, jobs = pd.factorize(held["job_uid"])
+    job_of, _ = pd.factorize(held["job"])
+    jobs = held.drop_duplicates("job")["job_uid"].tolist()
     pod_of = pd.Index(uids).get_indexer(history.activity.series["pod_uid"]).astype(np.int64)
-    return history.activity, pod_of, job_of.astype(np.int64), uids, [str(job) for job in jobs]
+    return history.activity, pod_of, job_of.astype(np.int64), uids, jobs
 
 
 def _of_suspects(activity: Activity, pod_of: Ints, job_of: Ints, low: float) -> Ints:

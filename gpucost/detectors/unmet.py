@@ -105,9 +105,9 @@ def unmet(history: History, min_wait_ms: int, without: frozenset[int] = frozense
 def with_since(demand: pd.DataFrame) -> pd.DataFrame:
     """Demand with ``since_ms`` and ``until_ms``: all of a wait, over rows of a job and pod set that touch."""
     rows = demand.reset_index(drop=True)
-    order = rows.sort_values(["job_uid", "pod_set", "resource", "start_ms"], kind="stable").index
+    order = rows.sort_values(["namespace", "job_uid", "pod_set", "resource", "start_ms"], kind="stable").index
     ordered = rows.loc[order]
-    names = ["job_uid", "pod_set", "resource"]
+    names = ["namespace", "job_uid", "pod_set", "resource"]
     same = (ordered[names] == ordered[names].shift()).all(axis=1)
     touches = same & (ordered["start_ms"] <= ordered["end_ms"].shift())
     wait = (~touches).cumsum()

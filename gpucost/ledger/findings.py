@@ -26,6 +26,9 @@ from gpucost.ledger.tables_waste import FINDING, FINDING_EVENT
 MOST_PER_PAGE = 1_000
 LONGEST_MUTE_MS = 366 * DAY_MS
 LONGEST_NOTE = 1_000
+MOST_EVENTS = 1_000
+"""Of one finding: nobody reads more, and its page has them all. What the service itself writes fits."""
+SERVICE = "gpucost"
 _LONGEST_FINGERPRINT = 64
 
 F, E = FINDING.c, FINDING_EVENT.c
@@ -239,6 +242,9 @@ def _values(record: FindingRecord) -> dict[str, Any]:
 def _add_event(
     connection: Connection, finding_id: int | None, at_ms: int, author: str, action: str, detail: str
 ) -> None:
+    of_finding = select(func.count()).select_from(FINDING_EVENT).where(E.finding_id == finding_id)
+    if author != SERVICE and connection.execute(of_finding).scalar_one() >= MOST_EVENTS:
+        raise LedgerConflict(f"finding {finding_id} has {MOST_EVENTS:,} answers already: it takes no more")
     texts = {"author": storable_text(author), "action": storable_text(action)}
     values = texts | {"detail": storable_text(detail, most=None)}
     check_int64("event.at_ms", at_ms)

@@ -44,7 +44,7 @@ from gpucost.reports.values import Amount
 from gpucost.reports.waste_table import LABELS, looked_at
 
 _NARROW = 100  # below this many columns a GPU's line leaves out what is not needed to tell whether it works
-_WIDE_BAR, _BAR = 20, 10
+_WIDE, _WIDE_BAR, _BAR = 150, 20, 10
 _MOST_NAME = 24
 _MOST_UNSAID = 5
 _LONGEST_TEXT = 2_000
@@ -115,7 +115,7 @@ def _gpus(gpus: Sequence[GpuUse], width: int) -> Table:
             name_text(use.node),
             name_text(use.gpu),
             *((name_text(use.pod),) if wide else ()),
-            _level(use, wide),
+            _level(use, _WIDE_BAR if width >= _WIDE else _BAR),
             Text(display.MISSING if use.idle_board_ms is None else display.hours(use.idle_board_ms)),
             Text(display.hours(use.held_board_ms)),
             *((Text(signal_text(use.sm)), Text(_watts(use))) if wide else ()),
@@ -146,12 +146,10 @@ def _busy(use: GpuUse) -> Fraction:
     return Fraction(2) if use.busy is None else use.busy.mean
 
 
-def _level(use: GpuUse, wide: bool) -> Text:
+def _level(use: GpuUse, width: int) -> Text:
     if use.busy is None:
         return Text("not observed", "dim")
-    return Text.assemble(
-        (bar(use.busy.mean, _WIDE_BAR if wide else _BAR), "cyan"), f" {signal_text(use.busy)}"
-    )
+    return Text.assemble((bar(use.busy.mean, width), "cyan"), f" {signal_text(use.busy)}")
 
 
 def _memory(use: GpuUse, wide: bool) -> str:

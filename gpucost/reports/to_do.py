@@ -27,8 +27,8 @@ class KnownFinding:
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """More findings of the same pattern, variant and team: their numbers, and what they cost together in a
-    day at their rates of now; None where none of them has one."""
+    """More findings of the same pattern, variant, team and state: their numbers, and what they cost together
+    in a day at their rates of now; None where none of them has one."""
 
     findings: tuple[int, ...]
     daily_nano: int | None
@@ -66,7 +66,9 @@ def to_do(findings: Sequence[KnownFinding], scope: Scope = EVERYTHING) -> tuple[
     groups: dict[tuple[str, ...], list[KnownFinding]] = {}
     for each in ranked:
         draft = each.finding.draft
-        groups.setdefault((draft.pattern, draft.variant, draft.team, draft.subject.kind), []).append(each)
+        # What somebody has answered must not stand for what nobody has.
+        kind = (draft.pattern, draft.variant, draft.team, draft.subject.kind, each.state)
+        groups.setdefault(kind, []).append(each)
     return tuple(_to_do(first, others, scope) for first, *others in groups.values())
 
 

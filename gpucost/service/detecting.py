@@ -16,6 +16,7 @@ from gpucost.detectors.registry import RULES, RuleSettings
 from gpucost.domain.errors import LedgerConflict
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import FindingEvent, FindingRecord, Ledger
+from gpucost.ledger.findings import SERVICE
 from gpucost.service.assessing import look
 from gpucost.service.finding_records import is_readable, life_of, record_of
 from gpucost.service.pipeline import Rules
@@ -24,7 +25,7 @@ from gpucost.telemetry.source import Source
 
 logger = logging.getLogger(__name__)
 
-AUTHOR = "gpucost"
+AUTHOR = SERVICE
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gpucost.api import cursors
 from gpucost.api.app import create_app
 from gpucost.detectors.evaluate import Evaluation, Failure
-from gpucost.detectors.findings import Pattern, Subject, SubjectKind, Withheld
+from gpucost.detectors.findings import Action, Evidence, Pattern, Subject, SubjectKind, TeamView, Withheld
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
@@ -494,3 +494,30 @@ def test_hostile_names_are_words_like_any_other(clients: Clients, ledger: Ledger
     response = clients.ada.get(f"{URL}/{record.id}")
     assert response.headers["content-type"] == "application/json"
     assert response.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.fault(63)
+def test_a_key_of_a_team_gets_the_words_for_the_team_and_nobody_gets_labels(
+    ledger: Ledger, clients: Clients
+) -> None:
+    """A finding of research that names what vision runs; its team is told so without the name."""
+    own, foreign, label = "said-to-its-own", "canary-of-vision", "canary-of-a-label"
+    found = finding(
+        "shared",
+        "research",
+        90,
+        summary=foreign,
+        evidence=(Evidence(foreign, foreign),),
+        action=Action(foreign, foreign),
+        labels={"note": label},
+        team_view=TeamView(own, (Evidence(own, own),), Action(own, own)),
+    )
+    [record] = save(ledger, life(found))
+    urls = (URL, f"{URL}/{record.id}", "/v1/waste?window=2026-10")
+    for url in urls:
+        told, whole = clients.ada.get(url).text, clients.fin.get(url).text
+        assert own in told, url
+        assert foreign not in told, url
+        assert foreign in whole, url
+        assert own not in whole, url
+        assert label not in told + whole, url

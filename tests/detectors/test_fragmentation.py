@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.nodes import Taint
 from gpucost.cluster.overview import Overview
 from gpucost.detectors.findings import Detection, Draft
 from gpucost.detectors.resolve import resolve
+from gpucost.detectors.rules import fragmentation_words
 from gpucost.detectors.rules.fragmentation import Settings, run
 from gpucost.detectors.settings import Scoped, overridden
 from gpucost.domain.time import MINUTE_MS
@@ -227,3 +229,49 @@ def test_repacking_leaves_daemon_sets_where_they_are() -> None:
 def test_an_empty_history_says_nothing() -> None:
     assert detect(World(60)) == Detection()
     assert detect(World(60).node("n1")) == Detection()
+
+
+def test_the_team_is_by_the_rules_and_not_the_label() -> None:
+    world = halves(60).waits("big", 0, units=6, layer="placement", team="label", namespace="ml-lab")
+    rules = TeamRules.parse("version: 1\nrules:\n- {namespace: ml-*, team: research}\n", "teams.yaml")
+    (draft,) = found(run(world.facts(rules), Scoped(Settings())), "blocked")
+    assert draft.team == "research"
+
+
+def test_beyond_so_many_blocked_jobs_there_is_one_finding_per_team_queue_and_shape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 20 nodes of two GPUs one is free each, and ten jobs want two on one node."""
+    monkeypatch.setattr(fragmentation_words, "MOST_SINGLE", 4)
+    world = World(60)
+    for n in range(20):
+        world.node(f"n{n}", 2).pod(f"p{n}", f"n{n}", 0)
+    for n in range(10):
+        team, queue = ("t1", "q1") if n % 2 else ("t2", "q2")
+        world.waits(f"big-{n}", n, units=2, layer="placement", team=team, queue=queue)
+    detection = detect(world)
+    assert [draft.subject.name for draft in found(detection, "blocked")] == [f"big-{n}" for n in range(4)]
+    many = {draft.team: draft for draft in found(detection, "blocked_many")}
+    assert {team: draft.queue for team, draft in many.items()} == {"t1": "q1", "t2": "q2"}
+    assert [{each.name: each.value for each in draft.evidence}["jobs"] for draft in many.values()] == [3, 3]
+    assert {team: draft.since_ms for team, draft in many.items()} == {"t1": at(5), "t2": at(4)}
+    # Each claims two GPUs, from when it came.
+    claims = sum(claimed(draft) for draft in detection.drafts)
+    assert claims == sum(2 * (60 - n) for n in range(10)) * MINUTE_MS
+
+
+def test_its_team_is_not_told_whom_to_move() -> None:
+    (draft,) = found(detect(blocked(60)), "blocked")
+    assert "job-p" in draft.action.text
+    assert draft.team_view is not None
+    assert draft.team_view.action.text.startswith("Ask for pods of at most 3 GPUs each")
+    assert "alone on a node" not in {each.name for each in draft.team_view.evidence}
+
+
+def test_strange_names_come_into_no_command() -> None:
+    world = halves(60)
+    for row in world.rows["allocations"]:
+        row["pod"] = "p; reboot"
+    (draft,) = found(detect(world.waits("big", 0, units=6, layer="placement")), "blocked")
+    assert draft.action.text.startswith("Move ns/job-p")
+    assert draft.action.patch == ""

@@ -21,7 +21,7 @@ from gpucost.detectors.rules.idle_allocation import Settings
 from gpucost.detectors.settings import Override, Scoped, overridden
 from gpucost.domain.time import MINUTE_MS, Window
 from tests.detectors.case_idle_allocation import CASES, holding, idle, spoiled
-from tests.detectors.worlds import GIB, STEP, T0, Case, World, at, four_dollars
+from tests.detectors.worlds import GIB, GPU, STEP, T0, Case, World, at, four_dollars
 
 NAMES = [f"{case.variant}-{n}" for n, case in enumerate(CASES)]
 
@@ -406,3 +406,34 @@ def test_peak_memory_is_that_of_the_idle_time() -> None:
     world.work("p1", "n1", "g", idle(295), start=10, memory=3 * GIB)
     evidence = {each.name: each.value for each in only(world).evidence}
     assert evidence["GPU memory held"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("resource", "units", "replicas", "boards", "words"),
+    [
+        ("nvidia.com/mig-2g.20gb", 4, 1, 1, "1 nvidia.com/mig-2g.20gb, 2/7 of a board"),
+        ("nvidia.com/gpu.shared", 4, 4, 1, "1 nvidia.com/gpu.shared, 1/4 of a board"),
+        (GPU, 8, 1, 8, "1 GPU"),
+    ],
+)
+def test_slices_and_shares_are_called_what_they_are(
+    resource: str, units: int, replicas: int, boards: int, words: str
+) -> None:
+    world = World(200).node("n1", boards, resource=resource, units=units, replicas=replicas)
+    world.pod("p1", "n1", 5, job="j", resource=resource)
+    world.work("p1", "n1", "g", idle(195), start=5)
+    draft = only(world)
+    assert draft.summary == (
+        f"Job ns/j holds {words} and does nothing, for 3.1 h since 2026-10-06T00:15:00Z; it never used them"
+    )
+    assert draft.since_ms == at(15)
+
+
+def test_a_uid_in_another_namespace_is_another_job() -> None:
+    """One of them idles: that the other one works does not help it, nor is it stopped for it."""
+    world = World(200).node("n1")
+    world.pod("p1", "n1", 5, job="j").pod("p2", "n1", 0, job="j", namespace="other")
+    world.work("p1", "n1", "a", idle(195), start=5).work("p2", "n1", "b", [1.0] * 40)
+    draft = only(world)
+    assert (draft.variant, str(draft.subject)) == ("whole", "ns/j")
+    assert draft.action.patch.startswith("kubectl -n ns patch jobs.batch/j ")

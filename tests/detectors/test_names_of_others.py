@@ -1,4 +1,4 @@
-"""What a team may read: no finding that a team owns names other tenants, unless there is a view without them."""
+"""What a team may read: no finding that it owns names other tenants, unless there is a view without them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,13 @@ def _among_strangers(world: World, job_uid: str) -> World:
     for row in world.rows.get("evictions", ()):
         row["by"] = f"{CANARY}-ns/{CANARY}-job"
     world.node("more", 8).pod(
-        f"{CANARY}-pod", "more", 0, units=8, job=f"{CANARY}-job", team=f"{CANARY}-team", namespace=f"{CANARY}-ns"
+        f"{CANARY}-pod",
+        "more",
+        0,
+        units=8,
+        job=f"{CANARY}-job",
+        team=f"{CANARY}-team",
+        namespace=f"{CANARY}-ns",
     )
     return world.waits(
         f"{CANARY}-waits", 0, units=8, team=f"{CANARY}-team-2", namespace=f"{CANARY}-ns", layer="placement"

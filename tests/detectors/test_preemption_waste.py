@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.detectors.findings import Detection, Severity
-from gpucost.detectors.rules.preemption_waste import Settings, run
+from gpucost.detectors.held import Piece, pieces
+from gpucost.detectors.rules.preemption_waste import HeldBefore, Settings, run
 from gpucost.detectors.settings import Scoped
 from gpucost.domain.time import MINUTE_MS, SECOND_MS
 from tests.detectors.case_preemption_waste import cycle, evicted, queue_of
@@ -126,3 +127,54 @@ def test_no_second_is_claimed_twice_and_none_that_was_not_held(
     assert all(held[uid][0] <= a < b <= held[uid][1] for uid, a, b in spans)
     assert all(one[0] != two[0] or one[2] <= two[1] for one, two in pairwise(spans))
     assert sum(b - a for _, a, b in spans) >= sum(lengths) * MINUTE_MS // 8
+
+
+def naive_boards(rows: list[Piece], evicted_ms: int) -> float:
+    held = {}
+    for row in rows:
+        if row.start_ms < evicted_ms and row.end_ms >= evicted_ms - MINUTE_MS:
+            held[row.pod_uid, row.resource] = row.boards
+    return sum(held.values())
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10), st.integers(1, 8)), min_size=1, max_size=12),
+    st.lists(st.integers(0, 40), min_size=1, max_size=12),
+)
+def test_what_was_held_before_is_what_looking_at_every_row_says(
+    spans: list[tuple[int, int, int]], instants: list[int]
+) -> None:
+    world = World(60).node("n1", 64)
+    for n, (start, length, units) in enumerate(spans):
+        world.pod(f"p{n}", "n1", start, start + length, units=units, job="j")
+    rows = pieces(world.facts().history.held, "job_uid", {"uid-j"})["uid-j"]
+    before = HeldBefore(rows)
+    for instant in sorted(instants):
+        assert before.boards(at(instant)) == naive_boards(rows, at(instant))
+
+
+def test_thousands_of_evictions_of_one_job_are_one_finding() -> None:
+    world = World(2000).node("n1")
+    for n in range(2000):
+        world.pod(f"p{n}", "n1", n * 0.9, (n + 1) * 0.9, units=8, job="j", queue="q")
+        evicted(world, f"p{n}", n * 0.9, (n + 1) * 0.9, job="j")
+    (draft,) = found(world).drafts
+    evidence = {each.name: each.value for each in draft.evidence}
+    assert (draft.variant, evidence["pods evicted"], evidence["times evicted"]) == ("cycling", 2000, 2000)
+
+
+def test_a_uid_in_another_namespace_is_another_job() -> None:
+    world = cycle(2)
+    world.pod("q", "n1", 90, 120, units=2, job="j", queue="q", namespace="other")
+    assert [draft.variant for draft in found(evicted(world, "q", 90, 120, job="j")).drafts] == [
+        "below_threshold"
+    ]
+
+
+def test_the_team_of_a_queue_reads_nothing_of_what_the_queue_holds_in_all() -> None:
+    (draft,) = [each for each in found(queue_of()).drafts if each.variant == "queue"]
+    assert draft.team == "t1"
+    assert draft.team_view is not None
+    names = {each.name for each in draft.team_view.evidence}
+    assert "held in 24 hours" in {each.name for each in draft.evidence} - names
+    assert not any("in favour of" in name for name in names)

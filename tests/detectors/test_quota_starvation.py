@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -277,3 +278,17 @@ def test_who_would_find_no_place_for_another_reason_is_left_to_fragmentation() -
     assert _run(_watched(taints=(Taint("team", "b", "NoSchedule"),))).drafts == ()
     # What Kubernetes tolerates by itself is no obstacle.
     assert len(_run(_watched(taints=(Taint(GPU, "present", "NoSchedule"),))).drafts) == 1
+
+
+def test_what_is_too_short_for_its_own_queue_takes_nothing_from_another() -> None:
+    """By an override nobody asks before best-effort work has waited for two hours, though it came first."""
+    world = World(120).node("n1", 4).pod("p", "n1", 0, units=2)
+    world.waits("cheap", 10, units=2, cluster_queue="best-effort").waits(
+        "dear", 40, units=2, cluster_queue="q2"
+    )
+    world.quota("best-effort", 2, 2).quota("q2", 2, 0)
+    other = Settings(after=timedelta(hours=2))
+    scoped = Scoped(Settings(), (Override((), ("best-effort",), other),))
+    (draft,) = run(world.facts(), scoped).drafts
+    assert draft.subject.name == "q2"
+    assert sum(each.end_ms - each.start_ms for each in draft.episodes) == 80 * MINUTE_MS

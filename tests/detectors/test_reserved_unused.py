@@ -130,10 +130,10 @@ def test_small_and_reserved_queues_are_let_be() -> None:
 
 
 def test_a_volcano_queue_gets_a_command() -> None:
-    world = World(WEEK).node("n1").quota("v q", 8, 0, scheduler="volcano", flavor="")
+    world = World(WEEK).node("n1").quota("vq", 8, 0, scheduler="volcano", flavor="")
     (draft,) = _run(world).drafts
     assert draft.action.patch == (
-        "kubectl patch queues.scheduling.volcano.sh 'v q' --type=merge -p "
+        "kubectl patch queues.scheduling.volcano.sh vq --type=merge -p "
         """'{"spec":{"deserved":{"nvidia.com/gpu":0}}}'"""
     )
 

@@ -7,6 +7,7 @@ import html
 import io
 import json
 import re
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -270,6 +271,53 @@ def test_what_to_do_first_is_ranked_by_the_money_that_comes_back() -> None:
     assert "1. low  nlp  165 USD a day  idle_allocation, finding 7" in text
     job = next(line for line in text.splitlines() if line.split()[:3] == ["train-1", "Idle", "4.0"])
     assert job.split() == ["train-1", "Idle", "4.0", "27.52", "nlp", "#7"]
+
+
+def test_what_it_cost_by_cause_stands_before_what_to_do_in_every_form() -> None:
+    report = month()
+    page, text = to_html(report), terminal(report)
+    for form in (page, text):
+        assert form.index("What it cost, by cause") < form.index("What to do first")
+    rows = [line.split() for line in text.splitlines() if line.rstrip().endswith(".md")]
+    assert [(row[0], row[-2], row[-1].removeprefix("docs/detectors/")) for row in rows[:3]] == [
+        ("Idle", "nlp", "idle_allocation.md"),
+        ("Starved", "nobody", "quota_starvation.md"),
+        ("Unavailable", "nobody", "not_advertised.md"),
+    ]
+    assert "<code>docs/detectors/fragmentation.md</code>" in page
+    assert re.search(r"<bdi>nobody</bdi></td><td>8.0</td>", page)
+
+
+def test_findings_that_are_alike_take_one_place_of_the_list() -> None:
+    report = month(findings=tuple(known(n, job=f"note-{n}") for n in range(1, 10)))
+    page, text = to_html(report), terminal(report)
+    words = "and 8 more jobs of nlp: 1,321 USD a day; findings 2, 3, 4, 5, 6, 7, 8, 9"
+    assert page.count('<p class="money-back">') == 1
+    for form in (page, text):
+        assert words in form
+        assert "gpucost findings show 1" in form
+
+
+def test_a_finding_that_somebody_knows_of_says_so() -> None:
+    report = month(findings=(replace(known(), state="acknowledged"),))
+    assert "finding 7 · acknowledged" in to_html(report)
+    assert "finding 7, acknowledged, since" in terminal(report)
+
+
+def test_unknown_hours_of_teams_stand_beside_their_waste() -> None:
+    words = "Unknown: 5.0 h not observed at all; 4.0 h held, and not measured."
+    for form in (to_html(month()), terminal(month())):
+        assert words in form
+    row = next(line.split() for line in terminal(month()).splitlines() if line.split()[:2] == ["nlp", "16.0"])
+    assert row == ["nlp", "16.0", "110.08", "22.9%", "4.0", "70.0", "Idle", "10.0", "h"]
+
+
+def test_on_a_phone_waste_keeps_its_mark_and_what_is_wider_says_so() -> None:
+    style = to_html(month()).split("</style>")[0]
+    phone = style.split("@media (max-width: 720px)")[1].split("@page")[0]
+    assert "display: none" not in phone.split(".tag")[1].split("}")[0]
+    assert "position: sticky" in phone, "the first column stays"
+    assert "linear-gradient" in phone, "a shadow where there is more"
 
 
 def test_nothing_to_do_is_said() -> None:

@@ -262,14 +262,18 @@ def test_what_costs_nothing_now_is_not_called_dear(hourly: int | None) -> None:
 def test_findings_that_are_alike_are_one_thing_to_do() -> None:
     """Nine notebooks of a team are one line with the dearest, not nine places of the list."""
     alike = [known(n, n * PRICE) for n in (1, 2, 3)]
-    others = [known(4, PRICE // 2, team="b"), known(5, 10 * PRICE, variant="partly"), known(6, None)]
+    answered = replace(known(7, 5 * PRICE), state="muted")
+    others = [
+        *(known(4, PRICE // 2, team="b"), known(5, 10 * PRICE, variant="partly"), known(6, None)),
+        answered,
+    ]
     rows = to_do([*alike, *others])
     assert [(row.finding, row.alike and row.alike.findings) for row in rows] == [
-        (5, None), (3, (2, 1, 6)), (4, None),
+        (5, None), (7, None), (3, (2, 1, 6)), (4, None),
     ]  # fmt: skip
-    assert rows[1].alike is not None
-    assert rows[1].alike.daily_nano == 24 * 3 * PRICE, "2 and 1; what has no price is in no sum"
-    assert alike_words(rows[1], "USD") == "and 3 more jobs of a: 288 USD a day; findings 2, 1, 6"
+    assert rows[2].alike is not None
+    assert rows[2].alike.daily_nano == 24 * 3 * PRICE, "2 and 1; what has no price is in no sum"
+    assert alike_words(rows[2], "USD") == "and 3 more jobs of a: 288 USD a day; findings 2, 1, 6"
 
 
 def test_what_it_cost_by_cause_has_a_place_for_what_nobody_held() -> None:

@@ -202,7 +202,7 @@ def _restarts(
     found: dict[str, tuple[Episode, ...]] = {}
     for job, evicted in waiting.items():
         pods = of_pod[job]
-        before = _HeldBefore(each for held in pods.values() for each in held)
+        before = HeldBefore(each for held in pods.values() for each in held)
         left = deque(sorted(evicted))
         for start_ms, uid in sorted((held[0].start_ms, uid) for uid, held in pods.items()):
             if not left:
@@ -217,7 +217,7 @@ def _restarts(
     return found
 
 
-class _HeldBefore:
+class HeldBefore:
     """How many boards a job held in the minute before an instant, for instants asked for in order."""
 
     def __init__(self, rows: Iterable[Piece]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from pydantic import Field
 
@@ -90,21 +91,34 @@ def _queues(
     shortest = min(milliseconds(each.after) for each in _all(settings))
     demand = with_since(facts.history.frames.demand)
     left_out = _left_out(facts, demand)
-    found = unmet(facts.history, shortest, frozenset(left_out))
+    wait = (demand["until_ms"] - demand["since_ms"]).to_numpy(np.int64)
+    # What is too short for its own place takes nothing from those that have waited long enough for theirs.
+    too_short = demand.index[wait < _own_after(settings, demand)]
+    found = unmet(facts.history, shortest, frozenset(left_out).union(too_short.tolist()))
     claims: dict[int, list[Claim]] = {}
     for claim in found.claims:
         if claim.waste is Waste.STARVED:
             claims.setdefault(claim.row, []).append(claim)
-    wait = (demand["until_ms"] - demand["since_ms"]).to_numpy(np.int64)
     withheld.extend(_held_back(facts, settings, demand, left_out))
     # Whom no node could ever serve waits for no quota either.
     out = demand.index.isin([*left_out, *hopeless(facts.history, demand)])
     for queue in waiting_queues(facts.history, demand[~out], settings.default.reserved_queues):
-        after = milliseconds(settings.at(_namespace(queue.place), queue.place.name).after)
-        rows = [row for row in queue.demand.index if row in claims and wait[row] >= after]
+        rows = [row for row in queue.demand.index if row in claims]
         kept = [claim for row in rows for claim in claims[row]]
         if kept:
             yield queue, kept
+
+
+def _own_after(settings: Scoped[Settings], demand: pd.DataFrame) -> npt.NDArray[np.int64]:
+    """Of each row, how long it must wait where it is, in ms."""
+    known: dict[tuple[str, str], int] = {}
+    queues = demand["cluster_queue"].where(demand["cluster_queue"] != "", demand["queue"]).tolist()
+    places = list(zip(demand["namespace"].tolist(), queues, strict=True))
+    for place in set(places):
+        # A queue's settings are asked for by the queue alone, as for its findings.
+        namespace = "" if place[1] else place[0]
+        known[place] = milliseconds(settings.at(namespace, place[1]).after)
+    return np.array([known[place] for place in places], dtype=np.int64)
 
 
 def _held_back(

@@ -27,7 +27,16 @@ from gpucost.detectors.findings import (
     SubjectKind,
     Withheld,
 )
-from gpucost.detectors.held import LEAST_COVERAGE, Piece, amount, hours, lasting, pieces, since
+from gpucost.detectors.held import (
+    LEAST_COVERAGE,
+    Piece,
+    amount,
+    by_namespace,
+    hours,
+    lasting,
+    pieces,
+    since,
+)
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.domain.jobs import WorkloadClass
 from gpucost.domain.time import DAY_MS
@@ -131,8 +140,10 @@ def _jobs(facts: Facts, settings: Scoped[Settings]) -> Iterator[_Job]:
     """Batch jobs that hold GPUs now on several nodes, all pods for long enough."""
     held = facts.history.held
     now = held[(held["end_ms"] >= facts.now_ms) & (held["workload_class"] == WorkloadClass.BATCH.value)]
-    spread = now.groupby("job_uid", observed=True)["node"].transform("nunique") > 1
-    for rows in pieces(now[spread], "job_uid", set(now.loc[spread, "job_uid"].tolist())).values():
+    # A uid is what an owner reference claims: pods of another namespace are another job.
+    spread = now.groupby(["namespace", "job_uid"], observed=True)["node"].transform("nunique") > 1
+    of_uid = pieces(now[spread], "job_uid", set(now.loc[spread, "job_uid"].tolist())).values()
+    for rows in (own for mixed in of_uid for own in by_namespace(mixed)):
         own = settings.at(rows[0].namespace, rows[0].queue)
         start_ms = max(row.start_ms for row in rows)
         is_even = len({(row.resource, row.units) for row in rows}) == 1

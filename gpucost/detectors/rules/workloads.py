@@ -38,9 +38,10 @@ class JobRow:
 
 @dataclass(frozen=True)
 class Workloads:
-    """``pods``: one row per pod and node: ``pod_uid``, ``pod``, ``node``, ``start``, ``end``, ``boards``
-    (NaN where a share is not known), ``units``, ``whole`` (its GPUs are whole boards), ``resource``, and ``job``, a
-    position in ``jobs``. ``pod`` is, per series of the activity, the position of its pod, -1 for a stranger.
+    """``pods``: one row per pod and node: ``pod_uid``, ``pod`` (its name), ``node``, ``start``, ``end``,
+    ``boards`` (NaN where a share is not known), ``units``, ``whole`` (its GPUs are whole boards),
+    ``resource``, and ``job``, a position in ``jobs``. ``pod`` is, per series of the activity, the position of
+    its pod, -1 for a stranger.
     """
 
     history: History
