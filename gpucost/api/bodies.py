@@ -18,7 +18,7 @@ _JSON = "application/json"
 _LONGEST_TIME = 64
 
 Words = Annotated[str, Field(max_length=LONGEST_NOTE)]
-TimeText = Annotated[str | SkipJsonSchema[None], Field(max_length=_LONGEST_TIME)]
+TimeText = Annotated[str, Field(max_length=_LONGEST_TIME)] | SkipJsonSchema[None]
 
 
 def require_json(request: Request) -> None:
