@@ -132,6 +132,7 @@ def advance(
 
     Of two findings with one fingerprint, the one that wastes more counts.
     """
+    lives = [_with_clock(life, now_ms) for life in lives]
     if any(now_ms < life.last_seen_ms for life in lives):
         return Step(tuple(lives), ())  # the clock went back: what was seen later is not undone
     current: dict[str, Finding] = {}
@@ -162,6 +163,14 @@ def advance(
         if change is not None:
             changes.append((change, life))
     return Step(tuple(kept), tuple(changes))
+
+
+def _with_clock(life: Life, now_ms: int) -> Life:
+    """A life that was seen more than a day from now was seen by a clock that was wrong: it was seen now."""
+    is_wrong = life.last_seen_ms > now_ms + DAY_MS
+    return (
+        replace(life, last_seen_ms=now_ms, opened_at_ms=min(life.opened_at_ms, now_ms)) if is_wrong else life
+    )
 
 
 def _latest(lives: Iterable[Life]) -> Iterable[Life]:

@@ -190,3 +190,11 @@ def test_a_clock_that_goes_back_undoes_nothing() -> None:
         step = look(lives, minute)
         assert (step.lives, step.changes) == (lives, ())
     assert look(lives, 610, finding()).changes == ()
+
+
+def test_a_clock_that_was_wrong_by_years_freezes_nothing() -> None:
+    lives = look((), 5_000_000, finding()).lives
+    (life,) = look(lives, 60, finding()).lives
+    assert (life.state, life.last_seen_ms) == (State.OPEN, at(60))
+    step = look(look(lives, 65).lives, 70)
+    assert [change for change, _ in step.changes] == [Change.RESOLVED]
