@@ -60,7 +60,7 @@ class Activity:
 
     @classmethod
     def of(cls, frame: pd.DataFrame) -> Activity:
-        frame = _plausible(frame)
+        frame = plausible(frame)
         key, start = _key(frame), frame["start_ms"].to_numpy(np.int64)
         order = None if _is_sorted(key, start) else np.lexsort([start, key])
         # In order already, columns are views of the frame: nothing is copied.
@@ -144,12 +144,12 @@ def _key(frame: pd.DataFrame) -> Ints:
     return key
 
 
-def _plausible(frame: pd.DataFrame) -> pd.DataFrame:
+def plausible(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows that can be true: a GPU is not held for longer than there was time (but for the pause that one
-    reading may cover), and did nothing for longer than it was held. Missing numbers say nothing."""
+    reading may cover), and did nothing for longer than it was held. Other numbers may be missing."""
     length = (frame["end_ms"] - frame["start_ms"]).to_numpy(np.float64)
     held = frame["held_ms"].to_numpy(np.float64)
-    wrong = (length <= 0) | (held < 0) | (held > length + LONGEST_PAUSE_MS)
+    wrong = (length <= 0) | np.isnan(held) | (held < 0) | (held > length + LONGEST_PAUSE_MS)
     for name in ("observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms"):
         values = frame[name].to_numpy(np.float64)
         wrong |= (values < 0) | (values > held + LONGEST_PAUSE_MS)

@@ -50,13 +50,15 @@ class Failure:
 @dataclass(frozen=True)
 class Evaluation:
     """What all rules said. ``pieces`` (WASTE_PIECES) refer to ``findings`` by ``draft``; they reach over the
-    whole history, the findings' ``wasted`` over its last day. Findings that are over are among them."""
+    whole history, which begins at ``from_ms``, the findings' ``wasted`` over its last day. Findings that are
+    over are among them."""
 
     now_ms: int
     findings: tuple[Finding, ...]
     withheld: tuple[Withheld, ...]
     pieces: pd.DataFrame
     failures: tuple[Failure, ...] = ()
+    from_ms: int = 0
 
 
 def evaluate(facts: Facts, rules: RuleSettings) -> Evaluation:
@@ -66,7 +68,8 @@ def evaluate(facts: Facts, rules: RuleSettings) -> Evaluation:
     pieces = resolve(facts.history, drafts)
     findings, refused = _storable(_findings(facts, drafts, pieces))
     withheld = tuple(each for detection in detections for each in _kept(facts, detection.withheld))
-    return Evaluation(facts.now_ms, findings, withheld, pieces, (*failures, *refused))
+    every = (*failures, *refused)
+    return Evaluation(facts.now_ms, findings, withheld, pieces, every, facts.history.window.start_ms)
 
 
 def _storable(findings: Sequence[Finding]) -> tuple[tuple[Finding, ...], tuple[Failure, ...]]:

@@ -126,28 +126,33 @@ def advance(
     exemptions: Sequence[Exemption] = (),
     rehearsals: Mapping[Pattern, bool] | None = None,
     unknown: Iterable[str] = (),
+    known_from_ms: int = 0,
 ) -> Step:
     """One evaluation further. ``findings`` are those that go on; ``unknown`` are fingerprints of which nobody
-    could say whether they do (a rule that failed or lacked data): they stay as they are.
+    could say whether they do (a rule that failed or lacked data): they stay as they are. What seems to have
+    begun where history does, ``known_from_ms``, may have begun before.
 
     Of two findings with one fingerprint, the one that wastes more counts.
     """
     lives = [_with_clock(life, now_ms) for life in lives]
-    if any(now_ms < life.last_seen_ms for life in lives):
-        return Step(tuple(lives), ())  # the clock went back: what was seen later is not undone
+    # Where the clock went back, what was seen later is not undone.
+    later = {life.fingerprint for life in lives if now_ms < life.last_seen_ms}
     current: dict[str, Finding] = {}
     for finding in sorted(findings, key=lambda each: each.wasted.board_ms):
         if finding.goes_on:
             current[finding.fingerprint] = finding
     known = {life.fingerprint: life for life in _latest(lives)}
     unsure = frozenset(unknown)
+    for fingerprint in later:
+        current.pop(fingerprint, None)
+    unsure |= later
     kept: list[Life] = []
     changes: list[tuple[Change, Life]] = []
     for fingerprint in sorted(known.keys() | current.keys()):
         before, now = known.get(fingerprint), current.get(fingerprint)
         change: Change | None
         if now is not None:
-            if before is not None and _is_another(before, now):
+            if before is not None and _is_another(before, now, known_from_ms):
                 closed = replace(before, state=State.RESOLVED, closed_at_ms=now_ms)
                 kept.append(closed)
                 changes.append((Change.RESOLVED, closed))
@@ -191,9 +196,11 @@ def _seen(before: Life | None, now: Finding, now_ms: int) -> tuple[Life, Change 
     return life, Change.WORSENED if worse else None
 
 
-def _is_another(before: Life, now: Finding) -> bool:
+def _is_another(before: Life, now: Finding, known_from_ms: int) -> bool:
     """Whether it was over for a while since it was last seen, and nobody looked in between."""
-    return before.state is not State.RESOLVED and now.draft.since_ms > before.last_seen_ms + REOPEN_MS
+    if before.state is State.RESOLVED or now.draft.since_ms <= known_from_ms + REOPEN_MS:
+        return False
+    return now.draft.since_ms > before.last_seen_ms + REOPEN_MS
 
 
 def _opened(before: Life | None, now: Finding, now_ms: int) -> Life:

@@ -8,7 +8,7 @@ this looks for what is missing rather than remembering what it did.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -18,6 +18,7 @@ from gpucost.attribution.frames import Frames
 from gpucost.attribution.result import Attribution
 from gpucost.attribution.waste import waste_parts
 from gpucost.contract.frames import LINE_MEASURES, USAGE_LINES
+from gpucost.detectors.activity import plausible
 from gpucost.detectors.evaluate import Evaluation, evaluate
 from gpucost.detectors.facts import Facts, History, Prices
 from gpucost.detectors.registry import RuleSettings
@@ -106,8 +107,14 @@ class Assessing:
         found = evaluate(look(cluster, frames, history, self.rules), self.detectors)
         for failure in found.failures:
             logger.error("%s: the detector %s failed", cluster, failure.pattern, exc_info=failure.error)
-        lines = attribute_windows(frames, [info.window for info in batch], self.rules)
-        parts = _flat_parts(lines, found, frames)
+        seen = plausible(frames.activity)
+        parts = pd.concat(
+            [
+                _flat_parts(attribute_windows(frames, run, self.rules), found, seen)
+                for run in _without_gaps([info.window for info in batch])
+            ],
+            ignore_index=True,
+        )
         made = [
             WasteOfWindow(
                 info.window,
@@ -147,8 +154,20 @@ def _span(batch: Sequence[WindowInfo]) -> Window:
     return Window(batch[0].window.start_ms, batch[-1].window.end_ms)
 
 
-def _flat_parts(lines: Attribution, found: Evaluation, frames: Frames) -> pd.DataFrame:
+def _without_gaps(windows: Sequence[Window]) -> Iterator[list[Window]]:
+    """Runs of windows that follow one another: a day may lack some, or have them assessed already."""
+    run: list[Window] = []
+    for window in windows:
+        if run and run[-1].end_ms != window.start_ms:
+            yield run
+            run = []
+        run.append(window)
+    if run:
+        yield run
+
+
+def _flat_parts(lines: Attribution, found: Evaluation, activity: pd.DataFrame) -> pd.DataFrame:
     """Parts under the natural keys of their lines, as the ledger takes them."""
-    parts = waste_parts(lines, found.pieces, frames.activity)
+    parts = waste_parts(lines, found.pieces, activity)
     keys = lines.flat()[_KEY].take(parts["line"].to_numpy()).reset_index(drop=True)
     return keys.assign(waste=parts["waste"], board_ms=parts["board_ms"], nano=parts["nano"])

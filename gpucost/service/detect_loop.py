@@ -96,11 +96,10 @@ class DetectLoop:
                 "%s: %s is not assessed: %s: %s", visible(cluster), failure.window, failure.kind, reason
             )
             self._status.failed(cluster, failure.kind)
-        if not outcome.failures:
-            pending = self._assessing.pending(cluster, Window(extent.start_ms, extent.end_ms))
-            self._assessed[cluster] = tuple(
-                (info.digest, self._assessing.is_final(cluster, info)) for info in pending
-            )
+        due = sum(is_final for _, is_final in stand)
+        if not outcome.failures and outcome.final == due:
+            # What is final is pending no more: what stays is what was for now, as it stood before.
+            self._assessed[cluster] = tuple(each for each in stand if not each[1])
 
     def _guarded(self, cluster: str, step: Callable[[], None]) -> None:
         try:

@@ -93,7 +93,7 @@ class Detecting:
             return self._slowly(cluster, now_ms)
         except Exception as error:  # a source may fail in ways of its own
             failures = tuple(Failure(pattern, error) for pattern in sorted(SLOW))
-            return Evaluation(now_ms, (), (), empty_frame(WASTE_PIECES), failures)
+            return Evaluation(now_ms, (), (), empty_frame(WASTE_PIECES), failures, now_ms)
 
     def _slowly(self, cluster: str, now_ms: int) -> Evaluation | None:
         before = self._slow.get(cluster)
@@ -131,6 +131,7 @@ class Detecting:
             exemptions=self.exemptions,
             rehearsals={pattern: self.detectors.of(pattern).default.rehearsal for pattern in RULES},
             unknown=_unsure(before, found),
+            known_from_ms=found.from_ms,
         )
         known = {life.fingerprint: life for life in before}
         written = [

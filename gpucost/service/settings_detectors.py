@@ -32,6 +32,21 @@ _FIVE_MINUTES = timedelta(minutes=5)
 _ABOUT_NODES = (Pattern.NOT_ADVERTISED, Pattern.UNHEALTHY_ALLOCATED, Pattern.CPU_ONLY_PODS)
 
 
+_BEGINNINGS = ("start_grace", "longest_start")
+_STEPS = timedelta(minutes=15)
+# What must last for so long before rules claim it.
+_LASTS: dict[Pattern, tuple[str, ...]] = {
+    Pattern.IDLE_ALLOCATION: (
+        *("batch_from_start", "batch", "interactive", "serving", "unknown", "partly"),
+        *_BEGINNINGS,
+    ),
+    Pattern.FRAGMENTATION: ("after",),
+    Pattern.QUOTA_STARVATION: ("after",),
+    Pattern.GANG_STALL: ("after",),
+    Pattern.OVERSIZED_REQUEST: ("unused_for",),
+}
+
+
 class OverrideSettings(Group):
     """Other settings of one detector for some namespaces or queues. The first entry that applies counts."""
 
@@ -153,6 +168,10 @@ class DetectorsSettings(Group):
         for name, least in (("interval", timedelta(seconds=10)), ("history", timedelta(days=1))):
             if getattr(self, name) < least:
                 raise wrong(str(getattr(self, name)), f"at least {least}", name)
+        if self.interval > timedelta(minutes=30):
+            raise wrong(
+                str(self.interval), "at most 30m: what comes and goes in between is not seen", "interval"
+            )
         if self.state != "kubeconfig" and (self.kubeconfig or self.context):
             raise wrong(self.state, "kubeconfig where a kubeconfig or context is given", "state")
         for n, override in enumerate(self.overrides):
@@ -161,13 +180,15 @@ class DetectorsSettings(Group):
 
     @cached_property
     def longest(self) -> timedelta:
-        """The longest time that anything must be idle to be found, overrides included, with its start."""
-        every = (self.rules.of(Pattern.IDLE_ALLOCATION).default, *self._of_idle_overrides())
-        values = (getattr(each, name) for each in every for name in type(each).model_fields)
-        return max(value for value in values if isinstance(value, timedelta)) + timedelta(hours=1)
-
-    def _of_idle_overrides(self) -> tuple[DetectorSettings, ...]:
-        return tuple(each.settings for each in self.rules.of(Pattern.IDLE_ALLOCATION).overrides)
+        """The longest that anything must last to be found, overrides included, with what it begins with."""
+        lengths = [timedelta(0)]
+        for pattern, names in _LASTS.items():
+            scoped = self.rules.of(pattern)
+            for each in (scoped.default, *(override.settings for override in scoped.overrides)):
+                values = {name: getattr(each, name) for name in names}
+                begins = [values[name] for name in _BEGINNINGS if name in values]
+                lengths.append(max(values.values()) + max(begins, default=timedelta(0)))
+        return max(lengths) + _STEPS
 
     @property
     def looks_back(self) -> timedelta:

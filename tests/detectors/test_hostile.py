@@ -6,11 +6,13 @@ import math
 
 import pytest
 
-from gpucost.detectors.activity import Activity
+from gpucost.attribution.waste import waste_parts
+from gpucost.detectors.activity import Activity, plausible
 from gpucost.detectors.encoding import to_json
 from gpucost.detectors.evaluate import evaluate
 from gpucost.detectors.findings import Pattern
 from gpucost.detectors.registry import RuleSettings
+from tests.attribution.test_waste import attributed
 from tests.detectors.worlds import World
 
 NAMES = (
@@ -43,6 +45,17 @@ def test_a_number_that_cannot_be_true_is_left_out(column: str, value: float) -> 
     assert found.failures == ()
     assert [each for each in found.findings if each.draft.pattern is Pattern.IDLE_ALLOCATION]
     assert all(0 <= each.wasted.board_ms < 10**9 for each in found.findings)
+
+
+def test_what_is_left_out_is_not_called_seen_either() -> None:
+    world = _idle()
+    for row in world.rows["activity"]:
+        row["held_ms"] = 1e13
+    facts = world.facts()
+    activity = plausible(facts.history.frames.activity)
+    parts = waste_parts(attributed(world), evaluate(facts, RuleSettings()).pieces, activity)
+    assert set(parts["waste"]) == {"unknown"}
+    assert int(parts["board_ms"].sum()) == 595 * 60_000
 
 
 def test_a_missing_number_is_no_wrong_one() -> None:

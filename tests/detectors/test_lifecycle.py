@@ -198,3 +198,20 @@ def test_a_clock_that_was_wrong_by_years_freezes_nothing() -> None:
     assert (life.state, life.last_seen_ms) == (State.OPEN, at(60))
     step = look(look(lives, 65).lives, 70)
     assert [change for change, _ in step.changes] == [Change.RESOLVED]
+
+
+def test_what_seems_to_begin_where_history_does_may_have_begun_before() -> None:
+    (life,) = look((), 60, finding()).lives
+    acknowledged = replace(life, state=State.ACKNOWLEDGED)
+    step = look((acknowledged,), 3_600, finding(since=3_120), known_from_ms=at(3_120))
+    assert step.changes == ()
+    assert (step.lives[0].state, step.lives[0].since_ms) == (State.ACKNOWLEDGED, at(0))
+
+
+def test_one_life_of_the_future_holds_up_no_other() -> None:
+    (here,) = look((), 60, finding("here")).lives
+    (ahead,) = look((), 700, finding("ahead")).lives
+    step = look(look((here, ahead), 65).lives, 70)
+    assert [(change, life.finding.draft.subject.name) for change, life in step.changes] == [
+        (Change.RESOLVED, "here")
+    ]

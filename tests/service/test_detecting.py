@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -17,6 +18,8 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.domain.waste import Waste
 from gpucost.ledger import Ledger
 from gpucost.service.assessing import Assessing
+from gpucost.service.detect_loop import DetectLoop
+from gpucost.service.detect_status import DetectStatus
 from gpucost.service.detecting import Detecting
 from gpucost.service.pipeline import Pipeline, Rules
 from gpucost.service.rehearsing import Rehearsing
@@ -200,6 +203,46 @@ def test_hour_by_hour_it_comes_to_the_same_as_all_at_once(source: RecordedSource
             found.append(ledger.waste(EVERYTHING, day, ("team", "node"), step_ms=HOUR_MS))
     assert found[0].equals(found[2])
     assert found[1].equals(found[2])
+
+
+def test_a_day_that_lacks_a_window_is_assessed_but_for_it(source: RecordedSource, ledger: Ledger) -> None:
+    pipeline, day = _pipeline(source, ledger), Window(at(0), at(24 * 60))
+    windows = [each for each in pipeline.pending(CLUSTER, day) if each.start_ms != at(5 * 60)]
+    for part in (windows[:5], windows[5:]):
+        pipeline.ingest(CLUSTER, part)
+    assessing = _assessing(source, ledger)
+    outcome = assessing.assess(CLUSTER, assessing.pending(CLUSTER, day))
+    assert (outcome.final, outcome.failures) == (23, ())
+    pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, day))
+    outcome = assessing.assess(CLUSTER, assessing.pending(CLUSTER, day))
+    assert (outcome.final, outcome.failures) == (1, ())
+
+
+class _Counted(Assessing):
+    looks: ClassVar[list[int]] = []
+
+    def assess(self, cluster: str, windows: Any, **options: Any) -> Any:
+        self.looks.append(len(windows))
+        return super().assess(cluster, windows, **options)
+
+
+def test_the_loop_assesses_again_only_when_something_came(source: RecordedSource, ledger: Ledger) -> None:
+    growing = _Growing(source._folder)
+    pipeline = _pipeline(growing, ledger)
+    assessing = _Counted(growing, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, "test")
+    assessing.looks.clear()
+    loop = DetectLoop(
+        _detecting(growing, ledger), assessing, DetectStatus(), interval_s=300, state=lambda _: None,
+        now=lambda: growing.end_ms, seconds=lambda: 0.0, sleep=lambda _: None, stopped=lambda: False,
+    )  # fmt: skip
+    seen = []
+    for end in (26, 26, 27, 30, 30):
+        growing.end_ms = at(end * 60)
+        pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, Window(at(0), at(end * 60))))
+        loop.turn()
+        seen.append(list(assessing.looks))
+    assert seen == [[26], [26], [26, 27], [26, 27, 30], [26, 27, 30]]
+    assert ledger.assessed(Window(at(0), at(30 * 60))).final == 24
 
 
 def test_a_window_nobody_looked_at_is_unknown(source: RecordedSource, ledger: Ledger) -> None:
