@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from gpucost.api.families import Sample, family, money
 from gpucost.api.services import Services
 from gpucost.detectors.findings import Pattern
-from gpucost.detectors.lifecycle import Life
+from gpucost.detectors.lifecycle import LIVE, Life
 from gpucost.domain.holders import NO_TEAM
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
@@ -25,7 +25,6 @@ from gpucost.ledger.waste_totals import FinalWaste
 from gpucost.service import metrics as m
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.finding_records import life_of
-from gpucost.service.reporting import LIVE
 
 # Windows that are summed between two looks at the clock, to begin with; then as many as take about _PART_S.
 _WINDOWS_AT_ONCE = 24

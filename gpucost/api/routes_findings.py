@@ -18,6 +18,7 @@ from gpucost.api.principal import Principal, Reader, Responder, authenticate
 from gpucost.api.services import Known, Services
 from gpucost.api.strict import WholeNumber, refuse_unknown_parameters
 from gpucost.detectors.findings import Pattern, Severity
+from gpucost.detectors.lifecycle import LIVE
 from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.time import parse_day_or_instant, parse_duration
 from gpucost.ledger import FindingRecord, FindingState
@@ -25,7 +26,6 @@ from gpucost.ledger.findings import MOST_PER_PAGE
 from gpucost.reports.findings import FindingReport, FindingsReport
 from gpucost.service.finding_reports import finding_report, row_of, withheld_of
 from gpucost.service.rendering import Format, render_finding, render_findings
-from gpucost.service.reporting import LIVE
 
 router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
 changes = APIRouter(

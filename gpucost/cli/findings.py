@@ -13,13 +13,12 @@ from gpucost.cli.findings_rules import explain, rehearse
 from gpucost.cli.month import Author, user
 from gpucost.cli.output import Output, refuse_table_file, stdout, write
 from gpucost.detectors.findings import Pattern, Severity
-from gpucost.detectors.lifecycle import State
+from gpucost.detectors.lifecycle import LIVE, State
 from gpucost.domain.errors import InputError, Remark
 
 if TYPE_CHECKING:
     from gpucost.ledger import FindingRecord, Ledger
 
-_LIVE = (State.OPEN, State.ACKNOWLEDGED, State.MUTED)
 _PAGE = 500
 _OPTIONS = {"finding": "ID", "note": "--note", "reason": "--reason", "author": "--author"}
 _WITHHELD = (
@@ -79,7 +78,7 @@ def findings(
 
     refuse_table_file(format_ == "table", output)
     with context_of(ctx).ledger() as ledger:
-        found = list(_all(ledger, state or _LIVE, pattern or None, team or None, severity or None, cluster))
+        found = list(_all(ledger, state or LIVE, pattern or None, team or None, severity or None, cluster))
         why = "" if found else _why_none(ledger, bool(state or pattern or team or severity or cluster))
         currency = ledger.currency or NO_CURRENCY
     now = now_ms()
@@ -206,7 +205,7 @@ def _why_none(ledger: Ledger, is_filtered: bool) -> str:
     from gpucost.domain.scope import EVERYTHING
     from gpucost.reports.display import counted
 
-    live = sum(1 for _ in _all(ledger, _LIVE, None, None, None, None))
+    live = sum(1 for _ in _all(ledger, LIVE, None, None, None, None))
     if live and is_filtered:
         return f"nothing matches; {counted(live, 'finding')} of other kinds go on"
     if not ledger.findings(EVERYTHING, states=list(State), limit=1):

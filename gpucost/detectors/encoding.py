@@ -7,7 +7,6 @@ known, and may be many.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -24,12 +23,6 @@ def to_json(finding: Finding) -> str:
 def from_json(text: str) -> Finding:
     """The finding that ``to_json`` wrote. Raises pydantic's ValidationError for anything else."""
     return _FINDING.validate_json(text)
-
-
-def to_plain(finding: Finding) -> dict[str, Any]:
-    """Plain values, for a larger document."""
-    plain: dict[str, Any] = _FINDING.dump_python(_without_claims(finding), mode="json")
-    return plain
 
 
 def _without_claims(finding: Finding) -> Finding:

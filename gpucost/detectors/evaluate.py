@@ -25,7 +25,6 @@ from gpucost.detectors.labels import finite, labelled
 from gpucost.detectors.registry import RULES, RuleSettings
 from gpucost.detectors.resolve import resolve
 from gpucost.domain.errors import InputError
-from gpucost.domain.holders import UNAVAILABLE
 from gpucost.domain.money import INT64_MAX
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
 
@@ -189,9 +188,3 @@ def _capacity_ms(facts: Facts, recent: Window) -> float:
     keys = zip(rows["cluster"], rows["node"], rows["resource"], strict=True)
     share = [float(facts.history.shares.get(key, 0)) for key in keys]
     return float((units * time.clip(lower=0) * share).sum())
-
-
-def claimed_ms(pieces: pd.DataFrame) -> float:
-    """Board milliseconds of pieces of held and free time: what the waste ledger takes from its rests."""
-    of_somebody = pieces[pieces["pod_uid"] != UNAVAILABLE]
-    return float((of_somebody["boards"] * (of_somebody["end_ms"] - of_somebody["start_ms"])).sum())

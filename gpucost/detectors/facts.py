@@ -49,16 +49,18 @@ class History:
         object.__setattr__(self, "frames", _plain(self.frames))
 
     @cached_property
+    def products(self) -> Mapping[str, str]:
+        """The product label of each node, its last one."""
+        nodes = self.frames.nodes.sort_values("start_ms", kind="stable")
+        return dict(zip(nodes["node"].tolist(), nodes["product"].tolist(), strict=True))
+
+    @cached_property
     def shares(self) -> Mapping[tuple[str, str, str], Fraction]:
         """What one unit is of a board, by cluster, node and resource. What cannot be said is absent."""
-        nodes = self.frames.nodes.sort_values("start_ms")
-        products = dict(
-            zip(zip(nodes["cluster"], nodes["node"], strict=True), nodes["product"].tolist(), strict=True)
-        )
         found: dict[tuple[str, str, str], Fraction] = {}
         kinds = self.frames.capacity[["cluster", "node", "resource", "replicas"]].drop_duplicates()
         for cluster, node, resource, replicas in zip(*(kinds[name].tolist() for name in kinds), strict=True):
-            product = products.get((cluster, node), "")
+            product = self.products.get(node, "")
             try:
                 unit = self.catalog.unit(resource, product, max(1, replicas), self.basis)
             except InputError:

@@ -7,12 +7,12 @@ wavers about its threshold makes news. Pure: records in, records out; who stores
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gpucost.detectors.findings import Draft, Finding, Pattern
+from gpucost.detectors.settings import is_any
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, MINUTE_MS, parse_day_or_instant
 
@@ -29,6 +29,9 @@ class State(StrEnum):
     ACKNOWLEDGED = "acknowledged"
     MUTED = "muted"
     RESOLVED = "resolved"
+
+
+LIVE = (State.OPEN, State.ACKNOWLEDGED, State.MUTED)
 
 
 class Change(StrEnum):
@@ -92,7 +95,7 @@ class Exemption:
             (self.teams, draft.team),
             (self.users, draft.user),
         )
-        return all(not wanted or _is_any(value, wanted) for wanted, value in asked)
+        return all(is_any(value, wanted) for wanted, value in asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,3 @@ def _missed(before: Life, now_ms: int) -> tuple[Life, Change | None]:
     if before.clean + 1 < CLEAN:
         return replace(before, clean=before.clean + 1), None
     return replace(before, state=State.RESOLVED, closed_at_ms=now_ms, clean=CLEAN), Change.RESOLVED
-
-
-def _is_any(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)

@@ -15,7 +15,6 @@ import pandas as pd
 from gpucost.attribution.deal import Flags, Ints
 from gpucost.detectors.facts import History
 from gpucost.domain.jobs import JobKind
-from gpucost.domain.time import HOUR_MS
 
 MOST_NODES = 100
 """Of so many nodes, those with the most free units, it is looked for whom to move."""
@@ -49,10 +48,6 @@ class Occupant:
     def who(self) -> tuple[str, str]:
         """Its job: a uid is what an owner reference claims, in whatever namespace."""
         return self.namespace, self.job_uid
-
-    @property
-    def lost_gpu_hours(self) -> float:
-        return self.lost_board_ms / HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)

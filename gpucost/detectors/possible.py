@@ -36,8 +36,7 @@ class Possible:
         """(product, units at most) of each node, by resource."""
         capacity = self._history.frames.capacity
         most = capacity[["expected", "capacity", "allocatable"]].max(axis=1)
-        nodes = self._history.frames.nodes
-        product = dict(zip(nodes["node"].tolist(), nodes["product"].tolist(), strict=True))
+        product = self._history.products
         found: dict[str, list[tuple[str, int]]] = defaultdict(list)
         by_node = most.groupby([capacity["resource"], capacity["node"]], observed=True).max().reset_index()
         for resource, node, units in zip(*(by_node[name].tolist() for name in by_node), strict=True):

@@ -32,7 +32,7 @@ class Override(Generic[S]):
     settings: S
 
     def applies(self, namespace: str, queue: str) -> bool:
-        return _is_any(namespace, self.namespaces) and _is_any(queue, self.queues)
+        return is_any(namespace, self.namespaces) and is_any(queue, self.queues)
 
 
 @dataclass(frozen=True)
@@ -55,5 +55,6 @@ def overridden(settings: S, values: Mapping[str, object]) -> S:
     return type(settings).model_validate({**known, **values})
 
 
-def _is_any(name: str, patterns: Sequence[str]) -> bool:
+def is_any(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name matches one of some shell patterns; no patterns: every name does."""
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

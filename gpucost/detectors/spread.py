@@ -100,8 +100,7 @@ class _FreeOverTime:
     def __init__(self, history: History, resource: str, capacity: pd.DataFrame) -> None:
         self._names: list[str] = sorted(set(capacity["node"].tolist()))
         at = {name: n for n, name in enumerate(self._names)}
-        nodes = history.frames.nodes
-        product = dict(zip(nodes["node"].tolist(), nodes["product"].tolist(), strict=True))
+        product = history.products
         self._kind, _ = pd.factorize(np.array([product.get(name, "") for name in self._names], dtype=object))
         self._at = at
         held = history.frames.allocations

@@ -186,8 +186,7 @@ class _Sweep:
         cluster = str(self._capacity["cluster"].iloc[0]) if len(self._capacity) else ""
         shares = history.shares
         self._boards = [float(shares.get((cluster, node, resource), 0)) for node in self._nodes]
-        products = _products(history)
-        of_nodes = [products.get(node, "") for node in self._nodes]
+        of_nodes = [history.products.get(node, "") for node in self._nodes]
         self._kinds = tuple(sorted(set(of_nodes)))
         at = {product: n for n, product in enumerate(self._kinds)}
         self._kind = np.array([at[product] for product in of_nodes], dtype=np.int64)
@@ -315,9 +314,3 @@ def _positive(node: Ints, time: Ints, change: Ints) -> Series:
     steps = np.diff((left[last] > 0).astype(np.int64), prepend=0)
     times, at = np.unique(time[last], return_inverse=True)
     return Series(times, np.cumsum(np.bincount(at, weights=steps, minlength=len(times))))
-
-
-def _products(history: History) -> dict[str, str]:
-    """The product label of each node, its last one."""
-    nodes = history.frames.nodes.sort_values("start_ms", kind="stable")
-    return dict(zip(nodes["node"].tolist(), nodes["product"].tolist(), strict=True))

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import pandas as pd
 
 from gpucost.detectors.encoding import from_json
+from gpucost.detectors.lifecycle import LIVE
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.holders import HOLDER_OF_BUCKET
 from gpucost.domain.scope import EVERYTHING, Scope
@@ -20,7 +21,6 @@ from gpucost.ledger import (
     Adjustment,
     Assessed,
     FindingRecord,
-    FindingState,
     Ledger,
     LedgerState,
     MonthInfo,
@@ -65,7 +65,6 @@ WINDOW_FORMS = (
 _LOOKS = 5
 # More than anybody reads; the API pages through all of them.
 _MOST_FINDINGS = 500
-LIVE = (FindingState.OPEN, FindingState.ACKNOWLEDGED, FindingState.MUTED)
 _NO_FILTERS: Mapping[str, frozenset[str]] = MappingProxyType({})
 
 

@@ -266,9 +266,7 @@ _Kinds = frozenset[tuple[str, str]]
 
 def _kinds(facts: Facts, stalls: Sequence[_Stall]) -> tuple[list[_Kinds], list[_Kinds]]:
     """What each of them wants, and what it holds."""
-    nodes, demand = facts.history.frames.nodes, facts.history.frames.demand
-    nodes = nodes.sort_values("start_ms", kind="stable")
-    product = dict(zip(nodes["node"].tolist(), nodes["product"].tolist(), strict=True))
+    demand, product = facts.history.frames.demand, facts.history.products
     asked: dict[str, set[tuple[str, str]]] = {}
     mine = demand[demand["job_uid"].isin([each.job_uid for each in stalls])]
     for uid, resource, products in zip(mine["job_uid"], mine["resource"], mine["products"], strict=True):

@@ -79,9 +79,8 @@ class Search:
     @cached_property
     def models(self) -> Mapping[str, str]:
         """GPU model by node, as it is now."""
-        nodes = self.facts.history.frames.nodes.sort_values("start_ms")
-        pairs = zip(nodes["node"].tolist(), nodes["product"].tolist(), strict=True)
-        return {node: parse_product(product).model for node, product in pairs}
+        products = self.facts.history.products.items()
+        return {node: parse_product(product).model for node, product in products}
 
     @cached_property
     def nodes_offering(self) -> Mapping[str, int]:
