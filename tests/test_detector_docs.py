@@ -155,9 +155,7 @@ def test_the_commands_of_a_page_exist(path: Path) -> None:
 
 
 # Folders and hosts that only whoever built this knows, and sections of papers that do not ship with it.
-FOREIGN = re.compile(
-    r"/tmp/|/home/|/root/|shared/reference|shared/traces|design\.md|antipatterns[ ,.]"
-)
+FOREIGN = re.compile(r"/tmp/|/home/|/root/|shared/reference|shared/traces|design\.md|antipatterns[ ,.]")
 
 
 @pytest.mark.parametrize(
