@@ -13,6 +13,7 @@ import gpucost
 from gpucost.api import (
     errors,
     metrics,
+    routes_advisor,
     routes_allocations,
     routes_findings,
     routes_jobs,
@@ -24,6 +25,7 @@ from gpucost.api.outermost import Outermost
 from gpucost.api.services import Services
 from gpucost.domain.errors import ConfigError, Remark
 from gpucost.ledger import Ledger
+from gpucost.service.advising import Advising
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings_api import ApiSettings
@@ -47,10 +49,12 @@ def create_app(
     status: LoopStatus | None = None,
     detectors: DetectStatus | None = None,
     quotas: Mapping[str, Fraction] = _NO_QUOTAS,
+    advising: Advising | None = None,
 ) -> FastAPI:
     """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are boards per team.
 
-    ``status`` and ``detectors`` are what the loops of the service say of themselves.
+    ``status`` and ``detectors`` are what the loops of the service say of themselves; ``advising`` answers for
+    the watched cluster, None where nobody watches one.
 
     Raises ConfigError when keys are asked for and none is configured: nobody could ever ask.
     """
@@ -70,7 +74,7 @@ def create_app(
     )
     reporting = Reporting(ledger, gpucost.__version__, quotas, settings.team_idle_sharing)
     app.state.services = Services(
-        ledger, reporting, settings, now, status or LoopStatus(), detectors or DetectStatus()
+        ledger, reporting, settings, now, status or LoopStatus(), detectors or DetectStatus(), advising
     )
     app.state.registry = metrics.registry(app.state.services)
     errors.install(app)
@@ -83,6 +87,8 @@ def create_app(
         routes_findings.router,
         routes_findings.changes,
         routes_waste.router,
+        routes_advisor.router,
+        routes_advisor.questions,
     ):
         app.include_router(router)
     return app

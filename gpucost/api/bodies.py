@@ -14,29 +14,43 @@ from gpucost.api.errors import ApiError, plain_words, unknown_key
 from gpucost.domain.errors import InputError, Remark
 from gpucost.ledger.findings import LONGEST_NOTE
 
-_JSON = "application/json"
+JSON = "application/json"
+YAML = ("application/yaml", "application/x-yaml", "text/yaml")
 _LONGEST_TIME = 64
 
 Words = Annotated[str, Field(max_length=LONGEST_NOTE)]
 TimeText = Annotated[str, Field(max_length=_LONGEST_TIME)] | SkipJsonSchema[None]
 
 
-def require_json(request: Request) -> None:
-    """A dependency of every route with a body.
+def require_type(*allowed: str) -> Callable[[Request], None]:
+    """A dependency of every route with a body, of one of the media types ``allowed``.
 
     A page of another site can make a browser post forms and plain text anywhere, to a gpucost on loopback
-    without keys too, but no JSON: for that the browser asks first, and nobody here allows it.
+    without keys too, but neither JSON nor YAML: for those the browser asks first, and nobody here allows it.
     """
-    given = request.headers.get("content-type", "")
-    if given.partition(";")[0].strip().lower() != _JSON:
-        raise ApiError(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "unsupported_media_type",
-            f"the body must be JSON, and the header Content-Type say so: {_JSON}",
-            field="Content-Type",
-            value=given,
-            allowed=_JSON,
-        )
+    names = ", ".join(allowed)
+
+    def check(request: Request) -> None:
+        given = request.headers.get("content-type", "")
+        if media_type(given) not in allowed:
+            raise ApiError(
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                "unsupported_media_type",
+                f"the header Content-Type must say what the body is: {names}",
+                field="Content-Type",
+                value=given,
+                allowed=names,
+            )
+
+    return check
+
+
+def media_type(content_type: str) -> str:
+    """``application/json`` of ``Application/JSON; charset=utf-8``."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+require_json = require_type(JSON)
 
 
 class Body(BaseModel):
@@ -72,6 +86,18 @@ class UnmuteBody(Body):
     """Nothing to say: {}."""
 
 
+class AdviceBody(Body):
+    """A manifest, and what to answer."""
+
+    manifest: Annotated[
+        dict[str, Any],
+        Field(description="the manifest of one job, as kubectl sends it: kind, metadata, spec"),
+    ]
+    suggestions: Annotated[
+        bool, Field(description="whether to look for changes that help, which takes longer")
+    ] = True
+
+
 B = TypeVar("B", bound=Body)
 
 
@@ -81,19 +107,23 @@ def read(model: type[B]) -> Callable[[Request], Awaitable[B]]:
     """
 
     async def body(request: Request) -> B:
-        content = await request.body()
-        try:
-            return model.model_validate_json(content)
-        except ValidationError as error:
-            raise _refusal(model, error) from None
+        return parsed(model, await request.body())
 
     return body
+
+
+def parsed(model: type[B], content: bytes) -> B:
+    """Raises ApiError and InputError, which name the key."""
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as error:
+        raise _refusal(model, error) from None
 
 
 def described(model: type[Body]) -> dict[str, Any]:
     """The OpenAPI entry of the body."""
     schema = model.model_json_schema()
-    return {"requestBody": {"required": True, "content": {_JSON: {"schema": schema}}}}
+    return {"requestBody": {"required": True, "content": {JSON: {"schema": schema}}}}
 
 
 def _refusal(model: type[Body], error: ValidationError) -> Exception:

@@ -181,6 +181,25 @@ def loop_stalled(reason: str) -> ApiError:
     return ApiError(HTTPStatus.SERVICE_UNAVAILABLE, "loop_stalled", f"nothing is ingested: {reason}")
 
 
+def no_state(reason: str) -> ApiError:
+    """The advisor has no current state to answer from."""
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "no_state",
+        reason,
+        headers={"Retry-After": str(_RETRY_AFTER_S)},
+    )
+
+
+def advisor_busy(most: int) -> ApiError:
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "advisor_busy",
+        f"{most} questions are being answered; trying again is safe",
+        headers={"Retry-After": "1"},
+    )
+
+
 def unhandled() -> ApiError:
     return ApiError(
         HTTPStatus.INTERNAL_SERVER_ERROR,

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 import gpucost
 from gpucost.api.families import Sample, family, money
+from gpucost.api.metrics_advisor import advisor_families
 from gpucost.api.metrics_detectors import FindingFamilies, WasteFamilies, detector_families
 from gpucost.api.services import Services
 from gpucost.domain.errors import LedgerError, shorten
@@ -68,6 +69,7 @@ class ServiceCollector(Collector):
         last_turn_ms = status.last_turn_ms()
         yield family(m.LAST_TURN, [] if last_turn_ms is None else [((), last_turn_ms / 1000)])
         yield from detector_families(self._services.detectors)
+        yield from advisor_families(self._services.advisor_status)
         yield from self._ledger_families()
         for collect in (self._findings.collect, self._waste.collect):
             try:

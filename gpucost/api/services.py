@@ -12,6 +12,8 @@ from gpucost.api.errors import ApiError, not_found
 from gpucost.domain.errors import InputError, shorten
 from gpucost.domain.time import Window
 from gpucost.ledger import Ledger
+from gpucost.service.advising import Advising
+from gpucost.service.advising_status import AdvisingStatus
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings_api import ApiSettings
@@ -23,8 +25,8 @@ _MOST_MONTHS = 24
 
 @dataclass(frozen=True)
 class Services:
-    """``now`` is the clock in ms UTC; ``status`` and ``detectors`` are what the loops say of
-    themselves."""
+    """``now`` is the clock in ms UTC; ``status`` and ``detectors`` are what the loops say of themselves.
+    ``advising`` is None where the service watches no cluster."""
 
     ledger: Ledger
     reporting: Reporting
@@ -32,6 +34,11 @@ class Services:
     now: Callable[[], int]
     status: LoopStatus
     detectors: DetectStatus
+    advising: Advising | None = None
+
+    @property
+    def advisor_status(self) -> AdvisingStatus:
+        return AdvisingStatus() if self.advising is None else self.advising.status
 
     def lag_ms(self, cluster: str) -> int | None:
         """How far the settled windows of a cluster are behind now; None before the first of them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import translate
 from fractions import Fraction
@@ -175,11 +175,20 @@ class TeamRules:
         for values in zip(*(holders[name] for name in columns), strict=True):
             if values not in seen:
                 holder = dict(zip(columns, values, strict=True))
-                seen[values] = next((team for rule in rules if (team := rule.gives(holder))), NO_TEAM)
+                seen[values] = _placed(rules, holder)
             teams.append(seen[values])
         return pd.Series(teams, index=holders.index, dtype="str", name="team")
+
+    def team_of(self, holder: Mapping[str, str], at_ms: int) -> str:
+        """The team of one holder, which has a value for each of ``CONDITIONS``, by the rules in force at
+        ``at_ms``; NO_TEAM where none applies."""
+        return _placed([rule for rule in self.file.rules if rule.holds_at(at_ms)], holder)
 
     def changes(self, window: Window) -> tuple[int, ...]:
         """The instants inside ``window``, its edges left out, at which a rule starts or ends."""
         edges = {edge for rule in self.file.rules for edge in rule.edges}
         return tuple(sorted(edge for edge in edges if window.start_ms < edge < window.end_ms))
+
+
+def _placed(rules: Iterable[Rule], holder: Mapping[str, str]) -> str:
+    return next((team for rule in rules if (team := rule.gives(holder))), NO_TEAM)

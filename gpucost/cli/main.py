@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,22 @@ import typer
 from typer.core import TyperGroup
 
 import gpucost
-from gpucost.cli import demo, findings, ingest, job, key, month, prices, reports, serve, state, waste
+from gpucost.cli import (
+    advise,
+    advisor,
+    demo,
+    explain,
+    findings,
+    ingest,
+    job,
+    key,
+    month,
+    prices,
+    reports,
+    serve,
+    state,
+    waste,
+)
 from gpucost.cli.context import Context
 from gpucost.cli.exits import EPILOG, reported
 from gpucost.cli.output import tolerate_narrow_encodings
@@ -65,12 +81,16 @@ app.add_typer(findings.app, name="findings")
 app.add_typer(prices.app, name="prices")
 app.add_typer(month.app, name="month")
 app.add_typer(state.app, name="state")
+app.command("advise")(advise.advise)
+app.command("explain")(explain.explain)
+app.add_typer(advisor.app, name="advisor")
 app.command("key")(key.key)
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
 
 
 def main() -> None:
-    """Entry point of the ``gpucost`` script."""
+    """Entry point of the scripts ``gpucost`` and ``kubectl-gpucost``, which kubectl takes for a command."""
     tolerate_narrow_encodings()
-    app(prog_name="gpucost")
+    is_plugin = Path(sys.argv[0]).stem == "kubectl-gpucost"
+    app(prog_name="kubectl gpucost" if is_plugin else "gpucost")

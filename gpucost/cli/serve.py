@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import signal
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from gpucost.api.webhook.process import WebhookProcess
+    from gpucost.service.advising import Advising
     from gpucost.service.settings import Settings
+    from gpucost.service.settings_advisor import WebhookSettings
+    from gpucost.service.watching import Watching
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +52,15 @@ def serve(
     book = context.book(settings)
     rules = assemble.build_rules(settings.attribution, book, context.teams)
     status, detect_status, stop = LoopStatus(), DetectStatus(), threading.Event()
-    with context.ledger(create=True) as ledger, listen(settings.api.host, settings.api.port) as listener:
+    # Before the ledger is touched: what is wrong with these is wrong at once.
+    watching = assemble.build_watching(settings, rules.catalog)
+    _check_webhook(settings, watching)
+    with contextlib.ExitStack() as stack:
+        ledger = stack.enter_context(context.ledger(create=True))
+        listener = stack.enter_context(listen(settings.api.host, settings.api.port))
+        advising = None
+        if watching is not None:
+            advising = assemble.build_advising(settings, watching, book, context.teams, ledger)
         app = create_app(
             ledger,
             settings.api,
@@ -55,6 +68,7 @@ def serve(
             status=status,
             quotas=context.teams.quotas,
             detectors=detect_status,
+            advising=advising,
         )
         source = assemble.open_source(settings, book, now_ms, stopped=stop)
         pipeline = assemble.build_pipeline(settings.ingest, source, ledger, rules, now_ms)
@@ -68,15 +82,20 @@ def serve(
             expected=settings.prometheus.cluster,
         )
         threads = [threading.Thread(target=loop.run, name="gpucost-loop", daemon=True)]
-        watching = assemble.build_watching(settings, rules.catalog) if settings.detectors.enabled else None
         if settings.detectors.enabled:
             state = watching.overview if watching is not None else _nobody_watches
             detectors = assemble.build_detect_loop(settings, pipeline, detect_status, state, stop)
             threads.append(threading.Thread(target=detectors.run, name="gpucost-detectors", daemon=True))
+        webhook = None if advising is None else _webhook(settings.webhook, advising, stack)
         if watching is not None:
             watching.start()
+        if advising is not None:
+            advising.start()
         for thread in threads:
             thread.start()
+        if webhook is not None:
+            webhook.start()
+            typer.echo(f"gpucost: answering admission reviews on port {webhook.port}", err=True)
         typer.echo(f"gpucost: answering on {url_of(listener)}", err=True)
         try:
             answer(app, listener)
@@ -84,6 +103,8 @@ def serve(
             # The window that is being written is finished; nothing of the next is begun. A source that hangs
             # is not waited for: the ledger is transactional, and what is missing is due after the next start.
             stop.set()
+            if webhook is not None:
+                webhook.close()
             deadline = time.monotonic() + _GRACE_S
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
@@ -91,8 +112,40 @@ def serve(
                     logger.warning(
                         "%s: the source does not answer: leaving without what is being read", thread.name
                     )
+            if advising is not None:
+                advising.close()
             if watching is not None:
                 watching.close()
+
+
+def _check_webhook(settings: Settings, watching: Watching | None) -> None:
+    if settings.webhook.enabled and watching is None:
+        raise InputError(
+            "webhook.enabled", True, "false, or detectors.state: advice is about a cluster that is watched"
+        )
+
+
+def _webhook(
+    settings: WebhookSettings, advising: Advising, stack: contextlib.ExitStack
+) -> WebhookProcess | None:
+    """The admission webhook of the settings, not started yet; ``stack`` closes its socket."""
+    from gpucost.api.webhook.adviser import Adviser
+    from gpucost.api.webhook.process import WebhookProcess
+    from gpucost.api.webhook.server import TlsFiles
+
+    token = settings.secret_token()
+    if not settings.enabled or token is None:
+        return None
+    tls = None
+    if settings.tls_cert_file is not None and settings.tls_key_file is not None:
+        tls = TlsFiles(settings.tls_cert_file, settings.tls_key_file)
+    listener = stack.enter_context(listen(settings.host, settings.port, "webhook"))
+    limits = settings.deadline_ms, settings.in_flight
+    try:
+        return WebhookProcess(listener, Adviser(advising), advising.status, token, *limits, tls)
+    except OSError as error:
+        allowed = f"PEM files that belong together ({error})"
+        raise InputError("webhook.tls_cert_file", settings.tls_cert_file, allowed) from None
 
 
 def _nobody_watches(cluster: str) -> None:
@@ -100,8 +153,8 @@ def _nobody_watches(cluster: str) -> None:
     del cluster
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises InputError when the address cannot be used."""
+def listen(host: str, port: int, group: str = "api") -> socket.socket:
+    """A listening socket. Raises InputError, naming ``group``'s settings, when the address cannot be used."""
     import socket
 
     try:
@@ -109,7 +162,7 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise InputError(
-            "api.host and api.port", f"{host}:{port}", f"an address that is free ({error.strerror})"
+            f"{group}.host and {group}.port", f"{host}:{port}", f"an address that is free ({error.strerror})"
         ) from None
 
 

@@ -21,9 +21,11 @@ from gpucost.cli.output import stdout, write
 from gpucost.domain.errors import InputError
 
 if TYPE_CHECKING:
+    from gpucost.cli.state_source import Place
     from gpucost.cluster.ownership import OwnerKeys
     from gpucost.domain.gpu import ResourceCatalog
     from gpucost.kube.collections import Collection
+    from gpucost.kube.dumps.dump import Loaded
     from gpucost.kube.events import Object
     from gpucost.kube.listing import Listed
 
@@ -105,11 +107,11 @@ def dump(
     alone, and whole or not there. Collections that may not be listed are named on stderr and left out;
     without pods and nodes there is no dump (exit code 3).
     """
-    from gpucost.cli.state_source import Place, connected, listed
+    from gpucost.cli.state_source import Place, connected, listed, scheduler_configurations
     from gpucost.kube.collections import collections
     from gpucost.kube.dumps.dump import line_of, named
 
-    keys = _keys(team_labels)
+    keys = owner_keys(team_labels)
     annotations = frozenset(keys.all)
 
     def take(collection: Collection, version: str, item: Object) -> str:
@@ -117,7 +119,8 @@ def dump(
 
     at_ms, where = now_ms(), Place(kubeconfig, context, kubernetes_url)
     with connected(where) as transport, _opened(to, at_ms) as write_text:
-        for text in _dump(listed(transport, collections(keys.all), take), at_ms):
+        more = (line_of(item, annotations) for item in scheduler_configurations(transport))
+        for text in _dump(listed(transport, collections(keys.all), take), more, at_ms):
             write_text(text)
 
 
@@ -166,16 +169,13 @@ def show(
     from gpucost.cli.state_facts import as_data, facts
     from gpucost.cli.state_filter import Filter, narrowed
     from gpucost.cli.state_screen import Look, print_screen
-    from gpucost.cli.state_source import Place, load
+    from gpucost.cli.state_source import Place
     from gpucost.cluster.overview import Overview
 
-    keys = _keys(team_labels)
-    with _undisturbed():
-        loaded = load(source, keys, Place(kubeconfig, context, kubernetes_url), at, now_ms())
-        if loaded.left_out:
-            counts = ", ".join(f"{count:,} {what}" for what, count in loaded.left_out.items())
-            complain(f"not read: {counts}")
-        overview = Overview(loaded.state, _catalog(extra_resources), keys)
+    keys = owner_keys(team_labels)
+    with undisturbed():
+        loaded = loaded_from(source, keys, Place(kubeconfig, context, kubernetes_url), at)
+        overview = Overview(loaded.state, catalog_of(extra_resources), keys)
         found = facts(overview, is_dated=loaded.is_dated, left_out=loaded.left_out)
     wanted = Filter(namespace, team, queue, job)
     if wanted:
@@ -200,7 +200,19 @@ def _columns() -> int | None:
     return int(asked) if asked.isdecimal() and int(asked) else None
 
 
-def _keys(team_labels: str) -> OwnerKeys:
+def loaded_from(source: str, keys: OwnerKeys, where: Place, at: str) -> Loaded:
+    """As ``load``; what is not read in a dump is said on stderr."""
+    from gpucost.cli.state_source import load
+
+    loaded = load(source, keys, where, at, now_ms())
+    if loaded.left_out:
+        counts = ", ".join(f"{count:,} {what}" for what, count in loaded.left_out.items())
+        complain(f"not read: {counts}")
+    return loaded
+
+
+def owner_keys(team_labels: str) -> OwnerKeys:
+    """What ``--team-labels`` names, else the usual ones."""
     from gpucost.cluster.ownership import OwnerKeys
     from gpucost.settings.types import split_names
 
@@ -211,7 +223,8 @@ def _keys(team_labels: str) -> OwnerKeys:
     return OwnerKeys(team=given) if given else OwnerKeys()
 
 
-def _catalog(extra_resources: str) -> ResourceCatalog:
+def catalog_of(extra_resources: str) -> ResourceCatalog:
+    """What a GPU is, with ``--extra-resources``."""
     from gpucost.domain.gpu import ResourceCatalog
     from gpucost.settings.types import split_names
 
@@ -219,7 +232,7 @@ def _catalog(extra_resources: str) -> ResourceCatalog:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """Without garbage collection: of millions of objects that all stay, it takes half of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -230,8 +243,10 @@ def _undisturbed() -> Iterator[None]:
             gc.enable()
 
 
-def _dump(found: Iterable[tuple[Collection, Listed[str] | None]], at_ms: int) -> Iterator[str]:
-    """The text of a dump, a collection at a time."""
+def _dump(
+    found: Iterable[tuple[Collection, Listed[str] | None]], more: Iterable[str], at_ms: int
+) -> Iterator[str]:
+    """The text of a dump, a collection at a time; ``more`` are lines of objects that no collection has."""
     from gpucost.cli.state_source import origin
     from gpucost.kube.dumps.dump import closing as ending
     from gpucost.kube.dumps.dump import opening
@@ -244,6 +259,9 @@ def _dump(found: Iterable[tuple[Collection, Listed[str] | None]], at_ms: int) ->
         for line in each.items if each else ():
             yield between + line
             between = ",\n"
+    for line in more:
+        yield between + line
+        between = ",\n"
     if between == opening():
         yield between
     yield ending(origin(seen, at_ms))

@@ -25,6 +25,7 @@ from gpucost.kube.dumps.dump import Gathering, Loaded, Origin, named, read_dump
 from gpucost.kube.dumps.scrub import scrubbed
 from gpucost.kube.events import Object, Unreadable
 from gpucost.kube.listing import FORBIDDEN, Listed, Lister
+from gpucost.kube.scheduler_configs import config_maps
 
 UNAUTHORIZED = 401
 
@@ -84,6 +85,8 @@ def _gather(
 
     with connected(where) as transport:
         found = origin(listed(transport, every, take), at_ms)
+        for item in scheduler_configurations(transport):
+            gathering.add(scrubbed(item, annotations))
     gathering.note(found)
     return found
 
@@ -136,6 +139,16 @@ def listed(
         if collection.required and not found.version:
             raise _Failed(f"{collection.name} are not served there (404); is it the API of a cluster?")
         yield collection, found
+
+
+def scheduler_configurations(transport: Transport) -> Iterator[Object]:
+    """The ConfigMaps of Kueue and Volcano, where they have their usual names. Without them answers assume
+    defaults, so that what goes wrong is only said on stderr."""
+    try:
+        yield from config_maps(transport)
+    except (Refused, TransportError) as error:
+        said = f"{error.status} {error.message}" if isinstance(error, Refused) else str(error)
+        complain(f"configmaps of the schedulers: {said}; left out")
 
 
 _HOW_ELSE = "; ask for that, or ask for a `gpucost state dump` of somebody who has it"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gpucost.cluster.kueue import ClusterQueue, Cohort, FlavorResource, Quota
 from gpucost.cluster.objects import is_false
@@ -17,40 +18,48 @@ from gpucost.cluster.state import grouped
 _NO_QUOTA = Quota(0)
 
 
+class _Terms(NamedTuple):
+    """Of one node, flavor and resource, whatever is in use: the quota of its subtree, what of it is never
+    lent, and what may be borrowed (None: without limit)."""
+
+    quota: int
+    local: int
+    limit: int | None
+
+
 @dataclass(slots=True, eq=False)
 class QuotaNode:
     """A ClusterQueue or a cohort in its tree.
 
     ``subtree`` is the quota it can hand out: its own, and what its children lend. ``usage`` is what counts
     against that: a ClusterQueue's own, and of a cohort what its children use beyond what they keep to
-    themselves. ``height`` is that of the tree below it, 0 for a ClusterQueue. With ``in_cycle`` its parents
-    go round in a circle, so it has none here. ``known`` is what was found to be available, of all nodes of
-    its trees, until usage changes.
+    themselves. ``height`` is that of the tree of active queues below it, 0 for a ClusterQueue. With
+    ``in_cycle`` its parents go round in a circle, so it has none here. ``known`` is what was available in which
+    ``epoch``: the number of changes of usage in all trees. ``terms`` and ``most`` never change.
     """
 
     name: str
     is_queue: bool
     quotas: Mapping[FlavorResource, Quota]
-    lends: bool = True
+    is_active: bool = True
     in_cycle: bool = False
     height: int = 0
     parent: QuotaNode | None = None
     children: list[QuotaNode] = field(default_factory=list)
     subtree: dict[FlavorResource, int] = field(default_factory=dict)
     usage: dict[FlavorResource, int] = field(default_factory=dict)
-    known: dict[tuple[bool, str, FlavorResource], int] = field(default_factory=dict)
+    epoch: list[int] = field(default_factory=lambda: [0])
+    known: dict[FlavorResource, tuple[int, int]] = field(default_factory=dict)
+    terms: dict[FlavorResource, _Terms] = field(default_factory=dict)
+    most: dict[FlavorResource, int] = field(default_factory=dict)
 
     def local_quota(self, key: FlavorResource) -> int:
-        """What it never lends to its parent: all of it where it does not lend, else what its limit leaves."""
-        quota = self.subtree.get(key, 0)
-        if not self.lends:
-            return quota
-        limit = self._quota(key).lending_limit
-        return 0 if limit is None else max(0, quota - limit)
+        """What it never lends to its parent: what its lending limit leaves."""
+        return self._terms(key).local
 
     def local_available(self, key: FlavorResource) -> int:
         """What is unused of its local quota."""
-        return max(0, self.local_quota(key) - self.usage.get(key, 0))
+        return max(0, self._terms(key).local - self.usage.get(key, 0))
 
     def available(self, key: FlavorResource) -> int:
         """What can still be used here, what the parents can give included.
@@ -59,25 +68,31 @@ class QuotaNode:
         a ClusterQueue that is not active admits nothing, whatever is available.
         """
         path: list[QuotaNode] = []
-        amount = 0
         node: QuotaNode | None = self
+        amount, epoch = 0, self.epoch[0]
         while node is not None:
-            found = self.known.get((node.is_queue, node.name, key))
-            if found is not None:
-                amount = found
+            found = node.known.get(key)
+            if found is not None and found[0] == epoch:
+                amount = found[1]
                 break
             path.append(node)
             node = node.parent
         for node in reversed(path):
-            amount = self.known[node.is_queue, node.name, key] = node._available(key, amount)
+            amount = node._available(key, amount)
+            node.known[key] = epoch, amount
         return max(0, amount) if self.is_queue else amount
 
     def potential(self, key: FlavorResource) -> int:
         """What could be used here if nothing were in use: whoever asks for more waits for ever."""
-        amount = 0
-        for node in reversed(self._path()):
-            amount = node._potential(key, amount)
-        return amount
+        found = self.most.get(key)
+        if found is None:
+            *nodes, root = self.path
+            found = root._terms(key).quota
+            for node in reversed(nodes):
+                quota, local, limit = node._terms(key)
+                found = local + found if limit is None else min(local + found, quota + limit)
+            self.most[key] = found
+        return found
 
     def borrowed(self, key: FlavorResource) -> int:
         """What it uses of its parent's quota."""
@@ -89,60 +104,67 @@ class QuotaNode:
         The height of the lowest cohort with room for what the nodes below it cannot keep to themselves; the
         root's if none has (kueue, classical/hierarchical_preemption.go, FindHeightOfLowestSubtreeThatFits).
         """
-        if self.parent is None or not self._exceeds(key, amount):
-            return 0
-        rest = amount - self.local_available(key)
-        *_, root = parents = self._path()[1:]
-        for node in parents:
-            if not node._exceeds(key, rest):
-                return node.height
-            rest -= node.local_available(key)
-        return root.height
+        return self._lowest_that_fits(key, amount)[0]
+
+    def fits_below_root(self, key: FlavorResource, amount: int) -> bool:
+        """Whether that height is one of a subtree smaller than the whole tree: then quota is the subtree's by
+        right, and those outside of it who use it can be made to leave."""
+        return self._lowest_that_fits(key, amount)[1]
 
     def add_usage(self, key: FlavorResource, amount: int) -> None:
         """Count ``amount`` more, or less if negative, here, and above what is not covered by local quota."""
-        self.known.clear()
+        self.epoch[0] += 1
         node: QuotaNode | None = self
         while node is not None and amount:
-            before = node._reaching_parent(key)
-            node.usage[key] = node.usage.get(key, 0) + amount
-            amount = node._reaching_parent(key) - before
+            used, local = node.usage.get(key, 0), node._terms(key).local
+            node.usage[key] = used + amount
+            amount = max(0, used + amount - local) - max(0, used - local)
             node = node.parent
 
-    def _available(self, key: FlavorResource, of_parent: int) -> int:
-        quota, used = self.subtree.get(key, 0), self.usage.get(key, 0)
-        if self.parent is None:
-            return quota - used
-        limit = self._quota(key).borrowing_limit
-        if limit is not None:
-            lent = quota - self.local_quota(key)
-            of_parent = min(of_parent, lent - self._reaching_parent(key) + limit)
-        return self.local_available(key) + of_parent
+    def shift_usage(self, key: FlavorResource, amount: int) -> None:
+        """Count so much more or less here only, whatever the parents lend."""
+        self.epoch[0] += 1
+        self.usage[key] = self.usage.get(key, 0) + amount
 
-    def _potential(self, key: FlavorResource, of_parent: int) -> int:
-        quota = self.subtree.get(key, 0)
-        if self.parent is None:
-            return quota
-        limit = self._quota(key).borrowing_limit
-        amount = self.local_quota(key) + of_parent
-        return amount if limit is None else min(amount, quota + limit)
-
-    def _exceeds(self, key: FlavorResource, amount: int) -> bool:
-        return self.usage.get(key, 0) + amount > self.subtree.get(key, 0)
-
-    def _reaching_parent(self, key: FlavorResource) -> int:
-        return max(0, self.usage.get(key, 0) - self.local_quota(key))
-
-    def _quota(self, key: FlavorResource) -> Quota:
-        return self.quotas.get(key, _NO_QUOTA)
-
-    def _path(self) -> list[QuotaNode]:
+    @property
+    def path(self) -> list[QuotaNode]:
         """From itself to its root."""
         path, node = [self], self.parent
         while node is not None:
             path.append(node)
             node = node.parent
         return path
+
+    def _available(self, key: FlavorResource, of_parent: int) -> int:
+        quota, local, limit = self._terms(key)
+        used = self.usage.get(key, 0)
+        if self.parent is None:
+            return quota - used
+        left = local - used
+        if limit is not None:
+            of_parent = min(of_parent, quota - local + limit + min(0, left))
+        return of_parent + left if left > 0 else of_parent
+
+    def _lowest_that_fits(self, key: FlavorResource, amount: int) -> tuple[int, bool]:
+        node = self.parent
+        if node is None or not self._exceeds(key, amount):
+            return 0, node is not None
+        rest = amount - self.local_available(key)
+        while node.parent is not None and node._exceeds(key, rest):
+            rest -= node.local_available(key)
+            node = node.parent
+        return node.height, node.parent is not None
+
+    def _exceeds(self, key: FlavorResource, amount: int) -> bool:
+        return self.usage.get(key, 0) + amount > self.subtree.get(key, 0)
+
+    def _terms(self, key: FlavorResource) -> _Terms:
+        found = self.terms.get(key)
+        if found is None:
+            quota, own = self.subtree.get(key, 0), self.quotas.get(key, _NO_QUOTA)
+            local = 0 if own.lending_limit is None else max(0, quota - own.lending_limit)
+            found = self.terms[key] = _Terms(quota, local, own.borrowing_limit)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +183,19 @@ def quota_tree(
 ) -> QuotaTree:
     """The trees of these objects. ``usage`` is by name of ClusterQueue; without it, what status reserves.
 
-    A ClusterQueue that is not active lends nothing, as if its lending limit were 0. Nodes on or below a cycle
-    of cohorts stand alone.
+    A ClusterQueue that is not active admits nothing, but lends its quota as before: Kueue keeps it in the
+    sums of its cohort (pkg/cache/scheduler/snapshot.go). Nodes on or below a cycle of cohorts stand alone.
     """
     queues, cohorts = list(queues), list(cohorts)
-    known: dict[tuple[bool, str, FlavorResource], int] = {}
+    epoch = [0]
     leaves = {
-        each.name: QuotaNode(each.name, True, each.quotas, _lends(each), known=known) for each in queues
+        each.name: QuotaNode(each.name, True, each.quotas, _is_active(each), epoch=epoch) for each in queues
     }
-    inner = {each.name: QuotaNode(each.name, False, each.quotas, known=known) for each in cohorts}
+    inner = {each.name: QuotaNode(each.name, False, each.quotas, epoch=epoch) for each in cohorts}
     parents = {each.name: each.parent for each in cohorts}
     for name in [*(each.cohort for each in queues), *parents.values()]:
         if name and name not in inner:
-            inner[name] = QuotaNode(name, False, {}, known=known)
+            inner[name] = QuotaNode(name, False, {}, epoch=epoch)
     bottom_up = _linked_cohorts(inner, parents)
     for queue in queues:
         leaf = leaves[queue.name]
@@ -206,8 +228,7 @@ def cohort_cycles(cohorts: Iterable[Cohort]) -> list[tuple[str, ...]]:
     return sorted(found)
 
 
-def _lends(queue: ClusterQueue) -> bool:
-    """Whether others may use its quota: not while it is not active."""
+def _is_active(queue: ClusterQueue) -> bool:
     return not is_false(queue.conditions, "Active")
 
 
@@ -216,7 +237,7 @@ def _linked_cohorts(cohorts: Mapping[str, QuotaNode], parents: Mapping[str, str]
     children = grouped(cohorts, lambda name: parents.get(name, ""))
     top_down = list(children.get("", ()))
     for name in top_down:  # grows meanwhile
-        for child in children.get(name, ()):
+        for child in children.get(name, ()) if name else ():
             _link(cohorts[child], cohorts[name])
             top_down.append(child)
     reached = set(top_down)
@@ -242,6 +263,7 @@ def _add_up(cohort: QuotaNode) -> None:
         for key, quota in child.subtree.items():
             subtree[key] = subtree.get(key, 0) + quota - child.local_quota(key)
         for key in child.usage:
-            usage[key] = usage.get(key, 0) + child._reaching_parent(key)
+            usage[key] = usage.get(key, 0) + max(0, child.usage[key] - child.local_quota(key))
     cohort.subtree, cohort.usage = subtree, usage
-    cohort.height = max((child.height + 1 for child in cohort.children), default=0)
+    counted = (child for child in cohort.children if child.is_active)
+    cohort.height = max((child.height + 1 for child in counted), default=0)

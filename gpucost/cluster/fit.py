@@ -157,10 +157,11 @@ def _what(template: PodTemplate) -> _What:
 def _holds(term: tuple[Requirement, ...], node: Node) -> bool:
     """All of a term; an empty one matches no node."""
     fields: Labels = {"metadata.name": node.meta.name}
-    return bool(term) and all(_meets(each, fields if each.of_field else node.labels) for each in term)
+    return bool(term) and all(meets(each, fields if each.of_field else node.labels) for each in term)
 
 
-def _meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def meets(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+    """Whether labels are as one line of a node selector term asks."""
     value, values = labels.get(requirement.key), requirement.values
     match requirement.operator:
         case "In":

@@ -52,6 +52,20 @@ def is_tried(workload: Workload) -> bool:
     return not is_held and not is_true(workload.conditions, "WaitingForReplacementPods")
 
 
+_RETRIED = ("WaitingForPreemptedWorkloads", "PendingEvaluation")
+_RETRIED_MESSAGES = ("Pending the preemption of", "no longer fits after", "overlapping preemption targets")
+
+
+def in_heap(workload: Workload) -> bool:
+    """Whether Kueue looks at a pending workload again in the next cycle, as far as its object says. Others of
+    a BestEffortFIFO queue are parked until quota comes back (kueue, cluster_queue.go, requeueIfNotPresent).
+    """
+    reserved = workload.conditions.get("QuotaReserved")
+    if reserved is None or not reserved.message:
+        return True
+    return reserved.reason in _RETRIED or any(said in reserved.message for said in _RETRIED_MESSAGES)
+
+
 def queue_timestamp_ms(workload: Workload) -> int:
     """Since when it stands where it stands: its creation, or its eviction by a timeout of its pods or by an
     admission check. Other evictions leave it its place (kueue, pkg/workload, GetQueueOrderTimestamp)."""

@@ -128,4 +128,5 @@ class PodSet:
     template: PodTemplate
     min_count: int | None = None
     topology: Mapping[str, str] = field(default_factory=dict)
-    """Of a Kueue topology request: ``required``, ``preferred``, ``unconstrained``, ``group``, ``slice``."""
+    """Of a Kueue topology request: ``required``, ``preferred``, ``unconstrained``, ``group``, ``slice``,
+    ``slice_size``."""

@@ -85,7 +85,7 @@ def _problem(code: ProblemCode, kind: str, meta: Meta, detail: str) -> StateProb
 def _flawed(state: ClusterState) -> Iterator[StateProblem]:
     for each in fields(state):
         objects = getattr(state, each.name)
-        if each.name in ("at_ms", "collections"):
+        if each.name in ("at_ms", "collections", "schedulers"):
             continue
         for item in objects.values():
             for flaw in item.flaws:

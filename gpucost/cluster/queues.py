@@ -194,7 +194,7 @@ def _queue_quota(
         most = quota.nominal if quota.lending_limit is None else quota.lending_limit
         unused = min(most, quota.nominal - reserved.total)
         # Others may have borrowed it already: then the cohort has no more to give.
-        lendable = max(0, min(unused, node.parent.available(key))) if node.lends and node.parent else 0
+        lendable = max(0, min(unused, node.parent.available(key))) if node.parent else 0
     borrowed = reserved.borrowed if queue.cohort else 0
     return QueueQuota(*limits, reserved.total, use.used.get(key, _NOTHING).total, borrowed, lendable)
 

@@ -20,6 +20,7 @@ from gpucost.cluster.kueue import (
 )
 from gpucost.cluster.nodes import Node
 from gpucost.cluster.pods import Pod
+from gpucost.cluster.scheduling import SchedulerConfigs
 from gpucost.cluster.volcano import HyperNode, PodGroup, VolcanoQueue
 
 T = TypeVar("T")
@@ -83,6 +84,8 @@ class ClusterState:
     hyper_nodes: Mapping[str, HyperNode] = field(default_factory=dict)
     claims: Mapping[str, ResourceClaim] = field(default_factory=dict)
     slices: Mapping[str, ResourceSlice] = field(default_factory=dict)
+    schedulers: SchedulerConfigs = field(default=SchedulerConfigs(), compare=False)
+    """How its schedulers are configured, as far as somebody could read it."""
 
     def knows(self, field: str) -> bool:
         """Whether a name that is not in a field does not exist: all of its collection has been read, and the

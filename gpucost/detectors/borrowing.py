@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from math import isnan
 from typing import NamedTuple
 
+from gpucost.cluster.commands import kubectl
 from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.quota_reasons import cluster_queue_of
+from gpucost.cluster.quota_yaml import cluster_queue_patch, quota_lines, volcano_patch
 from gpucost.detectors.findings import Action
-from gpucost.detectors.held import kubectl, with_names
-from gpucost.detectors.quota_yaml import cluster_queue_patch, quota_lines, volcano_patch
+from gpucost.detectors.held import with_names
 from gpucost.detectors.quotas import Line, Place, QuotaRow, place_of
 
 STRICT = "StrictFIFO"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from gpucost.cluster.commands import is_plain, kubectl
 from gpucost.detectors.findings import Action, Episode, Subject, SubjectKind
 from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, iso
@@ -129,26 +129,12 @@ def since(instant_ms: int) -> str:
     return iso(instant_ms // MINUTE_MS * MINUTE_MS)
 
 
-def kubectl(*arguments: str) -> str:
-    """A command line with every argument quoted where it must be."""
-    return shlex.join(("kubectl", *arguments))
-
-
-def is_plain(name: str) -> bool:
-    """Whether Kubernetes could have given an object that name: a label or metric may say anything."""
-    return len(name) <= _LONGEST_NAME and _PLAIN_NAME.fullmatch(name) is not None
-
-
 def with_names(action: Action, *names: str) -> Action:
     """The action as it is, if all ``names`` that its patch has are plain; else without a patch, since nobody
     should have to read commands and YAML for what a strange name may do in them."""
     if not action.patch or all(map(is_plain, names)):
         return action
     return replace(action, text=f"{action.text.rstrip('.')} (by hand: its name is no plain name).", patch="")
-
-
-_PLAIN_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-_LONGEST_NAME = 253
 
 
 _SUSPENDED: dict[str, tuple[str, str]] = {

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from gpucost.cluster.scheduling import SchedulerConfigs
 from gpucost.cluster.state import ClusterState, CollectionStatus
 from gpucost.kube.collections import Collection
 from gpucost.kube.connect.transport import Transport
 from gpucost.kube.discovery import Discovery
 from gpucost.kube.reflector import Reflector, ReflectorSettings
+from gpucost.kube.scheduler_configs import SchedulerReader
 from gpucost.kube.store import Change
 
 _MS = 1_000_000
@@ -49,7 +51,8 @@ class _Watched:
 
 class ClusterWatch:
     """Reads ``collections`` over ``transport``. ``on_change`` is told of every change of those named in it,
-    by their reflector's thread, and must be quick.
+    by their reflector's thread, and must be quick. With ``schedulers`` a snapshot says how these are
+    configured; without, their defaults are assumed.
 
     Each collection is followed on its own: one that fails holds up no other, and its last state stays.
     """
@@ -61,7 +64,9 @@ class ClusterWatch:
         on_change: Mapping[str, OnChange] | None = None,
         settings: ReflectorSettings = SETTINGS,
         clocks: Clocks | None = None,
+        schedulers: SchedulerReader | None = None,
     ) -> None:
+        self._schedulers = schedulers
         self._clocks = clocks or Clocks()
         self._discovery = Discovery(transport, monotonic=self._clocks.monotonic_s, clock=self._clocks.wall_ns)
         self._closed = threading.Event()
@@ -75,6 +80,8 @@ class ClusterWatch:
         """Begin to read all of them; once."""
         for each in self._watched:
             each.reflector.start()
+        if self._schedulers is not None:
+            self._schedulers.start()
 
     def close(self) -> None:
         """Stop; the last state stays. May be called more than once.
@@ -85,6 +92,8 @@ class ClusterWatch:
         for each in self._watched:
             each.reflector.close(0.0)
         deadline = time.monotonic() + _CLOSING_S
+        if self._schedulers is not None:
+            self._schedulers.close(_CLOSING_S)
         for each in self._watched:
             each.reflector.close(max(0.0, deadline - time.monotonic()))
 
@@ -99,16 +108,18 @@ class ClusterWatch:
 
     def snapshot(self) -> ClusterState:
         """All that is known now. Copies no object."""
+        schedulers = SchedulerConfigs() if self._schedulers is None else self._schedulers.configs
         parts: dict[str, list[Mapping[str, Any]]] = {}
         for each in self._watched:
             parts.setdefault(each.collection.field, []).append(each.reflector.snapshot())
-        found = {name: _merged(maps) for name, maps in parts.items()}
-        return ClusterState(self._clocks.now_ms(), self.statuses(), **found)
+        found: dict[str, Any] = {name: _merged(maps) for name, maps in parts.items()}
+        return ClusterState(self._clocks.now_ms(), self.statuses(), schedulers=schedulers, **found)
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Another one whenever a snapshot would hold other objects."""
-        return tuple(each.reflector.version for each in self._watched)
+        """Another one whenever a snapshot would hold other objects, or configurations of schedulers."""
+        objects = tuple(each.reflector.version for each in self._watched)
+        return objects if self._schedulers is None else (*objects, self._schedulers.version)
 
     def statuses(self) -> dict[str, CollectionStatus]:
         """How current each collection is, by its name."""

@@ -21,10 +21,12 @@ from gpucost.ledger import Ledger
 from gpucost.ledger.database import place_of
 from gpucost.pricing.book import PriceBook
 from gpucost.pricing.defaults import DEFAULT_BOOK_FILE, default_book_text
+from gpucost.service.advising import Advising, Engine
 from gpucost.service.assessing import Assessing
 from gpucost.service.detect_loop import DetectLoop, State
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.detecting import SLOW, Detecting
+from gpucost.service.past_runs import run_times_of
 from gpucost.service.pipeline import Pipeline, Rules
 from gpucost.service.rehearsing import Rehearsing
 from gpucost.service.reporting import Reporting
@@ -174,7 +176,29 @@ def build_watching(settings: Settings, catalog: ResourceCatalog) -> Watching | N
         return None
     kubeconfig = found.kubeconfig if found.state == "kubeconfig" else None
     transport = connect(os.environ, kubeconfig, found.context)
-    return Watching.of(found.cluster or settings.prometheus.cluster, transport, catalog, OwnerKeys())
+    cluster = found.cluster or settings.prometheus.cluster
+    names, assumed = settings.advisor.names, settings.advisor.assumed
+    return Watching.of(cluster, transport, catalog, OwnerKeys(), names, assumed)
+
+
+def build_advising(
+    settings: Settings, watching: Watching, book: PriceBook, teams: TeamRules, ledger: Ledger
+) -> Advising:
+    """The advisor over the watched cluster. Nothing is worked out yet: see ``start``."""
+    # Here, since no other command needs the rules of two schedulers.
+    from gpucost.advisor.advise import advise
+    from gpucost.advisor.explain import explain
+    from gpucost.kube.manifests import manifest_of, reread
+
+    return Advising(
+        watching,
+        Engine(advise, explain, manifest_of, reread),
+        teams,
+        prices=book,
+        run_times=lambda: run_times_of(ledger, watching.cluster),
+        settings=settings.advisor.advisor(),
+        has_webhook=settings.webhook.enabled,
+    )
 
 
 def build_detect_loop(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-GAUGE, COUNTER = "gauge", "counter"
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +140,28 @@ WITHHELD = ServiceMetric(
     ("gpu_cluster", "pattern"),
     "What a detector did not say at its last look: held back by a guard, or for want of data.",
 )
+ADVISOR_ANSWERS = ServiceMetric(
+    "gpucost_advisor_answers_total",
+    COUNTER,
+    ("face", "decision"),
+    "Answers of the advisor since the start, by who asked (advice, explain, webhook) and what it said. The "
+    "decision is empty where an explanation needed no advice.",
+)
+ADVISOR_SECONDS = ServiceMetric(
+    "gpucost_advisor_seconds",
+    HISTOGRAM,
+    ("face",),
+    "How long an answer of the advisor took to work out.",
+)
+WEBHOOK_REVIEWS = ServiceMetric(
+    "gpucost_webhook_reviews_total",
+    COUNTER,
+    ("result",),
+    "Reviews of the admission webhook since the start, all of them allowed: advised, or why without advice.",
+)
 SERVICE_METRICS = (
     *(BUILD, LEDGER_UP, LEDGER_LAG, PENDING, LOST, INGESTED, SOURCE_UP, SOURCE_SUCCESS, SOURCE_ERRORS),
     *(ERRORS, LAST_TURN, LAST_EVALUATION, EVALUATION, DETECTOR_ERRORS, WITHHELD, TEAM_COST, JOB_COST),
     *(FINDING_ACTIVE, FINDING_WASTED, FINDINGS, WASTE_WINDOWS, WASTE),
+    *(ADVISOR_ANSWERS, ADVISOR_SECONDS, WEBHOOK_REVIEWS),
 )

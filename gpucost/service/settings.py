@@ -18,6 +18,7 @@ from gpucost.domain.configfile import Instant, wrong
 from gpucost.domain.errors import Remark
 from gpucost.domain.gpu import DEFAULT_RESOURCES, ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS, MINUTE_MS
+from gpucost.service.settings_advisor import AdvisingSettings, WebhookSettings
 from gpucost.service.settings_api import ApiSettings
 from gpucost.service.settings_detectors import DetectorsSettings
 from gpucost.settings.types import (
@@ -285,6 +286,8 @@ class Settings(BaseSettings):
     ingest: IngestSettings = IngestSettings()
     api: ApiSettings = ApiSettings()
     detectors: DetectorsSettings = DetectorsSettings()
+    advisor: AdvisingSettings = AdvisingSettings()
+    webhook: WebhookSettings = WebhookSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from gpucost.service.settings import ProgressSettings, Settings
+from gpucost.service.settings_advisor import PoolSettings
 from gpucost.service.settings_api import ApiKey
 from gpucost.service.settings_detectors import ExemptionSettings, OverrideSettings
 from gpucost.service.settings_load import CONFIG_ENV, variable
@@ -28,6 +29,7 @@ _ENTRIES: tuple[tuple[str, type[Group]], ...] = (
     ("prometheus.progress", ProgressSettings),
     ("detectors.overrides", OverrideSettings),
     ("detectors.exemptions", ExemptionSettings),
+    ("advisor.pools", PoolSettings),
 )
 
 _DETECTORS = """Each detector has a group of its own: `detectors: {idle_allocation: {batch: 2h}}`. What they
@@ -41,16 +43,18 @@ def render() -> str:
     for name, model in Settings.groups().items():
         parts.append(_section("##", name, model, partial(variable, name)))
         if name == "detectors":
-            parts.extend([_DETECTORS, *_detectors(name, model)])
+            parts.extend([_DETECTORS, *_inner(name, model, "[{0}](detectors/{0}.md)")])
+        else:
+            parts.extend(_inner(name, model, "{}"))
     for name, model in _ENTRIES:
         parts.append(f"## Entries of {name}\n\n{text(model.__doc__)}\n\n" + "\n".join(table(model)) + "\n")
     return "\n".join(parts)
 
 
-def _detectors(above: str, model: type[Group]) -> Iterator[str]:
+def _inner(above: str, model: type[Group], title: str) -> Iterator[str]:
+    """The groups within a group; ``title`` is how their names stand in headings."""
     for name, inner in groups_in(model).items():
-        link = f"[{name}](detectors/{name}.md)"
-        yield _section("###", f"{above}.{link}", inner, partial(variable, above, name))
+        yield _section("###", f"{above}.{title.format(name)}", inner, partial(variable, above, name))
 
 
 def _section(mark: str, title: str, model: type[Group], named: partial[str]) -> str:

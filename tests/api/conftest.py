@@ -13,6 +13,7 @@ from gpucost.api.app import create_app
 from gpucost.api.principal import format_key, hash_secret
 from gpucost.ledger import Ledger
 from gpucost.service.settings_api import ApiKey, ApiSettings, Role
+from tests.api.advisor_worlds import advising
 from tests.service.worlds import Clock, filled_ledger
 
 SECRETS = {"ada": "s3cret_of-ada", "vera": "other", "fin": "f", "root": "r", "prom": "p", "old": "o"}
@@ -52,7 +53,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 @pytest.fixture(scope="session")
 def app(ledger: Ledger) -> FastAPI:
-    return create_app(ledger, SETTINGS, now=Clock())
+    return create_app(ledger, SETTINGS, now=Clock(), advising=advising())
 
 
 @pytest.fixture(scope="session")

@@ -33,8 +33,12 @@ PROTECTED = (
     "/v1/findings",
     "/v1/findings/1",
     f"/v1/waste?{DAY}",
+    "/v1/explain/Job/ml/train",
 )
-CHANGES = tuple(f"/v1/findings/1/{change}" for change in ("acknowledge", "mute", "unmute"))
+CHANGES = (
+    *(f"/v1/findings/1/{change}" for change in ("acknowledge", "mute", "unmute")),
+    "/v1/advisor/advice",
+)
 
 
 def routes(app: FastAPI) -> dict[str, APIRoute]:
@@ -65,6 +69,7 @@ def test_every_route_but_healthz_depends_on_a_principal(app: FastAPI) -> None:
         .replace("2026-10", "{month}")
         .replace("job-train", "{uid}")
         .replace("findings/1", "findings/{id}")
+        .replace("Job/ml/train", "{kind}/{namespace}/{name}")
         for path in (*PROTECTED, *CHANGES)
     } == (set(routes(app)) - PUBLIC), "a new route belongs into the list of this test"
 
@@ -129,6 +134,7 @@ def test_a_key_in_the_query_is_refused_and_not_logged(
         ("prom", "/v1/jobs/job-train", 403),
         ("prom", "/v1/findings", 403),
         ("prom", f"/v1/waste?{DAY}", 403),
+        ("prom", "/v1/explain/Job/ml/train", 403),
         ("ada", f"/v1/waste?{DAY}", 200),
         ("fin", REPORT, 200),
         ("fin", "/metrics", 200),

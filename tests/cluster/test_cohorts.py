@@ -105,10 +105,10 @@ def test_usage_climbs_only_above_what_is_kept_local() -> None:
     assert [tree.cohorts[name].usage[KEY] for name in ("left", "root")] == [1, 4]
 
 
-def test_what_is_not_active_lends_nothing_but_borrows_on() -> None:
-    tree = quota_tree([queue("stopped", Quota(8), 9, "c", is_active=False), queue("b", Quota(4), 0, "c")], [])
-    assert (tree.cohorts["c"].subtree[KEY], tree.cohorts["c"].usage[KEY]) == (4, 1)
-    assert tree.queues["b"].available(KEY) == 3
+def test_what_is_not_active_lends_and_borrows_on() -> None:
+    tree = quota_tree([queue("stopped", Quota(8), 5, "c", is_active=False), queue("b", Quota(4), 0, "c")], [])
+    assert (tree.cohorts["c"].subtree[KEY], tree.cohorts["c"].usage[KEY]) == (12, 5)
+    assert tree.queues["b"].available(KEY) == 7
 
 
 def test_given_usage_goes_before_status() -> None:

@@ -87,7 +87,7 @@ def test_what_can_be_lent() -> None:
     assert lendable(Quota(8, lending_limit=2), 3) == 2
     assert lendable(Quota(8, lending_limit=0), 0) == 0
     assert lendable(Quota(8), 11) == 0
-    assert lendable(Quota(8), 3, is_active=False, reason="Stopped") == 0
+    assert lendable(Quota(8), 3, is_active=False, reason="Stopped") == 5
     assert lendable(Quota(8), 3, cohort="") is None
 
 

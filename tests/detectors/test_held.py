@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpucost.cluster.commands import is_plain
 from gpucost.detectors.findings import Action
-from gpucost.detectors.held import is_plain, pieces, stop_action, stop_command, with_names
+from gpucost.detectors.held import pieces, stop_action, stop_command, with_names
 from tests.detectors.worlds import World
 
 

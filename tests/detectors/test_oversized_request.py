@@ -12,12 +12,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpucost.cluster.mig_fit import smallest_fit
 from gpucost.detectors.facts import Facts, History, Prices
 from gpucost.detectors.findings import Detection, Draft
 from gpucost.detectors.held import board_ms
 from gpucost.detectors.rules import oversized_request
 from gpucost.detectors.rules.gpu_use import quantile
-from gpucost.detectors.rules.mig_fit import smallest_fit
 from gpucost.detectors.rules.oversized_request import Settings
 from gpucost.detectors.settings import Scoped, overridden
 from gpucost.domain.gpu import ShareBasis

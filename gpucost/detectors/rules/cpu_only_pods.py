@@ -10,6 +10,7 @@ from fractions import Fraction
 import pandas as pd
 from pydantic import Field
 
+from gpucost.cluster.commands import kubectl
 from gpucost.cluster.fit import FreeNodes
 from gpucost.cluster.nodes import Node
 from gpucost.cluster.overview import Overview
@@ -27,7 +28,7 @@ from gpucost.detectors.findings import (
     TeamView,
     Withheld,
 )
-from gpucost.detectors.held import amount, kubectl, lasting, since, with_names
+from gpucost.detectors.held import amount, lasting, since, with_names
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.domain.holders import NO_TEAM
 from gpucost.domain.time import DAY_MS

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpucost.attribution.deal import Flags, Ints
+from gpucost.cluster.commands import kubectl
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.fgd import GPU_MILLI
 from gpucost.detectors.findings import (
@@ -19,7 +20,7 @@ from gpucost.detectors.findings import (
     Withheld,
 )
 from gpucost.detectors.frag_gauge import STEP_MS, Gauge, gauge, measured_now
-from gpucost.detectors.held import LEAST_COVERAGE, amount, hours, kubectl, lasting, since, with_names
+from gpucost.detectors.held import LEAST_COVERAGE, amount, hours, lasting, since, with_names
 from gpucost.detectors.packing import Move, Rooms, fewest_nodes, to_empty_nodes
 from gpucost.detectors.rules.fragmentation_blocked import MOST_NAMED
 from gpucost.detectors.spread import Spread, spread_jobs

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
+from gpucost.cluster.commands import kubectl
 from gpucost.cluster.gangs import Gang
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.pods import Pod
@@ -35,7 +36,6 @@ from gpucost.detectors.held import (
     board_ms,
     boards_at,
     hours,
-    kubectl,
     lasting,
     pieces,
     since,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gpucost.cluster.commands import kubectl
 from gpucost.detectors.findings import Action
-from gpucost.detectors.held import Piece, amount, kubectl, stop_action, with_names
+from gpucost.detectors.held import Piece, amount, stop_action, with_names
 from gpucost.detectors.rules.pod_templates import RESTART, Asker, ask
 from gpucost.domain.jobs import JobKind
 

@@ -9,6 +9,7 @@ from math import floor
 import numpy as np
 from pydantic import Field
 
+from gpucost.cluster.quota_yaml import quota_lines, volcano_patch
 from gpucost.detectors.activity import Floats
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import (
@@ -23,7 +24,6 @@ from gpucost.detectors.findings import (
     Withheld,
 )
 from gpucost.detectors.held import LEAST_COVERAGE, hours, lasting, with_names
-from gpucost.detectors.quota_yaml import quota_lines, volcano_patch
 from gpucost.detectors.quotas import Line, Quotas, boards_per_unit
 from gpucost.detectors.series import Series, combined
 from gpucost.detectors.settings import DetectorSettings, Scoped

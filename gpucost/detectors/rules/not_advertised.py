@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
+from gpucost.cluster.commands import kubectl
 from gpucost.cluster.nodes import Node
 from gpucost.cluster.pods import Pod
 from gpucost.detectors.facts import Facts
@@ -27,16 +28,7 @@ from gpucost.detectors.findings import (
     SubjectKind,
     Withheld,
 )
-from gpucost.detectors.held import (
-    LEAST_COVERAGE,
-    Piece,
-    amount,
-    kubectl,
-    lasting,
-    pieces,
-    since,
-    with_names,
-)
+from gpucost.detectors.held import LEAST_COVERAGE, Piece, amount, lasting, pieces, since, with_names
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.domain.waste import Waste
 from gpucost.settings.types import Duration, milliseconds

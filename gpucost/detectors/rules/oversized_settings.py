@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from pydantic import Field
 
+from gpucost.cluster.mig_fit import MEMORY_ROOM
 from gpucost.detectors.settings import DetectorSettings
 from gpucost.settings.types import Duration
 
@@ -35,7 +36,7 @@ class Settings(DetectorSettings):
     small_sm: float = Field(0.15, gt=0, le=1)
     """Mean SM activity up to which a job may fit a smaller part of a board. JDS has 15 to 20 %."""
 
-    memory_room: float = Field(0.8, gt=0, le=1)
+    memory_room: float = Field(MEMORY_ROOM, gt=0, le=1)
     """Part of a slice's memory that the job's 99th percentile may take: JDS' margin of 20 %."""
 
     most_host_gib: float = Field(32.0, gt=0)

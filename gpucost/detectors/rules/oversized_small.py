@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpucost.attribution.deal import Flags, Ints
+from gpucost.cluster.mig_fit import Fit, smallest_fit
 from gpucost.detectors.findings import Action, Draft, Evidence
 from gpucost.detectors.held import LEAST_COVERAGE
 from gpucost.detectors.rules.gpu_use import quantile
-from gpucost.detectors.rules.mig_fit import Fit, smallest_fit
 from gpucost.detectors.rules.oversized_common import GIB, NAME, OOM_UNKNOWN, Candidate, Search
 from gpucost.detectors.rules.oversized_settings import Settings
 from gpucost.detectors.rules.workloads import JobRow

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gpucost.cluster.commands import is_plain
 from gpucost.detectors.findings import Action
-from gpucost.detectors.held import is_plain, with_names
+from gpucost.detectors.held import with_names
 from gpucost.domain.jobs import JobKind
 
 RESTART = "It takes effect when the job is started again."

@@ -13,6 +13,7 @@ import pandas as pd
 from pydantic import Field
 
 from gpucost.attribution.pieces import union
+from gpucost.cluster.quota_yaml import quota_lines, volcano_patch
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import (
     Action,
@@ -26,7 +27,6 @@ from gpucost.detectors.findings import (
     Withheld,
 )
 from gpucost.detectors.held import LEAST_COVERAGE, amount, hours, lasting, since, with_names
-from gpucost.detectors.quota_yaml import quota_lines, volcano_patch
 from gpucost.detectors.quotas import Line, Place, Quotas, boards_per_unit, place_of, places
 from gpucost.detectors.series import Series, combined, difference, least
 from gpucost.detectors.settings import DetectorSettings, Scoped

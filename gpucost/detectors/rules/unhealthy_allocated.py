@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from pydantic import Field
 
+from gpucost.cluster.commands import kubectl
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import (
     Action,
@@ -26,7 +27,6 @@ from gpucost.detectors.held import (
     amount,
     boards_at,
     joined,
-    kubectl,
     lasting,
     pieces,
     since,

@@ -26,6 +26,7 @@ from gpucost.kube.dumps import dump_yaml
 from gpucost.kube.dumps.dump_files import MOST_BYTES, content_of, files, read
 from gpucost.kube.dumps.scrub import scrubbed
 from gpucost.kube.events import Object, Unreadable
+from gpucost.kube.scheduler_configs import Gathered
 
 OURS = "gpucost.io/state"
 """Key in the metadata of a dump of our own: when it was taken, in which versions, and what was refused."""
@@ -73,12 +74,16 @@ class Gathering:
         self._forbidden: dict[str, None] = {}
         self._left_out: Counter[str] = Counter()
         self._at_ms: int | None = None
+        self._schedulers = Gathered()
 
     def add(self, item: Object) -> None:
         """One object."""
         api_version, kind = str(item.get("apiVersion", "")), str(item.get("kind", ""))
         group, _, version = api_version.rpartition("/")
+        is_of_scheduler = self._schedulers.add(item)
         collection = self._by_kind.get((group, kind))
+        if collection is None and is_of_scheduler:
+            return
         if collection is None or version not in collection.versions:
             self.skip(f"{kind or 'no kind'} ({api_version or 'no apiVersion'})")
             return
@@ -113,7 +118,8 @@ class Gathering:
             name: CollectionStatus(version, synced=True, absent=not version, seen_ms=at_ms)
             for name, version in self._versions.items()
         }
-        state = ClusterState(at_ms, dict(sorted(statuses.items())), **self._fields)
+        schedulers = self._schedulers.configs()
+        state = ClusterState(at_ms, dict(sorted(statuses.items())), schedulers=schedulers, **self._fields)
         return Loaded(state, is_dated, dict(sorted(self._left_out.items())))
 
 

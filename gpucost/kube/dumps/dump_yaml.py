@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from gpucost.domain.errors import InputError, Remark
+from gpucost.domain.errors import InputError, Remark, shorten
 
 DEEPEST = 100
 _ALLOWED = "YAML as kubectl writes it, with neither anchors, aliases, merge keys nor tags"
@@ -32,16 +32,21 @@ class _Open:
         self.value, self.key = value, _NO_KEY
 
 
-def documents(name: str, text: str) -> Iterator[Any]:
-    """The value of each document. Times stay text, as in JSON.
+def documents(name: str, text: str, is_strict: bool = False, most_values: int | None = None) -> Iterator[Any]:
+    """The value of each document. Times stay text, as in JSON. With ``is_strict`` a key that stands twice in
+    a mapping is refused; else the last counts. ``most_values`` are keys, values, lists and mappings in all.
 
     Raises InputError naming the file, and what PyYAML raises for what is no YAML: YAMLError, ValueError.
     """
     above: list[_Open] = []
+    values = 0
     for event in yaml.parse(text, yaml.CSafeLoader):
         value: Any
         if isinstance(event, yaml.NodeEvent):
             _check(name, event)
+            values += 1
+            if most_values is not None and values > most_values:
+                raise InputError(name, Remark("too large"), f"at most {most_values:,} keys and values")
         if isinstance(event, yaml.ScalarEvent):
             value = _scalar(event)
             is_key = bool(above) and isinstance(above[-1].value, dict) and above[-1].key is _NO_KEY
@@ -57,7 +62,7 @@ def documents(name: str, text: str) -> Iterator[Any]:
         else:
             continue
         if above:
-            _put(name, above[-1], value)
+            _put(name, above[-1], value, is_strict)
         else:
             yield value
 
@@ -69,7 +74,7 @@ def _check(name: str, event: yaml.NodeEvent) -> None:
         raise InputError(name, Remark("a tag (!)"), _ALLOWED)
 
 
-def _put(name: str, into: _Open, value: Any) -> None:
+def _put(name: str, into: _Open, value: Any, is_strict: bool) -> None:
     if isinstance(into.value, list):
         into.value.append(value)
     elif into.key is not _NO_KEY:
@@ -77,6 +82,8 @@ def _put(name: str, into: _Open, value: Any) -> None:
         into.key = _NO_KEY
     elif isinstance(value, (dict, list)):
         raise InputError(name, Remark("a key that is a list or a mapping"), _ALLOWED)
+    elif is_strict and value in into.value:
+        raise InputError(name, Remark(f"{shorten(value, 64)} stands there twice"), "each key once")
     else:
         into.key = value
 

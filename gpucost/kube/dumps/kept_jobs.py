@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from gpucost.kube.dumps.kept import Keep, Kept, by_name, conditions, each, fields, plain
 from gpucost.kube.dumps.kept_pods import POD_TEMPLATE
+from gpucost.kube.dumps.kept_schedulers import DEPLOYMENT_TEMPLATE
 
 _BATCH = {"template": POD_TEMPLATE, **dict.fromkeys(("parallelism", "completions", "completionMode"), plain)}
 _COUNTS = ("active", "ready", "succeeded", "failed")
@@ -71,7 +72,13 @@ _LEADER_WORKERS = fields("size", leaderTemplate=POD_TEMPLATE, workerTemplate=POD
 _LEADER_WORKER_SET = _job(
     fields("suspend", "replicas", leaderWorkerTemplate=_LEADER_WORKERS), "replicas", "readyReplicas"
 )
-_REPLICAS = _job(fields("suspend", "replicas", template=POD_TEMPLATE), "replicas", "readyReplicas")
+
+
+def _replicas(template: Keep) -> Kept:
+    return _job(fields("suspend", "replicas", template=template), "replicas", "readyReplicas")
+
+
+_REPLICAS = _replicas(POD_TEMPLATE)
 _DAEMON_SET = _job(
     fields("suspend", template=POD_TEMPLATE),
     *("desiredNumberScheduled", "currentNumberScheduled", "numberReady"),
@@ -87,7 +94,7 @@ _VOLCANO_JOB = _job(
 JOBS: Mapping[tuple[str, str], Kept] = {
     ("batch", "Job"): _JOB,
     ("batch", "CronJob"): _job(fields("suspend")),
-    ("apps", "Deployment"): _REPLICAS,
+    ("apps", "Deployment"): _replicas(DEPLOYMENT_TEMPLATE),
     ("apps", "StatefulSet"): _REPLICAS,
     ("apps", "ReplicaSet"): _REPLICAS,
     ("apps", "DaemonSet"): _DAEMON_SET,

@@ -69,7 +69,8 @@ _ASSIGNMENTS = each(
     )
 )
 _TOPOLOGY_REQUEST = fields(
-    *("required", "preferred", "unconstrained", "podSetGroupName", "podSetSliceRequiredTopology")
+    *("required", "preferred", "unconstrained", "podSetGroupName"),
+    *("podSetSliceRequiredTopology", "podSetSliceSize"),
 )
 
 

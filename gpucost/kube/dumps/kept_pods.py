@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from gpucost.kube.dumps.kept import Kept, beginning, conditions, each, fields, named_values, plain, texts
+from gpucost.kube.dumps.kept import (
+    Kept,
+    beginning,
+    conditions,
+    each,
+    fields,
+    named_values,
+    only,
+    plain,
+    texts,
+)
 from gpucost.kube.parse.pods import REFUSED_MESSAGE
+from gpucost.kube.parse.templates import TOPOLOGY_ANNOTATIONS
 
 EXPRESSIONS = each(fields("key", "operator", values=texts))
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _TERMS = each(fields(matchExpressions=EXPRESSIONS, matchFields=EXPRESSIONS))
 _OF_PODS = fields(**{_REQUIRED: each(fields())})
 _AMOUNTS = fields(requests=named_values, limits=named_values)
-_ASKING = each(fields("restartPolicy", resources=_AMOUNTS))
+ASKING = fields("restartPolicy", resources=_AMOUNTS)
+"""Of a container in a template."""
+_ALL_ASKING = each(ASKING)
 _CONTAINERS = each(fields("name", "restartPolicy", restartPolicyRules=each(fields()), resources=_AMOUNTS))
 TOLERATIONS = each(fields("key", "operator", "value", "effect"))
-_TEMPLATE: Kept = {
+TEMPLATE: Kept = {
     "affinity": fields(
         nodeAffinity=fields(**{_REQUIRED: fields(nodeSelectorTerms=_TERMS)}),
         podAffinity=_OF_PODS,
         podAntiAffinity=_OF_PODS,
     ),
-    "containers": _ASKING,
-    "initContainers": _ASKING,
+    "containers": _ALL_ASKING,
+    "initContainers": _ALL_ASKING,
     "nodeSelector": named_values,
     "overhead": named_values,
     "priorityClassName": plain,
@@ -30,7 +43,8 @@ _TEMPLATE: Kept = {
     "tolerations": TOLERATIONS,
     "topologySpreadConstraints": each(fields("whenUnsatisfiable")),
 }
-POD_TEMPLATE = fields(spec=fields(**_TEMPLATE))
+TEMPLATE_METADATA = fields(annotations=only(frozenset(TOPOLOGY_ANNOTATIONS)))
+POD_TEMPLATE = fields(metadata=TEMPLATE_METADATA, spec=fields(**TEMPLATE))
 
 _ENDED = fields("exitCode", "reason", "startedAt", "finishedAt")
 _CONTAINER_STATUSES = each(
@@ -48,7 +62,7 @@ POD: Kept = {
         schedulingGates=each(fields("name")),
         schedulingGroup=fields("podGroupName"),
         workloadRef=fields("name", "podGroup", "podGroupReplicaKey"),
-        **{**_TEMPLATE, "containers": _CONTAINERS, "initContainers": _CONTAINERS},
+        **{**TEMPLATE, "containers": _CONTAINERS, "initContainers": _CONTAINERS},
     ),
     "status": fields(
         *("phase", "reason", "startTime"),

@@ -2,7 +2,8 @@
 
 Of each kind those fields stay that a parser of ``gpucost.kube.parse`` reads (``kept_kinds``); of its
 annotations those that link it to others or name its owner; of messages those that are shown to people. All
-else goes, also what is not known yet: environments, commands, arguments, images, volumes, configurations.
+else goes, also what is not known yet: environments, commands, arguments, images, volumes, configurations. Of
+Kueue and Volcano themselves what says how they decide stays (``kept_schedulers``).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gpucost.cluster.ownership import LINKS, OwnerKeys
 from gpucost.kube.dumps.kept import Keep, Kept, each, fields, named_values, only, plain
 from gpucost.kube.dumps.kept_kinds import KINDS
 from gpucost.kube.dumps.kept_pods import WRITERS
+from gpucost.kube.dumps.kept_schedulers import CONFIG_MAP
 from gpucost.kube.parse.pods import POD_ANNOTATIONS
 
 ANNOTATIONS = frozenset(
@@ -28,6 +30,7 @@ ANNOTATIONS = frozenset(
 )
 """Names of the annotations that always stay."""
 
+_KINDS = {**KINDS, ("", "ConfigMap"): CONFIG_MAP}
 _METADATA: Kept = {
     **dict.fromkeys(("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"), plain),
     "labels": named_values,
@@ -50,4 +53,4 @@ def scrubbed(found: Mapping[str, Any], annotations: frozenset[str] = frozenset()
 def _object(group: str, kind: str, annotations: frozenset[str]) -> Keep:
     of_kind = WRITERS if (group, kind) == ("", "Pod") else {}
     metadata = fields(annotations=only(ANNOTATIONS | annotations), **_METADATA, **of_kind)
-    return fields("apiVersion", "kind", metadata=metadata, **KINDS.get((group, kind), {}))
+    return fields("apiVersion", "kind", metadata=metadata, **_KINDS.get((group, kind), {}))

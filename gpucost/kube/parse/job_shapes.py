@@ -7,17 +7,17 @@ v1alpha1.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gpucost.cluster.pods import PodSet
 from gpucost.domain.jobs import JobKind
 from gpucost.kube.parse.reading import Part
-from gpucost.kube.parse.templates import pod_template
+from gpucost.kube.parse.templates import pod_template, topology_request
 
 _MOST_REPLICAS = 2**31 - 1
-_DIGITS = re.compile("[0-9]{1,9}")
+ROLES = ("Launcher", "Chief", "Master", "PS", "Worker", "Evaluator")
+"""The order in which training-operator and Kueue take them (kueue v0.19.2, pkg/controller/jobs/kubeflow)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,12 @@ def pods_of_job(spec: Part) -> int:
 
 def _pod_set(name: str, count: int, holder: Part, min_count: int | None = None) -> PodSet:
     """Of the pod template that ``holder`` has."""
-    return PodSet(name, count, pod_template(holder.part("template").part("spec")), min_count)
+    return pod_set_of(name, count, holder.part("template"), min_count)
+
+
+def pod_set_of(name: str, count: int, template: Part, min_count: int | None = None) -> PodSet:
+    """Of a pod template, or of a pod."""
+    return PodSet(name, count, pod_template(template.part("spec")), min_count, topology_request(template))
 
 
 def _smallest(pod_sets: tuple[PodSet, ...]) -> int:
@@ -98,6 +103,10 @@ def _train_job(root: Part) -> Shape:
     return Shape(gang_size=root.part("spec").part("trainer").count("numNodes") or None)
 
 
+def _rank(role: str) -> int:
+    return ROLES.index(role) if role in ROLES else len(ROLES)
+
+
 def _kubeflow(replica_specs: str) -> Callable[[Part], Shape]:
     """A kind of the training operator, by where its replicas are; an MPI launcher counts like a worker.
 
@@ -115,7 +124,7 @@ def _kubeflow(replica_specs: str) -> Callable[[Part], Shape]:
                 replicas.part(role),
                 fewest if role == "Worker" else None,
             )
-            for role in replicas
+            for role in sorted(replicas, key=_rank)
         )
         policy = spec.part("runPolicy").part("schedulingPolicy")
         gang_size = policy.count("minAvailable") or _smallest(pod_sets)
@@ -156,7 +165,7 @@ def _ray_job(root: Part) -> Shape:
     template = spec.part("submitterPodTemplate")
     if not template or spec.text("submissionMode", "K8sJobMode") != "K8sJobMode":
         return cluster
-    submitter = PodSet("submitter", 1, pod_template(template.part("spec")))
+    submitter = pod_set_of("submitter", 1, template)
     return Shape((*cluster.pod_sets, submitter), cluster.gang_size)
 
 
@@ -164,10 +173,12 @@ def _leader_worker_set(root: Part) -> Shape:
     spec = root.part("spec")
     group = spec.part("leaderWorkerTemplate")
     groups, size = spec.count("replicas", 1), max(group.count("size", 1), 1)
-    workers = pod_template(group.part("workerTemplate").part("spec"))
-    leader = group.part("leaderTemplate")
-    leaders = pod_template(leader.part("spec")) if leader else workers
-    pod_sets = (PodSet("leader", groups, leaders), PodSet("worker", groups * (size - 1), workers))
+    worker = group.part("workerTemplate")
+    leader = group.part("leaderTemplate") or worker
+    pod_sets = (
+        pod_set_of("leader", groups, leader),
+        pod_set_of("worker", groups * (size - 1), worker),
+    )
     return Shape(pod_sets if size > 1 else pod_sets[:1], size, groups)
 
 

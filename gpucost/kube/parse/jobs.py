@@ -12,7 +12,7 @@ from gpucost.kube.parse.job_shapes import JOB_KINDS, Shape, shape
 from gpucost.kube.parse.job_status import counts, ended_ms, is_suspended, started_ms
 from gpucost.kube.parse.reading import Part, meta
 
-_KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
+KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
 
 
 def job_parser(api_version: str, kind: str) -> Callable[[Mapping[str, Any]], JobObject]:
@@ -45,7 +45,7 @@ def job_parser(api_version: str, kind: str) -> Callable[[Mapping[str, Any]], Job
             failed=has.failed,
             started_ms=started_ms(root),
             ended_ms=ended_ms(found_kind, root),
-            priority_class=_priority_class(wanted) or identity.labels.get(_KUEUE_PRIORITY, ""),
+            priority_class=_priority_class(wanted) or identity.labels.get(KUEUE_PRIORITY, ""),
             flaws=tuple(dict.fromkeys(root.flaws)),
         )
 

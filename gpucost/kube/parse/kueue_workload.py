@@ -82,6 +82,8 @@ def _topology(request: Part) -> Mapping[str, str]:
     if not request:
         return {}
     read = {key: request.text(field) for key, field in _TOPOLOGY.items() if field in request}
+    if "podSetSliceSize" in request:
+        read["slice_size"] = str(request.count("podSetSliceSize"))
     if request.flag("unconstrained"):
         read["unconstrained"] = "true"
     return read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from weakref import WeakValueDictionary
@@ -16,6 +17,21 @@ _NOWHERE = (Requirement("", "In"),)
 """A term without requirements matches no node (kubernetes, NodeSelectorTerm), like In without values."""
 
 _LONGEST_SHARED = 256
+
+_PREFIX = "kueue.x-k8s.io/podset-"
+_REQUIRED_TOPOLOGY, _PREFERRED_TOPOLOGY = f"{_PREFIX}required-topology", f"{_PREFIX}preferred-topology"
+_UNCONSTRAINED_TOPOLOGY, _GROUP = f"{_PREFIX}unconstrained-topology", f"{_PREFIX}group-name"
+_SLICE, _SLICE_SIZE = f"{_PREFIX}slice-required-topology", f"{_PREFIX}slice-size"
+TOPOLOGY_ANNOTATIONS = (
+    *(_REQUIRED_TOPOLOGY, _PREFERRED_TOPOLOGY, _UNCONSTRAINED_TOPOLOGY),
+    *(_GROUP, _SLICE, _SLICE_SIZE),
+)
+"""Of pod templates, and of pods that are in no job."""
+_TRUTH = {**dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True)}
+_TRUTH |= dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False)
+"""As Go's strconv.ParseBool reads text."""
+_SIZE = re.compile("[0-9]{1,9}")
+_NO_TOPOLOGY: Mapping[str, str] = {}
 
 Terms = tuple[tuple[Requirement, ...], ...]
 _Key = tuple[
@@ -52,6 +68,37 @@ def pod_template(spec: Part) -> PodTemplate:
     if found is None:
         found = _TEMPLATES[key] = _template(key)
     return found
+
+
+def topology_request(holder: Part) -> Mapping[str, str]:
+    """What a pod template (or a pod) asks of Kueue's topology-aware scheduling, as in ``PodSet.topology``.
+
+    The first of required, preferred and unconstrained counts; a group only with one of the first two, and
+    slices only with their size (kueue v0.19.2, pkg/controller/jobframework/tas.go).
+    """
+    if "metadata" not in holder or "annotations" not in holder.part("metadata"):
+        return _NO_TOPOLOGY
+    said = holder.part("metadata").part("annotations")
+    read: dict[str, str] = {}
+    if _REQUIRED_TOPOLOGY in said:
+        read["required"] = said.text(_REQUIRED_TOPOLOGY)
+    elif _PREFERRED_TOPOLOGY in said:
+        read["preferred"] = said.text(_PREFERRED_TOPOLOGY)
+    elif _UNCONSTRAINED_TOPOLOGY in said:
+        found = _TRUTH.get(said.text(_UNCONSTRAINED_TOPOLOGY))
+        if found is None:
+            said.flaw(_UNCONSTRAINED_TOPOLOGY, said.raw(_UNCONSTRAINED_TOPOLOGY), "true or false")
+        elif found:
+            read["unconstrained"] = "true"
+    if read and "unconstrained" not in read and _GROUP in said:
+        read["group"] = said.text(_GROUP)
+    if _SLICE in said and _SLICE_SIZE in said:
+        size = said.text(_SLICE_SIZE)
+        if _SIZE.fullmatch(size) and int(size):
+            read |= {"slice": said.text(_SLICE), "slice_size": str(int(size))}
+        else:
+            said.flaw(_SLICE_SIZE, size, "a whole number from 1 to 999,999,999")
+    return read or _NO_TOPOLOGY
 
 
 def _template(key: _Key) -> PodTemplate:

@@ -6,6 +6,14 @@ from typing import Any
 
 Json = dict[str, Any]
 DONE = "2026-10-24T03:04:05Z"
+_PODS = "kueue.x-k8s.io/podset"
+TOPOLOGY = {
+    f"{_PODS}-required-topology": "rack",
+    f"{_PODS}-group-name": "ring",
+    f"{_PODS}-slice-required-topology": "kubernetes.io/hostname",
+    f"{_PODS}-slice-size": "2",
+}
+"""Of every pod template."""
 
 
 def metadata(name: str, **more: Any) -> Json:
@@ -23,7 +31,7 @@ def template(gpus: int = 0, priority_class: str = "") -> Json:
     spec: Json = {"containers": [{"name": "main", "image": "train:1", "resources": resources}]}
     if priority_class:
         spec["priorityClassName"] = priority_class
-    return {"metadata": {"labels": {"app": "train"}}, "spec": spec}
+    return {"metadata": {"labels": {"app": "train"}, "annotations": TOPOLOGY}, "spec": spec}
 
 
 def condition(type_: str, status: str = "True", at: str = DONE) -> Json:

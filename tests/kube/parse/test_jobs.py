@@ -171,6 +171,8 @@ def test_every_kind(api_version: str, kind: str, found: dict[str, Any], expected
     before = deepcopy(found)
     job = job_parser(api_version, kind)(found)
     assert facts(job) == expected
+    topology = {"required": "rack", "group": "ring", "slice": "kubernetes.io/hostname", "slice_size": "2"}
+    assert all(each.topology == topology for each in job.pod_sets)
     assert not job.flaws
     assert found == before
     assert job.as_owner.api_version == api_version

@@ -101,7 +101,7 @@ def test_workload() -> None:
                 8,
                 PodTemplate({GPU: 2, "memory": 1024**3}, node_selector={"zone": "z"}),
                 4,
-                {"required": "rack", "slice": "host"},
+                {"required": "rack", "slice": "host", "slice_size": "2"},
             ),
         ),
         queue="gpus",

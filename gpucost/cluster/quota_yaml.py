@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from math import isfinite
 
-from gpucost.detectors.held import kubectl
+from gpucost.cluster.commands import kubectl
 
 _API_VERSION = "kueue.x-k8s.io/v1beta2"
 _CLUSTER_QUEUES = "clusterqueues.v1beta2.kueue.x-k8s.io"

@@ -1,0 +1,132 @@
+"""One answer for one job, over all layers: quota, gang and placement; then wait, price, what to change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpucost.advisor.answers import Advice, Decision, Layer
+from gpucost.advisor.asked import asking_of_manifest
+from gpucost.advisor.asking import Asking
+from gpucost.advisor.headline import headline
+from gpucost.advisor.knowledge import Knowledge
+from gpucost.advisor.kueue.answer import kueue_answer, rules_named
+from gpucost.advisor.layers import LayerResult
+from gpucost.advisor.placing import placement_answer
+from gpucost.advisor.price import price_of
+from gpucost.advisor.suggest.ranking import suggestions
+from gpucost.advisor.volcano.answer import VolcanoAnswer, volcano_answer
+from gpucost.advisor.waits import wait_of
+from gpucost.cluster.manifest import JobManifest
+
+KUEUE, VOLCANO, DEFAULT = "kueue", "volcano", "kube-scheduler"
+INCOMPLETE = "Incomplete"
+NO_PODS = "NoPods"
+
+
+def advise(manifest: JobManifest, known: Knowledge, with_suggestions: bool = True) -> Advice:
+    """What happens if it is submitted now. Never raises for what a manifest can hold."""
+    asking = asking_of_manifest(manifest, known)
+    advice = advise_asking(asking, known)
+    if not with_suggestions:
+        return advice
+    return replace(advice, suggestions=suggestions(manifest, advice, known, _again))
+
+
+def _again(manifest: JobManifest, known: Knowledge) -> Advice:
+    return advise(manifest, known, with_suggestions=False)
+
+
+def advise_asking(asking: Asking, known: Knowledge) -> Advice:
+    """What happens to one that asks now, submitted or not, without suggestions."""
+    found, scheduler, rules = _through_layers(asking, known)
+    wait = wait_of(asking, found, known) if found.decision is Decision.WAITS else None
+    price, unpriced = price_of(asking, found, known)
+    if found.decision is Decision.NEVER:
+        price = None
+    why = found.why if price is not None or found.decision is Decision.NEVER else (*found.why, *unpriced)
+    return Advice(
+        subject=asking.subject,
+        decision=found.decision,
+        layer=found.layer,
+        reason=found.reason,
+        says=headline(found, wait),
+        why=(*_first_line(found), *why, *(f"note: {each}" for each in asking.remarks)),
+        scheduler=scheduler,
+        rules=rules,
+        queue=found.queue,
+        pod_sets=found.pod_sets,
+        borrowed=found.borrowed or None,
+        level=found.level,
+        ahead=found.ahead,
+        victims=found.victims,
+        wait=wait,
+        later_ms=found.later_ms,
+        price=price,
+        evidence=found.evidence,
+        assumptions=found.assumptions,
+        drift=found.drift,
+    )
+
+
+def _through_layers(asking: Asking, known: Knowledge) -> tuple[LayerResult, str, str]:
+    """The first layer that holds it, with what those before it said; the scheduler, and its rules."""
+    if asking.unknown:
+        says = "; ".join(asking.unknown)
+        return LayerResult(Decision.UNKNOWN, Layer.QUOTA, INCOMPLETE, says), DEFAULT, ""
+    if not any(each.count for each in asking.pod_sets):
+        return LayerResult(Decision.NOW, Layer.NONE, NO_PODS, "wants no pods"), DEFAULT, ""
+    if asking.workloads:
+        quota = kueue_answer(known.kueue, known.overview, asking.workloads)
+        rules = rules_named(known.overview)
+        if quota.decision is not Decision.NOW:
+            return quota, KUEUE, rules
+        if asking.gang is not None:
+            gang = volcano_answer(asking.gang, known.world)
+            return _joined(quota, _of_volcano(gang)), f"{KUEUE}, {VOLCANO}", f"{rules}; {gang.rules}"
+        return _joined(quota, placement_answer(known, asking, quota)), KUEUE, rules
+    if asking.gang is not None:
+        gang = volcano_answer(asking.gang, known.world)
+        return _of_volcano(gang), VOLCANO, gang.rules
+    return placement_answer(known, asking), DEFAULT, ""
+
+
+def _joined(quota: LayerResult, nodes: LayerResult) -> LayerResult:
+    """What quota gave, and what nodes say of it."""
+    return replace(
+        nodes,
+        why=(*quota.why, *nodes.why),
+        queue=quota.queue,
+        pod_sets=nodes.pod_sets or quota.pod_sets,
+        borrowed=quota.borrowed,
+        level=quota.level,
+        ahead=quota.ahead,
+        victims=(*quota.victims, *nodes.victims),
+        evidence=(*quota.evidence, *nodes.evidence),
+        assumptions=tuple(dict.fromkeys((*quota.assumptions, *nodes.assumptions))),
+        drift=tuple(dict.fromkeys((*quota.drift, *nodes.drift))),
+    )
+
+
+def _of_volcano(found: VolcanoAnswer) -> LayerResult:
+    return LayerResult(
+        found.decision,
+        found.layer,
+        found.reason,
+        found.says,
+        found.why,
+        found.queue,
+        found.pod_sets,
+        ahead=found.ahead,
+        victims=found.victims,
+        evidence=found.evidence,
+        assumptions=found.assumptions,
+        drift=found.drift,
+    )
+
+
+def _first_line(found: LayerResult) -> tuple[str, ...]:
+    """What holds it, as a line of the why."""
+    if found.layer is Layer.NONE or not found.says:
+        return ()
+    label = {Layer.QUOTA: "quota", Layer.DEVICE: "device"}.get(found.layer, "placement")
+    return (f"{label}: {found.says}",)

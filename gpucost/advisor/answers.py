@@ -1,0 +1,218 @@
+"""What the advisor answers: types only, the same for the terminal, the API, chat and the webhook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from gpucost.cluster.kueue import FlavorResource
+from gpucost.cluster.objects import Resources
+
+
+class Decision(StrEnum):
+    """What happens if it is submitted now, and nothing else changes."""
+
+    NOW = "now"
+    """Runs now; with ``victims``, once these have left."""
+    LATER = "later"
+    """Fits after a known delay: nodes that an autoscaler adds."""
+    WAITS = "waits"
+    """Until others end."""
+    NEVER = "never"
+    """Whatever ends: something has to be changed."""
+    UNKNOWN = "unknown"
+    """Out of scope of the rules, or not enough is known: ``says`` why."""
+
+
+class Layer(StrEnum):
+    """The layers of the scheduling stack, from the outside in."""
+
+    QUOTA = "quota"
+    PLACEMENT = "gang and placement"
+    DEVICE = "device"
+    RUNNING = "running"
+    NONE = "none"
+    """Nothing holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whom an answer is about. ``uid`` is empty for what is not submitted."""
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One fact an answer rests on: ``object`` as ``kind/name`` (``clusterqueue/ml``), ``field`` in it as a
+    path (``spec.resourceGroups[0].flavors[0].resources[0].nominalQuota``), what stands there, and what it
+    means here."""
+
+    object: str
+    field: str
+    value: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A workload that would have to leave. ``reason`` is Kueue's word (InClusterQueue, InCohortReclamation,
+    InCohortFairSharing, InCohortReclaimWhileBorrowing), or Volcano's action (preempt, reclaim); ``units`` are
+    the GPU units it would give back. ``already_leaving`` was evicted before."""
+
+    subject: Subject
+    queue: str
+    priority: int
+    reason: str
+    units: Resources
+    already_leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodSetAnswer:
+    """What one pod set gets: ``count`` pods (below what was asked after partial admission), the flavor of
+    each resource, and how many pods on which node (empty: no placement was found, or none looked for)."""
+
+    name: str
+    count: int
+    flavors: Mapping[str, str]
+    nodes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long it waits, in milliseconds from now; None: longer than was simulated (``horizon_ms``).
+
+    ``basis`` says in a sentence what run times it rests on. ``held`` and ``given`` say how many of the ranges
+    given so far held the truth, and how many there were; None and 0 where nobody kept count.
+    """
+
+    p50_ms: int | None
+    p90_ms: int | None
+    horizon_ms: int
+    basis: str
+    samples: int
+    held: int | None = None
+    given: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Nano-units of ``currency``. ``run_ms`` is the run time it is expected to have (the median of like
+    jobs), None where no history says; then ``for_run`` is None too. ``rates`` names where prices are from."""
+
+    per_hour: int
+    currency: str
+    run_ms: int | None
+    for_run: int | None
+    rates: tuple[str, ...]
+
+
+class ChangeKind(StrEnum):
+    """Whom a patch is for."""
+
+    MANIFEST = "manifest"
+    """Whoever submits the job: ``patch`` is for its manifest."""
+    CLUSTER = "cluster"
+    """An administrator: ``patch`` is for ``target``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change as it can be carried out: ``patch`` in YAML, merged into ``target`` (``kind/name``), and the
+    same as RFC 6902 operations; ``command`` carries it out."""
+
+    kind: ChangeKind
+    target: str
+    patch: str
+    operations: tuple[Mapping[str, Any], ...]
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """``rule`` names the kind (``other-queue``); ``decision`` and ``wait`` are those of the advisor asked
+    again about what was changed: a suggestion that does not help is never given."""
+
+    rule: str
+    says: str
+    change: Change
+    decision: Decision
+    price_per_hour: int | None = None
+    wait: Wait | None = None
+    caveat: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One answer. ``says`` is the first line for a person; ``why`` the lines below it, in order.
+
+    ``layer`` is the first that holds it (NONE: nothing does). ``reason`` is one word for programs: those of
+    Kueue's granular reasons for quota, else gpucost's own. ``rules`` names the rule set and its version;
+    ``drift`` what of the cluster differs. ``assumptions`` are what was taken for granted. ``borrowed``
+    is quota beyond the queue's own, ``level`` how high in the tree it is lent. ``ahead`` is how many
+    workloads stand before it in its queue.
+    """
+
+    subject: Subject
+    decision: Decision
+    layer: Layer
+    reason: str
+    says: str
+    why: tuple[str, ...]
+    scheduler: str
+    rules: str
+    queue: str = ""
+    pod_sets: tuple[PodSetAnswer, ...] = ()
+    borrowed: Mapping[FlavorResource, int] | None = None
+    level: int = 0
+    ahead: int | None = None
+    victims: tuple[Victim, ...] = ()
+    wait: Wait | None = None
+    later_ms: int | None = None
+    price: Price | None = None
+    suggestions: tuple[Suggestion, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    drift: tuple[str, ...] = ()
+
+
+class Verdict(StrEnum):
+    """What a layer says of a job that exists."""
+
+    PASSED = "passed"
+    HOLDS = "holds it"
+    NOT_REACHED = "not reached"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerAnswer:
+    """One step of the walk. ``since_ms`` is since when it is so, None where nothing says."""
+
+    layer: Layer
+    verdict: Verdict
+    says: str
+    since_ms: int | None
+    evidence: tuple[Evidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The walk through the layers for one job; ``layer`` is the first that holds it. ``advice`` is what the
+    advisor says of it now, where it waits for quota or nodes; ``actions`` what to do, first things first."""
+
+    subject: Subject
+    layer: Layer
+    says: str
+    since_ms: int | None
+    steps: tuple[LayerAnswer, ...]
+    actions: tuple[Suggestion, ...] = ()
+    advice: Advice | None = None
+    rules: str = ""
+    assumptions: tuple[str, ...] = ()

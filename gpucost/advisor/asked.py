@@ -1,0 +1,64 @@
+"""A manifest, as all layers are asked about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from gpucost.advisor.answers import Subject
+from gpucost.advisor.asking import Asking
+from gpucost.advisor.knowledge import Knowledge
+from gpucost.advisor.kueue.submitted import as_workloads
+from gpucost.advisor.volcano.gang import Gang, gang_of_manifest, is_for_volcano
+from gpucost.cluster.manifest import JobManifest
+from gpucost.cluster.pods import PodSet
+
+NO_QUEUE = (
+    "it names no queue of Kueue (label kueue.x-k8s.io/queue-name): no quota holds it, and none is kept for it"
+)
+
+
+def asking_of_manifest(manifest: JobManifest, known: Knowledge) -> Asking:
+    """As if it were submitted now."""
+    state = known.state
+    workloads = as_workloads(manifest, state, state.schedulers.kueue) if manifest.queue else ()
+    has_kueue = bool(state.cluster_queues)
+    remarks = [f"{flaw.field}: {flaw.value}: {flaw.allowed}" for each in workloads[:1] for flaw in each.flaws]
+    if has_kueue and not manifest.queue and _asks_gpus(manifest.job.pod_sets, known):
+        remarks.append(NO_QUEUE)
+    return Asking(
+        Subject(manifest.job.kind, manifest.namespace, manifest.name),
+        team_of(manifest.job.meta.labels, manifest.job.meta.annotations, manifest.namespace, known),
+        manifest.job.pod_sets,
+        workloads,
+        _gang(manifest, known),
+        sum(gpus_of(each, known) for each in manifest.job.pod_sets),
+        manifest.deadline_s,
+        unknown=manifest.unknown,
+        remarks=tuple(remarks),
+    )
+
+
+def team_of(
+    labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str, known: Knowledge
+) -> str:
+    """By the job's own labels, else its namespace's; empty where neither says."""
+    found = known.state.namespace_by_name.get(namespace)
+    places = [labels, annotations, *([found.meta.labels, found.meta.annotations] if found else ())]
+    return next(
+        (place[key] for place in places for key in known.overview.owner_keys.team if place.get(key)), ""
+    )
+
+
+def gpus_of(pod_set: PodSet, known: Knowledge) -> int:
+    """GPU units of all pods of a set."""
+    requests = pod_set.template.requests
+    catalog = known.overview.catalog
+    return pod_set.count * sum(amount for name, amount in requests.items() if catalog.is_gpu(name))
+
+
+def _asks_gpus(pod_sets: Iterable[PodSet], known: Knowledge) -> bool:
+    return any(gpus_of(each, known) for each in pod_sets)
+
+
+def _gang(manifest: JobManifest, known: Knowledge) -> Gang | None:
+    return gang_of_manifest(manifest, known.state) if is_for_volcano(manifest) else None

@@ -1,0 +1,163 @@
+"""A job that exists, found by kind and name, with all that stands for it in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from gpucost.advisor.answers import Subject
+from gpucost.advisor.asked import gpus_of
+from gpucost.advisor.asking import Asking
+from gpucost.advisor.knowledge import Knowledge
+from gpucost.cluster.jobs import JobObject
+from gpucost.cluster.kueue import Workload, WorkloadState
+from gpucost.cluster.overview import Overview
+from gpucost.cluster.pods import Pod, PodSet
+from gpucost.cluster.volcano import GroupKind, PodGroup
+from gpucost.domain.jobs import Job, JobKind
+
+WORKLOAD, POD_GROUP = "Workload", "PodGroup"
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """``objects`` are jobs among its owners that are known, the outermost first; none for plain pods.
+    ``workloads`` are its own at Kueue, newest last, finished ones only where there is no other."""
+
+    subject: Subject
+    job: Job
+    team: str
+    objects: tuple[JobObject, ...]
+    workloads: tuple[Workload, ...]
+    groups: tuple[PodGroup, ...]
+    pods: tuple[Pod, ...]
+
+    @property
+    def object(self) -> JobObject | None:
+        return self.objects[0] if self.objects else None
+
+    @property
+    def workload(self) -> Workload | None:
+        """The one that matters: the first that waits or ends, else the newest."""
+        order = (
+            WorkloadState.PENDING,
+            WorkloadState.EVICTING,
+            WorkloadState.RESERVED,
+            WorkloadState.INACTIVE,
+        )
+        for state in order:
+            for each in self.workloads:
+                if each.state is state:
+                    return each
+        return self.workloads[-1] if self.workloads else None
+
+    @property
+    def of_volcano(self) -> PodGroup | None:
+        """Its PodGroup at Volcano."""
+        return next((each for each in self.groups if each.group_kind is GroupKind.VOLCANO), None)
+
+
+def find(kind: str, namespace: str, name: str, known: Knowledge) -> Existing | None:
+    """``kind`` is a JobKind, ``Workload`` or ``PodGroup``, in any case. None where nothing has that name."""
+    job = _job_named(kind, namespace, name, known)
+    if job is None:
+        return None
+    overview = known.overview
+    pods = tuple(each for each in known.pods_by_job.get(job.uid, ()) if each.meta.namespace == namespace)
+    objects = tuple(
+        each
+        for each in overview.state.jobs.values()
+        if each.meta.namespace == namespace and overview.ownership.job_of(each).uid == job.uid
+    )
+    top = sorted(objects, key=lambda each: (each.meta.uid != job.uid, each.meta.created_ms, each.meta.uid))
+    workloads = _workloads(overview, job, namespace)
+    groups = tuple(
+        group
+        for group in overview.state.pod_groups.values()
+        if group.meta.namespace == namespace and overview.ownership.job_of(group).uid == job.uid
+    )
+    subject = Subject(job.kind.value, namespace, job.name, job.uid)
+    return Existing(
+        subject, job, _team(overview, top, workloads, groups, pods), tuple(top), workloads, groups, pods
+    )
+
+
+def asking_of(found: Existing, known: Knowledge) -> Asking:
+    """As if what of it still waits asked now: its pending workload, or its pods without a node."""
+    workload = found.workload
+    waits = workload is not None and workload.state in (WorkloadState.PENDING, WorkloadState.INACTIVE)
+    volcano = found.of_volcano
+    gang = known.world.gangs.get(volcano.meta.uid) if volcano is not None else None
+    pod_sets = found.object.pod_sets if found.object is not None else ()
+    if not pod_sets:
+        pod_sets = workload.pod_sets if workload is not None else _as_sets(found.pods)
+    if not waits:
+        unbound = [pod for pod in found.pods if pod.bound_ms is None and not pod.has_ended]
+        pod_sets = _as_sets(unbound) or pod_sets
+    return Asking(
+        found.subject,
+        found.team,
+        pod_sets,
+        (replace(workload, is_active=True),) if waits and workload is not None else (),
+        gang,
+        sum(gpus_of(each, known) for each in pod_sets),
+    )
+
+
+def _job_named(kind: str, namespace: str, name: str, known: Knowledge) -> Job | None:
+    state, ownership, wanted = known.state, known.overview.ownership, kind.lower()
+    if wanted == WORKLOAD.lower():
+        workload = state.workload_by_name.get((namespace, name))
+        return ownership.job_of(workload) if workload is not None else None
+    if wanted == POD_GROUP.lower():
+        groups = (
+            each
+            for each in state.pod_groups.values()
+            if (each.meta.namespace, each.meta.name) == (namespace, name)
+        )
+        group = next(groups, None)
+        return ownership.job_of(group) if group is not None else None
+    if wanted == JobKind.POD.value.lower():
+        pods = (
+            each for each in state.pods.values() if (each.meta.namespace, each.meta.name) == (namespace, name)
+        )
+        pod = next(pods, None)
+        return ownership.of(pod).job if pod is not None else None
+    named = (
+        each
+        for each in state.jobs.values()
+        if (each.meta.namespace, each.meta.name) == (namespace, name)
+        and wanted in (each.kind.lower(), each.job_kind.value.lower())
+    )
+    found = next(named, None)
+    return ownership.job_of(found) if found is not None else None
+
+
+def _workloads(overview: Overview, job: Job, namespace: str) -> tuple[Workload, ...]:
+    own = [
+        each
+        for each in overview.state.workloads.values()
+        if each.meta.namespace == namespace and overview.ownership.job_of(each).uid == job.uid
+    ]
+    alive = [each for each in own if each.state is not WorkloadState.FINISHED]
+    return tuple(sorted(alive or own, key=lambda each: (each.meta.created_ms, each.meta.uid)))
+
+
+def _team(
+    overview: Overview,
+    objects: Iterable[JobObject],
+    workloads: Iterable[Workload],
+    groups: Iterable[PodGroup],
+    pods: Iterable[Pod],
+) -> str:
+    named = [overview.ownership.of(pod).team for pod in pods]
+    named += [overview.ownership.team_of(each) for each in (*objects, *workloads, *groups)]
+    return next(filter(None, named), "")
+
+
+def _as_sets(pods: Iterable[Pod]) -> tuple[PodSet, ...]:
+    """Equal pods as one set."""
+    counts: dict[int, list[Pod]] = {}
+    for pod in sorted(pods, key=lambda each: each.meta.name):
+        counts.setdefault(id(pod.template), []).append(pod)
+    return tuple(PodSet(same[0].meta.name, len(same), same[0].template) for same in counts.values() if same)

@@ -1,0 +1,63 @@
+"""The first line of an answer."""
+
+from __future__ import annotations
+
+from gpucost.advisor.answers import Decision, Layer, Wait
+from gpucost.advisor.layers import LayerResult
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+
+_MOST_NAMED = 2
+
+
+def headline(found: LayerResult, wait: Wait | None) -> str:
+    """What happens, and the reason: ``waits about 3 h (p90 9 h): asks 16 …``."""
+    match found.decision:
+        case Decision.NOW:
+            return _now(found)
+        case Decision.LATER:
+            return f"starts in about {about(found.later_ms or 0)}: {found.says}"
+        case Decision.WAITS:
+            return f"{_waits(wait)}: {found.says}"
+        case Decision.NEVER:
+            return f"never runs as it is: {found.says}"
+        case _:
+            return f"unknown: {found.says}"
+
+
+def about(span_ms: int) -> str:
+    """A span in one or two units: ``20 min``, ``3 h``, ``2 d 4 h``."""
+    minutes = max(1, -(-span_ms // MINUTE_MS))
+    if minutes < 60:
+        return f"{minutes} min"
+    if span_ms < 10 * HOUR_MS and minutes % 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    if span_ms < 2 * DAY_MS:
+        return f"{round(minutes / 60)} h"
+    hours = round(minutes / 60)
+    return f"{hours // 24} d {hours % 24} h" if hours % 24 else f"{hours // 24} d"
+
+
+def _now(found: LayerResult) -> str:
+    nodes = sorted({node for each in found.pod_sets for node in each.nodes})
+    where = ""
+    if nodes:
+        more = len(nodes) - _MOST_NAMED
+        named = ", ".join(nodes[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+        where = f" on {len(nodes):,} node{'s' if len(nodes) > 1 else ''} ({named})"
+    if found.victims:
+        count = len(found.victims)
+        who = f"{count:,} workloads are" if count > 1 else "1 workload is"
+        return f"runs now{where}, once {who} preempted for it"
+    borrows = ", on borrowed quota" if found.borrowed else ""
+    says = f": {found.says}" if found.says and found.layer is Layer.NONE else ""
+    return f"runs now{where}{borrows}{says}"
+
+
+def _waits(wait: Wait | None) -> str:
+    if wait is None:
+        return "waits"
+    if wait.p50_ms is None:
+        return f"waits longer than {about(wait.horizon_ms)}"
+    late = "" if wait.p90_ms is None else f" (p90 {about(wait.p90_ms)})"
+    late = late or f" (p90 beyond {about(wait.horizon_ms)})"
+    return f"waits about {about(wait.p50_ms)}{late}"

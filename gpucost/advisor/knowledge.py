@@ -1,0 +1,97 @@
+"""What the advisor answers from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from gpucost.advisor.kueue.outlook import KueueView
+from gpucost.advisor.placement.rooms import Rooms
+from gpucost.advisor.settings import AdvisorSettings
+from gpucost.advisor.volcano.session import World
+from gpucost.advisor.wait.calibration import Calibration
+from gpucost.advisor.wait.runtimes import NO_HISTORY, RunTimes
+from gpucost.cluster.fit import FreeNodes
+from gpucost.cluster.jobs import JobObject
+from gpucost.cluster.kueue import Workload
+from gpucost.cluster.manifest import Document, JobManifest
+from gpucost.cluster.overview import Overview
+from gpucost.cluster.pods import Pod
+from gpucost.cluster.state import ClusterState, grouped
+from gpucost.cluster.volcano import PodGroup
+from gpucost.pricing.book import PriceBook
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A finding that is open on a job: ``rule`` found it, ``action`` is what to do."""
+
+    id: str
+    rule: str
+    says: str
+    action: str
+    since_ms: int | None
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """A cluster as it is now, and what history and prices say; what is worked out of it once for many
+    questions. Not for two threads at once.
+
+    ``read`` makes a manifest of a document that was changed, as it was made of the first; ``write`` makes a
+    document of a job that exists, its workload and its PodGroup, and ``read_new`` a manifest of that.
+    ``calibration`` says how often ranges of waits held so far, by ClusterQueue; ``troubles`` what is found
+    against a job that runs, by its uid. None where nobody knows.
+    """
+
+    overview: Overview
+    read: Callable[[JobManifest, Document], JobManifest]
+    prices: PriceBook | None = None
+    run_times: RunTimes = NO_HISTORY
+    settings: AdvisorSettings = field(default_factory=AdvisorSettings)
+    calibration: Callable[[str], Calibration] | None = None
+    write: Callable[[JobObject, Workload | None, PodGroup | None], Document] | None = None
+    read_new: Callable[[Document], JobManifest] | None = None
+    troubles: Callable[[str], Sequence[Trouble]] | None = None
+
+    @property
+    def state(self) -> ClusterState:
+        return self.overview.state
+
+    def warm(self) -> None:
+        """Works out now what the first question would have to wait for."""
+        _ = self.kueue, self.rooms.base.empty, self.rooms.base.largest, self.pods_by_workload
+
+    @cached_property
+    def kueue(self) -> KueueView:
+        return KueueView(self.state, self.state.schedulers.kueue)
+
+    @cached_property
+    def rooms(self) -> Rooms:
+        """What is free on nodes; to be copied before anything is taken."""
+        return Rooms.of(self.overview)
+
+    @cached_property
+    def world(self) -> World:
+        """Volcano's view."""
+        return World(self.overview, self.state.schedulers.volcano, self.rooms)
+
+    @cached_property
+    def free_nodes(self) -> FreeNodes:
+        return FreeNodes(self.state, self.overview.catalog)
+
+    @cached_property
+    def pods_by_job(self) -> Mapping[str, list[Pod]]:
+        """All pods by the uid of their job."""
+        return grouped(self.state.pods.values(), lambda pod: self.overview.ownership.of(pod).job.uid)
+
+    @cached_property
+    def pods_by_workload(self) -> Mapping[str, list[str]]:
+        """Uids of bound pods by the uid of their Kueue workload."""
+        found: dict[str, list[str]] = {}
+        for pod in self.state.pods.values():
+            workload = self.overview.ownership.workload_of(pod) if pod.is_bound else None
+            if workload is not None:
+                found.setdefault(workload.meta.uid, []).append(pod.meta.uid)
+        return found

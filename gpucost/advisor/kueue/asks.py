@@ -1,0 +1,117 @@
+"""What a workload asks of a ClusterQueue, in the amounts that quota is counted in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from gpucost.cluster.kueue import ClusterQueue, FlavorResource, Workload
+from gpucost.cluster.objects import Resources
+from gpucost.cluster.order import queue_timestamp_ms
+from gpucost.cluster.pods import PodTemplate
+from gpucost.cluster.scheduling import KueueConfig
+
+PODS = "pods"
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPods:
+    """One pod set: ``each`` is of one pod. ``least`` is how few would do, ``count`` where all are needed."""
+
+    name: str
+    count: int
+    least: int
+    each: Resources
+    template: PodTemplate
+    group: str = ""
+    """Pod sets of one group get the same flavors (kueue.x-k8s.io/podset-group-name)."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A pending workload, by uid. ``queued_ms`` is what orders it among equals; ``before`` comes before all:
+    the usage of its LocalQueue under admission fair sharing, else 0."""
+
+    uid: str
+    queue: str
+    priority: int
+    queued_ms: int
+    pod_sets: tuple[AskedPods, ...]
+    before: Fraction = Fraction(0)
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        return tuple(each.count for each in self.pod_sets)
+
+    @cached_property
+    def shape(self) -> tuple[object, ...]:
+        """What makes two waiting workloads of a queue equal: Kueue parks equal ones together (pkg/workload,
+        scheduling hash)."""
+        return self.priority, tuple(
+            (each.name, each.count, each.least, tuple(sorted(each.each.items())), _where(each.template))
+            for each in self.pod_sets
+        )
+
+
+def in_order(ask: Ask) -> tuple[Fraction, int, int, str]:
+    """As the heap of a queue is ordered, head first (pkg/cache/queue/cluster_queue.go, queueOrderingFunc)."""
+    return ask.before, -ask.priority, ask.queued_ms, ask.uid
+
+
+def ask_of(workload: Workload, queue: str, config: KueueConfig, before: Fraction = Fraction(0)) -> Ask:
+    """What a workload asks. What Kueue itself says it asks (status.resourceRequests) goes before what its
+    templates say; pods that gave their quota back are not asked for again."""
+    return Ask(
+        workload.meta.uid,
+        queue,
+        workload.priority,
+        queue_timestamp_ms(workload),
+        tuple(
+            AskedPods(
+                each.name,
+                count,
+                count if each.min_count is None else max(0, min(each.min_count, count)),
+                _of_one(workload.asked.get(each.name), each.count, each.template.requests, config),
+                each.template,
+                each.topology.get("group", ""),
+            )
+            for each in workload.pod_sets
+            for count in [max(0, each.count - workload.reclaimable.get(each.name, 0))]
+        ),
+        before,
+    )
+
+
+def requested(asked: AskedPods, count: int, covered: Mapping[str, int]) -> dict[str, int]:
+    """Of ``count`` pods of a set; where the queue covers ``pods``, how many they are counts too."""
+    amounts = {resource: amount * count for resource, amount in asked.each.items()}
+    if PODS in covered:
+        amounts[PODS] = count
+    return amounts
+
+
+def groups_by_resource(queue: ClusterQueue) -> dict[str, int]:
+    """The index of the resource group that covers each resource."""
+    return {resource: index for index, group in enumerate(queue.groups) for resource in group.resources}
+
+
+def added_usage(usages: Sequence[Mapping[FlavorResource, int]]) -> dict[FlavorResource, int]:
+    """The sum, key by key."""
+    total: dict[FlavorResource, int] = {}
+    for usage in usages:
+        for key, amount in usage.items():
+            total[key] = total.get(key, 0) + amount
+    return total
+
+
+def _of_one(said: Resources | None, count: int, asked: Resources, config: KueueConfig) -> Resources:
+    each = {name: amount // count for name, amount in said.items()} if said and count else asked
+    if not config.excluded_prefixes:
+        return each
+    return {name: amount for name, amount in each.items() if not name.startswith(config.excluded_prefixes)}
+
+
+def _where(template: PodTemplate) -> tuple[object, ...]:
+    return tuple(sorted(template.node_selector.items())), template.affinity, template.tolerations

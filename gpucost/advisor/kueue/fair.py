@@ -1,0 +1,213 @@
+"""Fair sharing: victims by share, and the tournament that decides which head comes next.
+
+Rules: kueue v0.19.2, pkg/scheduler/preemption (fairPreemptions, fairsharing/) and
+pkg/scheduler/fair_sharing_iterator.go, with its gates FairSharingPreemptWithinNominal and
+FairSharingPrioritizeNonBorrowing on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpucost.advisor.kueue.shares import Share, Shares
+from gpucost.advisor.kueue.snapshot import Member, Queue
+from gpucost.advisor.kueue.targets import (
+    FAIR_SHARING,
+    IN_QUEUE,
+    NEVER,
+    RECLAMATION,
+    Search,
+    Target,
+    is_within_nominal,
+)
+from gpucost.cluster.cohorts import QuotaNode
+from gpucost.cluster.scheduling import FINAL_SHARE, INITIAL_SHARE
+
+
+def fair_targets(search: Search, shares: Shares) -> list[Target]:
+    """The victims; empty where no set of candidates is enough. The ask counts as admitted meanwhile: shares
+    are compared as they would be afterwards."""
+    candidates = sorted(_candidates(search), key=search.order)
+    if not candidates:
+        return []
+    with search.snapshot.using(search.queue, search.usage):
+        hunt = _Hunt(search, shares)
+        found = hunt.run(candidates)
+    targets = search.filled_back(hunt.targets, may_borrow=True) if found else hunt.targets
+    for each in targets:
+        search.snapshot.put(each.member)
+    return targets if found else []
+
+
+def _candidates(search: Search) -> Iterator[Member]:
+    yield from search.candidates(search.queue)
+    node = search.queue.node
+    if node.parent is None or search.queue.spec.preemption.reclaim_within_cohort == NEVER:
+        return
+    for queue in _queues_below(search, _root(node)):
+        if queue is not search.queue and not is_within_nominal(queue.node, search.contested):
+            yield from search.candidates(queue)
+
+
+class _Hunt:
+    """One search: ``targets`` are removed from the snapshot as they are found."""
+
+    def __init__(self, search: Search, shares: Shares) -> None:
+        self._search, self._shares = search, shares
+        self.targets: list[Target] = []
+
+    def run(self, candidates: Sequence[Member]) -> bool:
+        """Whether it fits once the targets are gone."""
+        strategies = self._search.snapshot.config.strategies
+        left: list[Member] = []
+        if self._first(candidates, strategies[0], left):
+            return True
+        return len(strategies) > 1 and self._second(left)
+
+    def _first(self, candidates: Sequence[Member], strategy: str, left: list[Member]) -> bool:
+        order = _Order(self._search, self._shares, candidates)
+        is_within = is_within_nominal(self._search.queue.node, self._search.contested)
+        while (queue := order.next()) is not None:
+            if queue is self._search.queue or is_within:
+                reason = IN_QUEUE if queue is self._search.queue else RECLAMATION
+                if self._take(order.pop(queue), reason):
+                    return True
+                continue
+            asking, holding = _below_common(self._search.queue.node, queue.node)
+            new, old = self._shares.of(asking), self._shares.of(holding)
+            while order.has(queue):
+                member = order.pop(queue)
+                if not self._passes(strategy, new, old, holding, member):
+                    left.append(member)
+                    continue
+                if self._take(member, FAIR_SHARING):
+                    return True
+                break
+        return False
+
+    def _second(self, candidates: Sequence[Member]) -> bool:
+        """LessThanInitialShare on those left over, one of each queue at most."""
+        order = _Order(self._search, self._shares, candidates)
+        while (queue := order.next()) is not None:
+            asking, holding = _below_common(self._search.queue.node, queue.node)
+            member = order.pop(queue)
+            is_lower = self._shares.of(asking).rank < self._shares.of(holding).rank
+            if is_lower and self._take(member, FAIR_SHARING):
+                return True
+            order.drop(queue)
+        return False
+
+    def _passes(self, strategy: str, new: Share, old: Share, holding: QuotaNode, member: Member) -> bool:
+        if strategy == INITIAL_SHARE:
+            return new.rank < old.rank
+        assert strategy == FINAL_SHARE, strategy
+        with self._search.snapshot.without([member]):
+            return new.rank <= self._shares.of(holding).rank
+
+    def _take(self, member: Member, reason: str) -> bool:
+        search = self._search
+        search.snapshot.remove(member)
+        self.targets.append(Target(member, reason))
+        with search.snapshot.using(search.queue, search.usage, sign=-1):
+            return search.fits(may_borrow=True)
+
+
+class _Order:
+    """Which queue to look at next: from the root down to whoever has the highest share."""
+
+    def __init__(self, search: Search, shares: Shares, candidates: Sequence[Member]) -> None:
+        self._search, self._shares = search, shares
+        self._left: dict[str, list[Member]] = {}
+        for member in reversed(candidates):
+            self._left.setdefault(member.queue, []).append(member)
+        self._pruned: set[int] = set()
+        self._path = set(map(id, _ancestors(search.queue.node)))
+
+    def has(self, queue: Queue) -> bool:
+        return bool(self._left.get(queue.name))
+
+    def pop(self, queue: Queue) -> Member:
+        return self._left[queue.name].pop()
+
+    def drop(self, queue: Queue) -> None:
+        self._pruned.add(id(queue.node))
+
+    def next(self) -> Queue | None:
+        own = self._search.queue
+        if own.node.parent is None:
+            return own if self.has(own) and id(own.node) not in self._pruned else None
+        root = _root(own.node)
+        while id(root) not in self._pruned:
+            found = self._highest(root)
+            if found is not None:
+                return found
+        return None
+
+    def _highest(self, cohort: QuotaNode) -> Queue | None:
+        """None where only something was pruned."""
+        best_queue: tuple[Share, Queue] | None = None
+        best_cohort: tuple[Share, QuotaNode] | None = None
+        for child in cohort.children:
+            if id(child) in self._pruned:
+                continue
+            share = self._shares.of(child)
+            if child.is_queue:
+                queue = self._search.snapshot.queues[child.name]
+                if (
+                    not queue.is_active
+                    or not self.has(queue)
+                    or not (share.is_borrowing or queue is self._search.queue)
+                ):
+                    self._pruned.add(id(child))
+                elif best_queue is None or self._is_higher(share, queue, *best_queue):
+                    best_queue = share, queue
+            elif not share.is_borrowing and id(child) not in self._path:
+                self._pruned.add(id(child))
+            elif best_cohort is None or share.rank >= best_cohort[0].rank:
+                best_cohort = share, child
+        if best_queue is None and best_cohort is None:
+            self._pruned.add(id(cohort))
+            return None
+        if best_queue is None or (best_cohort is not None and best_cohort[0].rank >= best_queue[0].rank):
+            assert best_cohort is not None
+            return self._highest(best_cohort[1])
+        return best_queue[1]
+
+    def _is_higher(self, share: Share, queue: Queue, other_share: Share, other: Queue) -> bool:
+        """Equal shares: whose next candidate would go first."""
+        if share.rank != other_share.rank:
+            return share.rank > other_share.rank
+        first, second = self._left[queue.name][-1], self._left[other.name][-1]
+        return self._search.order(first) < self._search.order(second)
+
+
+def _ancestors(node: QuotaNode) -> Iterator[QuotaNode]:
+    parent = node.parent
+    while parent is not None:
+        yield parent
+        parent = parent.parent
+
+
+def _root(node: QuotaNode) -> QuotaNode:
+    *_, root = node, *_ancestors(node)
+    return root
+
+
+def _queues_below(search: Search, cohort: QuotaNode) -> Iterator[Queue]:
+    for child in cohort.children:
+        if child.is_queue:
+            yield search.snapshot.queues[child.name]
+        else:
+            yield from _queues_below(search, child)
+
+
+def _below_common(one: QuotaNode, other: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
+    """The nodes on the ways up from both just below where they meet."""
+    above = [one, *_ancestors(one)]
+    positions = {id(node): index for index, node in enumerate(above)}
+    below = other
+    for node in _ancestors(other):
+        if id(node) in positions:
+            return above[positions[id(node)] - 1], below
+        below = node
+    raise ValueError("two queues of different trees")

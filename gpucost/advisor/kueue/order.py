@@ -1,0 +1,87 @@
+"""In which order the heads of a cycle are processed.
+
+Rules: kueue v0.19.2, pkg/scheduler/scheduler.go (entryOrdering) and fair_sharing_iterator.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpucost.advisor.kueue.nominate import Nominee
+from gpucost.advisor.kueue.shares import Shares
+from gpucost.advisor.kueue.snapshot import Snapshot
+from gpucost.cluster.cohorts import QuotaNode
+
+
+def classical_order(nominees: Sequence[Nominee]) -> list[Nominee]:
+    """Who borrows from lower down comes first, then higher priority, then the older."""
+    return sorted(nominees, key=lambda each: (each.assignment.level, *_among_equals(each)))
+
+
+class Tournament:
+    """Under fair sharing: each cohort sends up the nominee whose admission leaves the lowest share.
+
+    ``next`` asks the snapshot as it is: every nominee that was processed changes shares. ``ties`` are
+    pairs of sibling cohorts that Kueue would take in any order.
+    """
+
+    def __init__(self, snapshot: Snapshot, nominees: Sequence[Nominee]) -> None:
+        self._snapshot, self._shares = snapshot, Shares(snapshot)
+        self._left = {each.queue.name: each for each in nominees}
+        self.ties: set[tuple[str, str]] = set()
+
+    def __iter__(self) -> Iterator[Nominee]:
+        while self._left:
+            name = min(self._left)
+            root = self._snapshot.queues[name].node
+            while root.parent is not None:
+                root = root.parent
+            winner = self._winner(root)
+            del self._left[winner.queue.name]
+            yield winner
+
+    def _winner(self, root: QuotaNode) -> Nominee:
+        if root.is_queue:
+            return self._left[root.name]
+        ranks = self._ranks(root)
+        found = self._best(root, ranks)
+        assert found is not None
+        return found
+
+    def _ranks(self, root: QuotaNode) -> dict[tuple[int, str], tuple[bool, tuple[bool, float]]]:
+        """By node and nominee: whether the node would borrow what the nominee asks, and its share, with the
+        nominee admitted."""
+        ranks: dict[tuple[int, str], tuple[bool, tuple[bool, float]]] = {}
+        for name, nominee in self._left.items():
+            node: QuotaNode = self._snapshot.queues[name].node
+            path = [node]
+            while path[-1].parent is not None:
+                path.append(path[-1].parent)
+            if path[-1] is not root:
+                continue
+            usage = nominee.assignment.usage
+            asked = [key for key, amount in usage.items() if amount > 0]
+            with self._snapshot.using(nominee.queue, usage):
+                for each in path[:-1]:
+                    share = self._shares.of(each)
+                    ranks[id(each), nominee.ask.uid] = share.borrows(asked), share.rank
+        return ranks
+
+    def _best(
+        self, cohort: QuotaNode, ranks: dict[tuple[int, str], tuple[bool, tuple[bool, float]]]
+    ) -> Nominee | None:
+        best: tuple[tuple[object, ...], Nominee, QuotaNode] | None = None
+        for child in sorted(cohort.children, key=lambda each: (each.is_queue, each.name)):
+            nominee = self._left.get(child.name) if child.is_queue else self._best(child, ranks)
+            if nominee is None:
+                continue
+            rank = (*ranks[id(child), nominee.ask.uid], *_among_equals(nominee)[:2])
+            if best is not None and rank == best[0] and not child.is_queue and not best[2].is_queue:
+                self.ties.add((best[2].name, child.name))
+            if best is None or rank < best[0]:
+                best = rank, nominee, child
+        return None if best is None else best[1]
+
+
+def _among_equals(nominee: Nominee) -> tuple[int, int, str]:
+    return -nominee.ask.priority, nominee.ask.queued_ms, nominee.ask.uid

@@ -1,0 +1,161 @@
+"""Cycle after cycle on one snapshot: who is admitted, who leaves, who waits for what, until nothing changes.
+
+Rules: kueue v0.19.2, pkg/cache/queue (manager.go, cluster_queue.go): a parked workload is looked at again
+when quota comes back somewhere in its tree; a preemptor stays the head of its queue while its victims leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from gpucost.advisor.kueue.asks import Ask, ask_of, in_order
+from gpucost.advisor.kueue.cycle import Cycle, Processed
+from gpucost.advisor.kueue.glance import Glance
+from gpucost.advisor.kueue.results import Outcome
+from gpucost.advisor.kueue.snapshot import Member, Snapshot
+
+MOST_CYCLES = 64
+"""After so many without an answer there is none."""
+
+
+@dataclass(slots=True)
+class Line:
+    """One queue's: ``heap`` head first, and ``parked`` in the same order. ``sticky`` is a preemptor that
+    keeps the head."""
+
+    heap: list[Ask] = field(default_factory=list)
+    parked: list[Ask] = field(default_factory=list)
+    sticky: str = ""
+
+    @property
+    def head(self) -> Ask | None:
+        if self.sticky:
+            for ask in self.heap:
+                if ask.uid == self.sticky:
+                    return ask
+        return self.heap[0] if self.heap else None
+
+    def take(self, uid: str) -> None:
+        self.heap = [ask for ask in self.heap if ask.uid != uid]
+
+    def park(self, like: Ask) -> None:
+        """The head and all that are equal to it."""
+        self.parked.extend(ask for ask in self.heap if ask.uid == like.uid or ask.shape == like.shape)
+        self.heap = [ask for ask in self.heap if ask.uid != like.uid and ask.shape != like.shape]
+
+    def wake(self, may_fit: Callable[[Ask], bool] = lambda _: True) -> None:
+        """All are looked at again, of whom it makes sense."""
+        woken = [ask for ask in self.parked if may_fit(ask)]
+        if woken:
+            names = {ask.uid for ask in woken}
+            self.parked = [ask for ask in self.parked if ask.uid not in names]
+            self.heap = sorted([*self.heap, *woken], key=in_order)
+
+
+class Sandbox:
+    """Lines of one tree over a snapshot. ``cycle`` runs once and applies what was decided; what it changes is
+    undone at the end of ``sandbox``.
+
+    With ``glance`` nobody preempts, and whoever cannot fit at a glance is not looked at: much faster, and
+    exact but for the quota that a head without anybody to preempt keeps free for one cycle.
+    """
+
+    def __init__(self, snapshot: Snapshot, lines: dict[str, Line], glance: Glance | None = None) -> None:
+        self.snapshot, self.lines, self._glance = snapshot, lines, glance
+        self._journal: list[tuple[Member, bool]] = []
+        self._cycle = Cycle(snapshot, may_preempt=glance is None)
+
+    def cycle(self) -> tuple[list[Processed], bool]:
+        """What was decided of each head, and whether anything changed by it."""
+        heads = [head for line in self.lines.values() if (head := line.head) is not None]
+        if self._glance is not None:
+            heads = [head for head in heads if self._glance.may_fit(head)]
+        done = self._cycle.run(heads)
+        changed = False
+        freed = False
+        for each in done:
+            line = self.lines[each.nominee.queue.name]
+            ask = each.nominee.ask
+            if each.outcome is Outcome.ADMITTED:
+                line.take(ask.uid)
+                line.sticky = ""
+                self.join(_as_member(each, self.snapshot.state.at_ms))
+                changed = True
+            elif each.outcome is Outcome.PREEMPTING:
+                line.sticky = ask.uid
+                freed = True
+                for target in each.nominee.targets:
+                    self.leave(target.member)
+                    self._queue_again(target.member)
+            elif each.is_parked:
+                line.park(ask)
+                changed = True
+        if freed:
+            self.wake()
+        return done, changed or freed
+
+    def wake(self) -> None:
+        """After quota came back."""
+        for line in self.lines.values():
+            if self._glance is None:
+                line.wake()
+            elif line.parked:
+                line.wake(self._glance.may_fit)
+
+    def leave(self, member: Member) -> None:
+        """Gives its quota back."""
+        if self.snapshot.queues[member.queue].members.pop(member.uid, None) is not None:
+            self.snapshot.remove(member)
+            self._journal.append((member, False))
+
+    def leave_by_uid(self, uid: str) -> None:
+        """Likewise, for one whose queue is in ``lines``; nothing for one that holds no quota there."""
+        for name in self.lines:
+            member = self.snapshot.queues[name].members.get(uid)
+            if member is not None:
+                self.leave(member)
+                return
+
+    def join(self, member: Member) -> None:
+        """Holds quota from now on."""
+        self.snapshot.queues[member.queue].members[member.uid] = member
+        self.snapshot.put(member)
+        self._journal.append((member, True))
+
+    def undo(self) -> None:
+        """Everything as it was before."""
+        for member, joined in reversed(self._journal):
+            members = self.snapshot.queues[member.queue].members
+            if joined:
+                members.pop(member.uid)
+                self.snapshot.remove(member)
+            else:
+                members[member.uid] = member
+                self.snapshot.put(member)
+        self._journal.clear()
+
+    def _queue_again(self, member: Member) -> None:
+        """A victim waits in its queue again, where it stood before."""
+        workload = self.snapshot.state.workloads.get(member.uid)
+        line = self.lines.get(member.queue)
+        if workload is not None and line is not None:
+            line.heap.append(ask_of(workload, member.queue, self.snapshot.config))
+            line.heap.sort(key=in_order)
+
+
+@contextmanager
+def sandbox(snapshot: Snapshot, lines: dict[str, Line]) -> Iterator[Sandbox]:
+    """A sandbox whose changes end with it."""
+    box = Sandbox(snapshot, lines)
+    try:
+        yield box
+    finally:
+        box.undo()
+
+
+def _as_member(done: Processed, at_ms: int) -> Member:
+    ask = done.nominee.ask
+    usage = dict(done.nominee.assignment.usage)
+    return Member(ask.uid, ask.queue, ask.priority, ask.queued_ms, at_ms, False, usage)

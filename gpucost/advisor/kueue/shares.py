@@ -1,0 +1,85 @@
+"""Fair sharing: the dominant resource share of queues and cohorts.
+
+Rules: kueue v0.19.2, pkg/cache/scheduler/fair_sharing.go. Shares are floats there, and so here: two shares
+are equal when Kueue takes them for equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from gpucost.advisor.kueue.snapshot import Snapshot
+from gpucost.cluster.cohorts import QuotaNode
+from gpucost.cluster.kueue import FlavorResource
+
+
+@dataclass(frozen=True)
+class Share:
+    """How much a node borrows of what its cohort could lend it, in thousandths, before ``weight``."""
+
+    ratio: float
+    weight: float
+    borrowed: frozenset[FlavorResource]
+
+    @property
+    def is_borrowing(self) -> bool:
+        return bool(self.borrowed)
+
+    @cached_property
+    def rank(self) -> tuple[bool, float]:
+        """To compare shares: whoever borrows with weight 0 is above all others."""
+        if self.weight == 0 and self.borrowed:
+            return True, self.ratio
+        return False, self.ratio / self.weight if self.ratio else 0.0
+
+    def borrows(self, keys: Iterable[FlavorResource]) -> bool:
+        """Whether it borrows any of ``keys``."""
+        return not self.borrowed.isdisjoint(keys)
+
+
+class Shares:
+    """Shares of the nodes of a snapshot as it is when they are asked for."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._queue_weights = {name: float(queue.spec.weight) for name, queue in snapshot.queues.items()}
+        self._cohort_weights = {
+            name: float(cohort.weight) for name, cohort in snapshot.state.cohort_by_name.items()
+        }
+        self._lendable: dict[str, dict[str, int]] = {}
+
+    def of(self, node: QuotaNode) -> Share:
+        """A root has none."""
+        weights = self._queue_weights if node.is_queue else self._cohort_weights
+        weight = weights.get(node.name, 1.0)
+        if node.parent is None:
+            return Share(0.0, weight, frozenset())
+        borrowed: set[FlavorResource] = set()
+        by_resource: dict[str, int] = {}
+        for key, used in node.usage.items():
+            beyond = used - node.subtree.get(key, 0)
+            if beyond > 0 and key in node.subtree:
+                borrowed.add(key)
+                by_resource[key.resource] = by_resource.get(key.resource, 0) + beyond
+        ratio = 0.0
+        if by_resource:
+            lendable = self._lendable_to(node.parent)
+            for resource, beyond in by_resource.items():
+                most = lendable.get(resource, 0)
+                if most > 0:
+                    ratio = max(ratio, float(beyond) * 1000.0 / float(most))
+        return Share(ratio, weight, frozenset(borrowed))
+
+    def _lendable_to(self, cohort: QuotaNode) -> dict[str, int]:
+        """What a cohort could have at most, by resource, over all flavors of its tree."""
+        found = self._lendable.get(cohort.name)
+        if found is None:
+            root = cohort
+            while root.parent is not None:
+                root = root.parent
+            found = {}
+            for key in root.subtree:
+                found[key.resource] = found.get(key.resource, 0) + cohort.potential(key)
+            self._lendable[cohort.name] = found
+        return found

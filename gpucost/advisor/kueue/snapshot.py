@@ -1,0 +1,194 @@
+"""What a scheduling cycle works on: quota trees, who holds quota in them, which flavors admit whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from gpucost.advisor.kueue.asks import added_usage, groups_by_resource
+from gpucost.cluster.cohorts import QuotaNode, quota_tree
+from gpucost.cluster.fit import meets
+from gpucost.cluster.kueue import ClusterQueue, FlavorResource, ResourceFlavor, Workload
+from gpucost.cluster.objects import is_false, is_true
+from gpucost.cluster.order import queue_timestamp_ms
+from gpucost.cluster.pods import PodTemplate, Requirement
+from gpucost.cluster.quota_use import QuotaUse, workload_usage
+from gpucost.cluster.scheduling import KueueConfig
+from gpucost.cluster.state import ClusterState
+
+_KEEPS_OUT = ("NoSchedule", "NoExecute")
+_STOPPED = ("Hold", "HoldAndDrain")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """A workload that holds quota. ``reserved_ms`` is since when, ``queued_ms`` its place in a queue."""
+
+    uid: str
+    queue: str
+    priority: int
+    queued_ms: int
+    reserved_ms: int
+    is_evicted: bool
+    usage: QuotaUse
+
+    def uses(self, keys: Iterable[FlavorResource]) -> bool:
+        return any(key in self.usage for key in keys)
+
+
+class Queue:
+    """A ClusterQueue in a snapshot: its object, its place in the tree, and who holds quota in it, by uid."""
+
+    __slots__ = ("covered", "is_active", "members", "node", "spec")
+
+    def __init__(self, spec: ClusterQueue, node: QuotaNode, is_active: bool) -> None:
+        self.spec, self.node, self.is_active = spec, node, is_active
+        self.members: dict[str, Member] = {}
+        self.covered: Mapping[str, int] = groups_by_resource(spec)
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def nominal(self, key: FlavorResource) -> int:
+        quota = self.spec.quotas.get(key)
+        return 0 if quota is None else quota.nominal
+
+    def borrows_with(self, key: FlavorResource, amount: int) -> bool:
+        """Whether ``amount`` more takes it beyond its own quota."""
+        return self.node.usage.get(key, 0) + amount > self.nominal(key)
+
+    def fits(self, usage: QuotaUse) -> bool:
+        """Whether there is quota for all of it now, borrowed or not."""
+        return all(amount <= self.node.available(key) for key, amount in usage.items())
+
+
+class Snapshot:
+    """The quota trees of a cluster with their workloads, for what-ifs: whatever is removed is put back.
+
+    ``state`` is left as it is. ``queues`` by name; one that is not active is there, and serves nobody.
+    """
+
+    def __init__(self, state: ClusterState, config: KueueConfig) -> None:
+        self.state, self.config = state, config
+        queues = state.cluster_queue_by_name
+        members = [
+            _member(each, state.at_ms)
+            for each in state.workloads.values()
+            if each.has_quota and each.cluster_queue in queues
+        ]
+        usage: dict[str, list[QuotaUse]] = {}
+        for member in members:
+            usage.setdefault(member.queue, []).append(member.usage)
+        of_queues = {name: added_usage(usages) for name, usages in usage.items()}
+        self.tree = quota_tree(queues.values(), state.cohorts.values(), of_queues)
+        self.flavors: Mapping[str, ResourceFlavor] = state.flavor_by_name
+        self.queues = {
+            name: Queue(spec, self.tree.queues[name], self._is_active(spec)) for name, spec in queues.items()
+        }
+        for member in members:
+            self.queues[member.queue].members[member.uid] = member
+        self._refusals: dict[tuple[int, str], tuple[PodTemplate, Refusal | None]] = {}
+
+    def remove(self, member: Member) -> None:
+        """Takes its usage away."""
+        node = self.queues[member.queue].node
+        for key, amount in member.usage.items():
+            node.add_usage(key, -amount)
+
+    def put(self, member: Member) -> None:
+        """Counts its usage again."""
+        node = self.queues[member.queue].node
+        for key, amount in member.usage.items():
+            node.add_usage(key, amount)
+
+    @contextmanager
+    def without(self, members: Iterable[Member]) -> Iterator[None]:
+        """As if these had given their quota back."""
+        gone = list(members)
+        for member in gone:
+            self.remove(member)
+        try:
+            yield
+        finally:
+            for member in gone:
+                self.put(member)
+
+    @contextmanager
+    def using(self, queue: Queue, usage: QuotaUse, sign: int = 1) -> Iterator[None]:
+        """As if the queue used so much more, or less with ``sign`` -1."""
+        for key, amount in usage.items():
+            queue.node.add_usage(key, sign * amount)
+        try:
+            yield
+        finally:
+            for key, amount in usage.items():
+                queue.node.add_usage(key, -sign * amount)
+
+    def refusal(self, template: PodTemplate, flavor: str) -> Refusal | None:
+        """Why pods of a template cannot have a flavor, whatever its quota; None where they can."""
+        key = id(template), flavor
+        found = self._refusals.get(key)
+        if found is None:
+            found = self._refusals[key] = template, _refusal(template, self.flavors.get(flavor), flavor)
+        return found[1]
+
+    def _is_active(self, spec: ClusterQueue) -> bool:
+        """As Kueue's condition says; what makes it so counts too, for what nobody has reconciled yet."""
+        if spec.stop_policy in _STOPPED or is_false(spec.conditions, "Active"):
+            return False
+        if self.tree.queues[spec.name].in_cycle:
+            return False
+        named = {flavor for group in spec.groups for flavor in group.flavors}
+        return not (self.flavors and named - self.flavors.keys())
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a flavor is out of the question for a pod: in Kueue's words, and the taint or label key it is."""
+
+    message: str
+    kind: str
+    detail: str = ""
+
+
+def _member(workload: Workload, at_ms: int) -> Member:
+    reserved_ms = workload.reserved_ms
+    return Member(
+        workload.meta.uid,
+        workload.cluster_queue,
+        workload.priority,
+        queue_timestamp_ms(workload),
+        at_ms if reserved_ms is None else reserved_ms,
+        is_true(workload.conditions, "Evicted"),
+        workload_usage(workload),
+    )
+
+
+def _refusal(template: PodTemplate, flavor: ResourceFlavor | None, name: str) -> Refusal | None:
+    """Rule: kueue v0.19.2, flavorassigner.go, checkFlavorForPodSets: taints first, then labels, of which
+    only those count that the flavor itself has."""
+    if flavor is None:
+        return Refusal(f"flavor {name} not found", "missing")
+    tolerations = (*template.tolerations, *flavor.tolerations)
+    for taint in flavor.taints:
+        if taint.effect in _KEEPS_OUT and not taint.tolerated_by(tolerations):
+            value = f"={taint.value}" if taint.value else ""
+            said = f"untolerated taint {{{taint.key} {taint.value} {taint.effect} <nil>}} in flavor {name}"
+            return Refusal(said, "taint", f"{taint.key}{value}:{taint.effect}")
+    for key, value in template.node_selector.items():
+        if key in flavor.node_labels and flavor.node_labels[key] != value:
+            return Refusal(f"flavor {name} doesn't match node affinity", "label", key)
+    if template.affinity and not _meets_any(template.affinity, flavor):
+        return Refusal(f"flavor {name} doesn't match node affinity", "affinity")
+    return None
+
+
+def _meets_any(terms: tuple[tuple[Requirement, ...], ...], flavor: ResourceFlavor) -> bool:
+    """One term is enough; a term that says nothing of the flavor's own labels lets everything pass."""
+    for term in terms:
+        known = [each for each in term if not each.of_field and each.key in flavor.node_labels]
+        if all(meets(each, flavor.node_labels) for each in known):
+            return True
+    return False

@@ -1,0 +1,179 @@
+"""What Kueue would make of a job that somebody submits (kueue v0.19.2, pkg/controller/jobframework)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from gpucost.cluster.jobs import PriorityClass
+from gpucost.cluster.kueue import Workload
+from gpucost.cluster.manifest import LONGEST_RUN, Document, JobManifest
+from gpucost.cluster.objects import Flaw, Meta
+from gpucost.cluster.ownership import JOB_UID
+from gpucost.cluster.pods import PodSet
+from gpucost.cluster.scheduling import KueueConfig
+from gpucost.cluster.state import ClusterState
+from gpucost.domain.jobs import JobKind
+
+MOST_WORKLOADS = 1_000
+"""Of one job whose pods or groups have a Workload each."""
+MOST_POD_SETS = 8
+"""Of one Workload (kueue, apis/kueue/v1beta2/workload_types.go)."""
+_ELASTIC = "kueue.x-k8s.io/elastic-job"
+_KUEUE_CLASS = "metadata.labels[kueue.x-k8s.io/priority-class]"
+_WITH_MIN_COUNT = (JobKind.JOB, JobKind.CRON_JOB)
+FRAMEWORKS: Mapping[JobKind, str] = {
+    JobKind.JOB: "batch/job",
+    JobKind.CRON_JOB: "batch/job",
+    JobKind.JOB_SET: "jobset.x-k8s.io/jobset",
+    JobKind.TRAIN_JOB: "trainer.kubeflow.org/trainjob",
+    JobKind.PYTORCH_JOB: "kubeflow.org/pytorchjob",
+    JobKind.TF_JOB: "kubeflow.org/tfjob",
+    JobKind.XGBOOST_JOB: "kubeflow.org/xgboostjob",
+    JobKind.PADDLE_JOB: "kubeflow.org/paddlejob",
+    JobKind.JAX_JOB: "kubeflow.org/jaxjob",
+    JobKind.MPI_JOB: "kubeflow.org/mpijob",
+    JobKind.RAY_JOB: "ray.io/rayjob",
+    JobKind.RAY_CLUSTER: "ray.io/raycluster",
+    JobKind.RAY_SERVICE: "ray.io/rayservice",
+    JobKind.LEADER_WORKER_SET: "leaderworkerset.x-k8s.io/leaderworkerset",
+    JobKind.STATEFUL_SET: "statefulset",
+    JobKind.DEPLOYMENT: "deployment",
+    JobKind.REPLICA_SET: "pod",
+    JobKind.DAEMON_SET: "pod",
+    JobKind.NOTEBOOK: "pod",
+    JobKind.POD: "pod",
+}
+"""Kueue's integration for each kind, as its Configuration names it; others are not Kueue's."""
+
+DEFAULTING = (
+    "requests are those of the manifest: defaults of LimitRanges and the overhead of a RuntimeClass are not "
+    "added"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Priority:
+    """``flaw`` says that its class does not exist: then the API server or Kueue refuses the job."""
+
+    value: int = 0
+    name: str = ""
+    of_kueue: bool = False
+    flaw: Flaw | None = None
+
+
+def as_workloads(manifest: JobManifest, state: ClusterState, config: KueueConfig) -> tuple[Workload, ...]:
+    """Equal Workloads without quota, created at the manifest's instant: one for most kinds; one for each pod
+    of a Deployment, one for each group of a LeaderWorkerSet, at most ``MOST_WORKLOADS``; none for what is not
+    Kueue's. Whether its integration is switched on is not looked at.
+
+    The uid is that of the manifest, of several with ``/0``, ``/1`` and so on. Requests are without the
+    resources that Kueue does not count. ``flaws`` name a priority class that does not exist.
+    """
+    job = manifest.job
+    if job.job_kind not in FRAMEWORKS or manifest.workloads < 1:
+        return ()
+    pod_sets = tuple(
+        _counted(each, manifest, config) for each in manifest.quota_sets or manifest.job.pod_sets
+    )
+    priority = priority_of(manifest, state)
+    longest = job.meta.labels.get(LONGEST_RUN, "")
+    one = Workload(
+        Meta(
+            job.meta.uid,
+            job.meta.namespace,
+            f"{job.kind.lower()}-{job.meta.name}",
+            job.meta.created_ms,
+            {JOB_UID: job.meta.uid},
+            {},
+            job.as_owner,
+        ),
+        pod_sets,
+        queue=manifest.queue,
+        priority=priority.value,
+        priority_class=priority.name,
+        priority_class_of_kueue=priority.of_kueue,
+        max_execution_s=int(longest) if longest.isascii() and longest.isdigit() else None,
+        flaws=() if priority.flaw is None else (priority.flaw,),
+    )
+    if manifest.workloads == 1:
+        return (one,)
+    return tuple(_numbered(one, index) for index in range(min(manifest.workloads, MOST_WORKLOADS)))
+
+
+def priority_of(manifest: JobManifest, state: ClusterState) -> Priority:
+    """The WorkloadPriorityClass that the job names, else the PriorityClass of the job or its first pod set
+    that names one, else the default of the cluster, else 0 (jobframework, ExtractPriority)."""
+    name, classes = manifest.kueue_priority_class, state.priority_classes.values()
+    if name:
+        return _of_class(name, (each for each in classes if each.of_kueue), _KUEUE_CLASS)
+    ours = [each for each in classes if not each.of_kueue]
+    name = manifest.job.priority_class
+    if name:
+        return _of_class(name, ours, "priorityClassName")
+    default = min((each for each in ours if each.is_default), key=_rank, default=None)
+    return Priority() if default is None else Priority(default.value, default.meta.name)
+
+
+def assumptions(manifest: JobManifest) -> tuple[str, ...]:
+    """What is taken for granted where a manifest becomes a Workload, in words for people."""
+    job, sets = manifest.job, manifest.quota_sets or manifest.job.pod_sets
+    said = [DEFAULTING]
+    if len(sets) > MOST_POD_SETS:
+        said.append(f"Kueue takes at most {MOST_POD_SETS} pod sets; this job has {len(sets):,}")
+    if manifest.workloads > MOST_WORKLOADS:
+        said.append(
+            f"of the {manifest.workloads:,} Workloads of this job the first {MOST_WORKLOADS:,} are looked at"
+        )
+    if job.job_kind is JobKind.POD and len(sets) > 1:
+        said.append("Kueue orders the pod sets of a pod group by a hash; here they are as in the file")
+    is_elastic = job.meta.annotations.get(_ELASTIC) == "true"
+    if _scales(manifest.document) and not is_elastic:
+        said.append(
+            "Kueue refuses a Ray cluster that scales itself (enableInTreeAutoscaling) and is not elastic"
+        )
+    if is_elastic:
+        said.append("an elastic job is taken at the size it asks for; workload slices are not followed")
+    return tuple(said)
+
+
+def _scales(document: Document) -> bool:
+    spec = document.get("spec")
+    own = spec if isinstance(spec, Mapping) else {}
+    inside = (own, own.get("rayClusterSpec"), own.get("rayClusterConfig"))
+    return any(isinstance(each, Mapping) and each.get("enableInTreeAutoscaling") is True for each in inside)
+
+
+def _of_class(name: str, classes: Iterable[PriorityClass], field: str) -> Priority:
+    of_kueue = field == _KUEUE_CLASS
+    found = next((each for each in classes if each.meta.name == name), None)
+    if found is not None:
+        return Priority(found.value, name, of_kueue)
+    kind = "WorkloadPriorityClass" if of_kueue else "PriorityClass"
+    return Priority(0, name, of_kueue, Flaw(field, name, f"a {kind} that exists"))
+
+
+def _rank(found: PriorityClass) -> tuple[int, str]:
+    """Of several defaults, the lowest counts."""
+    return found.value, found.meta.name
+
+
+def _counted(pod_set: PodSet, manifest: JobManifest, config: KueueConfig) -> PodSet:
+    """As Kueue counts it: without resources it leaves out, with what its feature gates let through."""
+    requests = pod_set.template.requests
+    if any(name.startswith(config.excluded_prefixes) for name in requests):
+        kept = {
+            name: amount for name, amount in requests.items() if not name.startswith(config.excluded_prefixes)
+        }
+        pod_set = replace(pod_set, template=replace(pod_set.template, requests=kept))
+    is_partial = manifest.job.job_kind in _WITH_MIN_COUNT and config.gates.get("PartialAdmission", True)
+    if pod_set.min_count is not None and not is_partial:
+        pod_set = replace(pod_set, min_count=None)
+    if pod_set.topology and not config.gates.get("TopologyAwareScheduling", True):
+        pod_set = replace(pod_set, topology={})
+    return pod_set
+
+
+def _numbered(one: Workload, index: int) -> Workload:
+    identity = replace(one.meta, uid=f"{one.meta.uid}/{index}", name=f"{one.meta.name}-{index}")
+    return replace(one, meta=identity)

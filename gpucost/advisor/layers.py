@@ -1,0 +1,32 @@
+"""What one layer says, before all layers are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpucost.advisor.answers import Decision, Evidence, Layer, PodSetAnswer, Victim
+from gpucost.cluster.kueue import FlavorResource
+
+
+@dataclass(frozen=True, slots=True)
+class LayerResult:
+    """``layer`` is the one that holds it, NONE where ``decision`` is NOW. ``says`` is the reason in a few
+    words, without the job's name (``8 more nvidia.com/gpu needed in flavor h100``); ``why`` are lines of the
+    form ``label: text``. The rest as in ``Advice``."""
+
+    decision: Decision
+    layer: Layer
+    reason: str
+    says: str
+    why: tuple[str, ...] = ()
+    queue: str = ""
+    pod_sets: tuple[PodSetAnswer, ...] = ()
+    borrowed: Mapping[FlavorResource, int] = field(default_factory=dict)
+    level: int = 0
+    ahead: int | None = None
+    victims: tuple[Victim, ...] = ()
+    later_ms: int | None = None
+    evidence: tuple[Evidence, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    drift: tuple[str, ...] = ()

@@ -1,0 +1,119 @@
+"""Nodes that are broken or kept back, and would make a gang fit: the device layer's part of a placement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from gpucost.advisor.placement.place import Placement, place
+from gpucost.advisor.placement.rooms import Rooms
+from gpucost.advisor.placement.wanted import Wanted
+from gpucost.cluster.nodes import Node
+from gpucost.cluster.objects import Resources, added
+
+MOST_TRIED = 16
+"""Nodes that are left out one by one, to name only those that are needed."""
+_BY_NODE_CONTROLLER = "node.kubernetes.io/"
+
+
+class Repair(StrEnum):
+    """What a node would need, in the order in which it is tried."""
+
+    DEVICES = "advertise its GPUs"
+    READY = "become ready"
+    UNCORDON = "be uncordoned"
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """It would fit if these nodes were repaired: ``nodes`` by name with what each needs. ``lacks`` are units
+    that a node should advertise and does not."""
+
+    nodes: Mapping[str, Repair]
+    lacks: Mapping[str, Resources]
+    placement: Placement
+
+    def says(self) -> str:
+        """``would fit if node n7 would advertise its GPUs (8 nvidia.com/gpu missing)``."""
+        parts = []
+        for name, repair in sorted(self.nodes.items()):
+            lack = ", ".join(f"{amount} {key}" for key, amount in sorted(self.lacks.get(name, {}).items()))
+            missing = f" ({lack} missing)" if lack and repair is Repair.DEVICES else ""
+            parts.append(f"node {name} would {repair.value}{missing}")
+        return "would fit if " + " and ".join(parts)
+
+
+def mended(rooms: Rooms, wanted: Sequence[Wanted]) -> Mended | None:
+    """Which repairs would make it fit: nodes Ready without all their GPUs first, then also nodes that are not
+    ready, then also cordoned ones. None where no repair would, and where it is not certain.
+
+    Taints that Kubernetes set itself go with what they stand for. ``rooms`` has no pools in it: what an
+    autoscaler would add is another answer. Nodes that need no repair are used first.
+    """
+    lacks = rooms.base.broken
+    tried: dict[str, Repair] = {}
+    for repair in Repair:
+        more = {node.meta.name: repair for node in rooms.base.nodes if _needs(node, repair, lacks)}
+        new = {name: each for name, each in more.items() if name not in tried}
+        tried.update(new)
+        if new and _repaired(rooms, tried, lacks, wanted).fits:
+            return _least(rooms, tried, lacks, wanted)
+    return None
+
+
+def repaired(
+    rooms: Rooms, repairs: Mapping[str, Repair], lacks: Mapping[str, Resources] | None = None
+) -> Rooms:
+    """The room once these nodes are repaired; ``lacks`` are those of the base."""
+    missing = rooms.base.broken if lacks is None else lacks
+    nodes = {
+        name: (_whole(rooms.base.nodes[at]), added(rooms.free(name), missing.get(name, {})))
+        for name in repairs
+        if (at := rooms.base.index.get(name)) is not None
+    }
+    return rooms.replaced(nodes)
+
+
+def _least(
+    rooms: Rooms, tried: Mapping[str, Repair], lacks: Mapping[str, Resources], wanted: Sequence[Wanted]
+) -> Mended:
+    """Without repairs that it can do without; what is harder to do goes first."""
+    placement = _repaired(rooms, tried, lacks, wanted)
+    used = {name for nodes in placement.nodes.values() for name in nodes}
+    kept = {name: repair for name, repair in tried.items() if name in used}
+    order = list(Repair)
+    by_effort = sorted(kept, key=lambda name: (-order.index(kept[name]), name))
+    for name in by_effort[:MOST_TRIED]:
+        fewer = {key: repair for key, repair in kept.items() if key != name}
+        found = _repaired(rooms, fewer, lacks, wanted) if fewer else placement
+        if fewer and found.fits:
+            kept, placement = fewer, found
+    return Mended(kept, {name: lacks[name] for name in kept if name in lacks}, placement)
+
+
+def _needs(node: Node, repair: Repair, lacks: Mapping[str, Resources]) -> bool:
+    match repair:
+        case Repair.DEVICES:
+            return node.is_schedulable and node.meta.name in lacks
+        case Repair.READY:
+            return not node.is_ready
+        case Repair.UNCORDON:
+            return node.is_ready and node.is_cordoned
+
+
+def _repaired(
+    rooms: Rooms,
+    repairs: Mapping[str, Repair],
+    lacks: Mapping[str, Resources],
+    wanted: Sequence[Wanted],
+) -> Placement:
+    """The placement if these were repaired."""
+    found = place(repaired(rooms, repairs, lacks), wanted, ask_empty=False)
+    return replace(found, new_nodes={}, minutes=0.0)
+
+
+def _whole(node: Node) -> Node:
+    """Ready, not cordoned, and without the taints that say otherwise."""
+    taints = tuple(taint for taint in node.taints if not taint.key.startswith(_BY_NODE_CONTROLLER))
+    return replace(node, is_ready=True, is_cordoned=False, taints=taints)

@@ -1,0 +1,33 @@
+"""What of the advisor can be set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Nodes that an autoscaler adds when they are wanted.
+
+    ``labels`` and ``taints`` (``key=value:effect``) are what its nodes carry, ``allocatable`` what each has,
+    as Kubernetes quantities; at most ``most`` nodes in all, new ones ready after ``minutes``.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, str]
+    most: int
+    minutes: float
+    taints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisorSettings:
+    """``horizon_hours`` and ``samples`` are of the simulation of the wait, 0 samples for none; ``pools`` those
+    that scale."""
+
+    horizon_hours: float = 168.0
+    samples: int = 40
+    most_suggestions: int = 5
+    pools: tuple[Pool, ...] = ()

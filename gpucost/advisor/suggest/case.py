@@ -1,0 +1,181 @@
+"""One question with what may be spent on it: every candidate is asked about, and kept only if it helps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from gpucost.advisor.answers import Advice, Change, ChangeKind, Decision
+from gpucost.advisor.knowledge import Knowledge
+from gpucost.advisor.suggest.patching import merge_patch, operations
+from gpucost.cluster.manifest import JobManifest
+from gpucost.domain.errors import InputError
+from gpucost.domain.time import MINUTE_MS
+
+Ask = Callable[[JobManifest, Knowledge, bool], Advice]
+"""Asks again, without suggestions; the last says whether the wait is wanted, which takes long to work out."""
+
+MOST_ASKED = 24
+"""Candidates that one answer asks about, all rules together."""
+MOST_OF_RULE = 4
+"""The same of one rule, unless it says otherwise."""
+MOST_WAITS = 3
+"""Of these, how many waits are worked out."""
+RANK: Mapping[Decision, int] = {
+    Decision.NOW: 0,
+    Decision.LATER: 1,
+    Decision.WAITS: 2,
+    Decision.NEVER: 3,
+}
+"""The less, the better; what is unknown is no improvement on anything."""
+_CHEAPER = Fraction(9, 10)
+_SHORTER = Fraction(3, 4)
+_LEAST_MS = 10 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A candidate, and what the advisor says of it. With ``completes`` it is worth it even where the decision
+    is no better: the job then starts whole or not at all. With ``same_work`` the job does what it did, so
+    that a lower price is a gain."""
+
+    says: str
+    change: Change
+    answer: Advice
+    manifest: JobManifest
+    known: Knowledge
+    caveat: str = ""
+    same_work: bool = False
+    completes: bool = False
+
+
+class Case:
+    """``advice`` is what was said of ``manifest``."""
+
+    def __init__(self, manifest: JobManifest, advice: Advice, known: Knowledge, ask: Ask) -> None:
+        self.manifest, self.advice, self.known = manifest, advice, known
+        self._ask = ask
+        self._left, self._left_of_rule, self._waits = MOST_ASKED, 0, MOST_WAITS
+
+    def begin(self, most: int = MOST_OF_RULE) -> None:
+        """Another rule, which may ask so often."""
+        self._left_of_rule = most
+
+    @property
+    def may_ask(self) -> bool:
+        return self._left > 0 and self._left_of_rule > 0
+
+    @property
+    def is_at_kueue(self) -> bool:
+        return self.advice.queue in self.known.kueue.snapshot.queues and bool(self.manifest.queue)
+
+    @property
+    def is_at_volcano(self) -> bool:
+        return "volcano" in self.advice.scheduler
+
+    def of_manifest(
+        self,
+        says: str,
+        edit: Callable[[dict[str, Any]], None],
+        caveat: str = "",
+        same_work: bool = False,
+        completes: bool = False,
+    ) -> Tried | None:
+        """The manifest after ``edit``; None where that makes no sense, or nothing may be asked any more."""
+        if not self.may_ask:
+            return None
+        before = self.manifest.document
+        after: dict[str, Any] = deepcopy(dict(before))
+        try:
+            edit(after)
+            changed = self.known.read(self.manifest, after)
+        except (InputError, LookupError):
+            return None
+        steps = tuple(operations(before, after))
+        if not steps:
+            return None
+        target = f"{self.manifest.job.kind.lower()}/{self.manifest.name}"
+        change = Change(ChangeKind.MANIFEST, target, merge_patch(before, after), steps, "")
+        answer = self._asked(changed, self.known)
+        return Tried(says, change, answer, changed, self.known, caveat, same_work, completes)
+
+    def of_cluster(self, says: str, change: Change, known: Knowledge, caveat: str = "") -> Tried | None:
+        """The same manifest in a cluster that was changed."""
+        if not self.may_ask:
+            return None
+        return Tried(says, change, self._asked(self.manifest, known), self.manifest, known, caveat)
+
+    def helps(self, tried: Tried) -> bool:
+        """Whether it is really better."""
+        first, second = self.advice, tried.answer
+        if second.decision not in RANK or first.decision not in RANK:
+            return False
+        if tried.completes:
+            return second.decision is not Decision.NEVER
+        if RANK[second.decision] != RANK[first.decision]:
+            return RANK[second.decision] < RANK[first.decision]
+        return tried.same_work and second.decision is not Decision.NEVER and is_cheaper(second, first)
+
+    def waits_less(self, tried: Tried) -> Tried | None:
+        """With its wait, where that is clearly shorter than it was; None else, and where too many were asked
+        for it already."""
+        mine = self.advice.wait
+        if self._waits <= 0 or mine is None or tried.answer.decision is not Decision.WAITS:
+            return None
+        self._waits -= 1
+        found = with_wait(tried, self._ask)
+        wait = found.answer.wait
+        if wait is None or wait.p50_ms is None:
+            return None
+        before = wait.horizon_ms if mine.p50_ms is None else mine.p50_ms
+        is_shorter = wait.p50_ms <= before * _SHORTER and before - wait.p50_ms >= _LEAST_MS
+        return found if is_shorter else None
+
+    def _asked(self, manifest: JobManifest, known: Knowledge) -> Advice:
+        self._left -= 1
+        self._left_of_rule -= 1
+        return self._ask(manifest, known, False)
+
+
+def with_wait(tried: Tried, ask: Ask) -> Tried:
+    """The same with its wait."""
+    answer = ask(tried.manifest, tried.known, True)
+    return Tried(
+        tried.says,
+        tried.change,
+        answer,
+        tried.manifest,
+        tried.known,
+        tried.caveat,
+        tried.same_work,
+        tried.completes,
+    )
+
+
+def is_cheaper(one: Advice, other: Advice) -> bool:
+    """Clearly: by a tenth."""
+    if one.price is None or other.price is None or one.price.currency != other.price.currency:
+        return False
+    return one.price.per_hour <= other.price.per_hour * _CHEAPER
+
+
+def most_that_helps(
+    case: Case, low: int, high: int, make: Callable[[int], Tried | None]
+) -> Iterator[Tried | None]:
+    """Candidates for the largest number between ``low`` and ``high`` that helps: halving, as long as may be
+    asked; every one that was asked is given, in order."""
+    found = make(low)
+    yield found
+    if found is None or not case.helps(found):
+        return
+    while low < high and case.may_ask:
+        middle = (low + high + 1) // 2
+        found = make(middle)
+        yield found
+        if found is not None and case.helps(found):
+            low = middle
+        else:
+            high = middle - 1

@@ -1,0 +1,182 @@
+"""Where in a job's document stands what a suggestion changes, for all kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpucost.advisor.suggest.patching import Path, get, put
+from gpucost.cluster.manifest import Document
+from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.jobs import JobKind
+
+_SKIPPED = frozenset(("podSpecOverrides", "podTemplateOverrides", "runtimePatches", "status"))
+_OF_JOBS = (JobKind.JOB, JobKind.CRON_JOB)
+_REPLICAS = (
+    *(JobKind.DEPLOYMENT, JobKind.REPLICA_SET, JobKind.STATEFUL_SET),
+    JobKind.LEADER_WORKER_SET,
+)
+_RAY: Mapping[JobKind, Path] = {
+    JobKind.RAY_CLUSTER: ("spec",),
+    JobKind.RAY_JOB: ("spec", "rayClusterSpec"),
+    JobKind.RAY_SERVICE: ("spec", "rayClusterConfig"),
+}
+_REPLICA_SPECS = "ReplicaSpecs"
+
+
+def pod_specs(document: Document) -> list[Path]:
+    """Every pod spec with containers, in the order of the document."""
+    return [*_pod_specs(document, ())]
+
+
+def _pod_specs(value: Any, path: Path) -> Iterator[Path]:
+    if isinstance(value, Mapping):
+        spec = value.get("spec")
+        if isinstance(spec, Mapping) and isinstance(spec.get("containers"), list):
+            yield (*path, "spec")
+            return
+        for key, inner in value.items():
+            if key not in _SKIPPED and isinstance(inner, Mapping | list):
+                yield from _pod_specs(inner, (*path, key))
+    elif isinstance(value, list):
+        for at, inner in enumerate(value):
+            if isinstance(inner, Mapping | list):
+                yield from _pod_specs(inner, (*path, at))
+
+
+@dataclass(frozen=True, slots=True)
+class GpuAsk:
+    """Where so many units of a resource are asked for by one pod: ``path`` leads to limits and requests."""
+
+    path: Path
+    resource: str
+    amount: int
+
+    def change(self, document: Any, resource: str, amount: int) -> None:
+        """Asks for this instead, wherever it asked for that."""
+        for field in ("limits", "requests"):
+            asked = get(document, (*self.path, field))
+            if isinstance(asked, dict) and self.resource in asked:
+                changed = {
+                    resource if key == self.resource else key: amount if key == self.resource else value
+                    for key, value in asked.items()
+                }
+                put(document, (*self.path, field), changed)
+
+
+def gpu_asks(document: Document, catalog: ResourceCatalog) -> list[GpuAsk]:
+    """Of every container that asks for GPUs, and of a TrainJob's trainer."""
+    holders: list[Path] = []
+    for spec in pod_specs(document):
+        containers = get(document, (*spec, "containers"))
+        holders += [(*spec, "containers", at, "resources") for at in range(len(containers))]
+    if document.get("kind") == JobKind.TRAIN_JOB:
+        holders.append(("spec", "trainer", "resourcesPerNode"))
+    return [ask for path in holders for ask in _asks(document, path, catalog)]
+
+
+def _asks(document: Document, path: Path, catalog: ResourceCatalog) -> Iterator[GpuAsk]:
+    found: dict[str, int] = {}
+    for field in ("requests", "limits"):
+        asked = get(document, (*path, field))
+        for resource, amount in asked.items() if isinstance(asked, Mapping) else ():
+            if isinstance(resource, str) and catalog.is_gpu(resource) and str(amount).isdecimal():
+                found[resource] = int(amount)
+    return (GpuAsk(path, resource, amount) for resource, amount in found.items() if amount)
+
+
+def gpu_specs(document: Document, catalog: ResourceCatalog) -> list[Path]:
+    """Pod specs that ask for GPUs; all of them where none does."""
+    specs = pod_specs(document)
+    asks = {ask.path[:-3] for ask in gpu_asks(document, catalog)}
+    return [each for each in specs if each in asks] or specs
+
+
+def metadata(document: Document) -> list[Path]:
+    """Of the object that queues: of a CronJob the one of its jobs, of several pods each one's."""
+    items = document.get("items")
+    if document.get("kind") == "List" and isinstance(items, list):
+        return [("items", at, "metadata") for at in range(len(items))]
+    if document.get("kind") == JobKind.CRON_JOB:
+        return [("spec", "jobTemplate", "metadata")]
+    return [("metadata",)]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many equal pods, or groups of pods: ``paths`` are fields that must all say it. ``beside`` are
+    minimums that must not be above it, of which some may not be there."""
+
+    amount: int
+    paths: tuple[Path, ...]
+    beside: tuple[Path, ...] = ()
+
+    def change(self, document: Any, amount: int) -> None:
+        for path in self.paths:
+            put(document, path, amount)
+        for path in self.beside:
+            least = get(document, path)
+            if isinstance(least, int) and least > amount:
+                put(document, path, amount)
+
+
+def largest_count(document: Document, kind: JobKind) -> Count | None:
+    """The count of the part with the most pods, above one; None where nothing says any."""
+    found = [each for each in _counts(document, kind) if each.amount > 1]
+    return max(found, key=lambda each: each.amount, default=None)
+
+
+def _counts(document: Document, kind: JobKind) -> Iterator[Count]:
+    if kind in _OF_JOBS:
+        inside: Path = ("spec",) if kind is JobKind.JOB else ("spec", "jobTemplate", "spec")
+        yield from _of_job(document, inside)
+    elif kind in _REPLICAS:
+        yield from _count(document, ("spec", "replicas"))
+    elif kind is JobKind.TRAIN_JOB:
+        yield from _count(document, ("spec", "trainer", "numNodes"))
+    elif kind is JobKind.VOLCANO_JOB:
+        yield from _of_volcano(document)
+    elif kind is JobKind.JOB_SET:
+        for at in _indexes(document, ("spec", "replicatedJobs")):
+            yield from _count(document, ("spec", "replicatedJobs", at, "replicas"))
+            yield from _of_job(document, ("spec", "replicatedJobs", at, "template", "spec"))
+    elif kind in _RAY:
+        groups = (*_RAY[kind], "workerGroupSpecs")
+        for at in _indexes(document, groups):
+            yield from _count(document, (*groups, at, "replicas"), ((*groups, at, "minReplicas"),))
+    else:
+        spec = document.get("spec")
+        for key in spec if isinstance(spec, Mapping) else ():
+            if str(key).endswith(_REPLICA_SPECS):
+                least: Path = ("spec", "elasticPolicy", "minReplicas")
+                yield from _count(document, ("spec", key, "Worker", "replicas"), (least,))
+
+
+def _of_job(document: Document, spec: Path) -> Iterator[Count]:
+    """A Job whose pods all need each other (Indexed, as many completions as pods) has fewer of both."""
+    job = get(document, spec)
+    if not isinstance(job, Mapping):
+        return
+    pods, paths = (*spec, "parallelism"), [(*spec, "parallelism")]
+    if job.get("completionMode") == "Indexed" and job.get("completions") == job.get("parallelism"):
+        paths.append((*spec, "completions"))
+    for each in _count(document, pods):
+        yield Count(each.amount, tuple(paths))
+
+
+def _of_volcano(document: Document) -> Iterator[Count]:
+    for at in _indexes(document, ("spec", "tasks")):
+        task: Path = ("spec", "tasks", at)
+        yield from _count(document, (*task, "replicas"), ((*task, "minAvailable"),))
+
+
+def _count(document: Document, path: Path, beside: tuple[Path, ...] = ()) -> Iterator[Count]:
+    found = get(document, path)
+    if isinstance(found, int) and not isinstance(found, bool):
+        yield Count(found, (path,), beside)
+
+
+def _indexes(document: Document, path: Path) -> range:
+    found = get(document, path)
+    return range(len(found)) if isinstance(found, list) else range(0)

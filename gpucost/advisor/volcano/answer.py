@@ -1,0 +1,300 @@
+"""One answer for one gang: the walk through Volcano's session, and the first thing that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gpucost.advisor.answers import Decision, Evidence, Layer, PodSetAnswer, Subject, Victim
+from gpucost.advisor.volcano.allocate import MOST_KINDS, Allocate, Try, gangs_ahead, is_asked, place_gang
+from gpucost.advisor.volcano.amounts import Amounts, at_most, plus
+from gpucost.advisor.volcano.enqueue import Enqueue
+from gpucost.advisor.volcano.evict import PREEMPT, RECLAIM, Candidate, Evictions
+from gpucost.advisor.volcano.gang import Gang
+from gpucost.advisor.volcano.hypernodes import Domains, domains_of
+from gpucost.advisor.volcano.never import impossible
+from gpucost.advisor.volcano.order import Turn
+from gpucost.advisor.volcano.queues import ByWeight, Queues, Refusal
+from gpucost.advisor.volcano.rules import Gaps, gaps, rules_named
+from gpucost.advisor.volcano.session import World
+from gpucost.advisor.volcano.words import compared, counted_as, evidence_of, left_of, named, refused_says
+from gpucost.cluster.fit import MOST_RULES
+
+SCORES = "which of the nodes that fit is chosen follows scores that are not restated"
+
+
+@dataclass(frozen=True)
+class VolcanoAnswer:
+    """What Volcano does with a gang if nothing else changes.
+
+    ``pod_sets`` say how many pods of each task get which nodes: as many as make the gang complete; those
+    beyond follow as room allows. ``left`` is what of its queue is free for it, ``ahead`` how many jobs of its
+    queue stand before it, ``action`` the action that would place it (allocate, preempt, reclaim).
+    """
+
+    decision: Decision
+    layer: Layer
+    reason: str
+    says: str
+    why: tuple[str, ...]
+    queue: str
+    rules: str
+    evidence: tuple[Evidence, ...] = ()
+    victims: tuple[Victim, ...] = ()
+    left: Mapping[str, int] | None = None
+    ahead: int | None = None
+    pod_sets: tuple[PodSetAnswer, ...] = ()
+    action: str = ""
+    assumptions: tuple[str, ...] = ()
+    drift: tuple[str, ...] = ()
+
+
+def volcano_answer(gang: Gang, world: World) -> VolcanoAnswer:
+    """What happens to a gang that is submitted now, or that waits. Never raises for what it can hold."""
+    walk = _Walk(gang, world)
+    return walk.in_doubt(walk.answer())
+
+
+class _Walk:
+    """The layers in order; each gives an answer or lets the next one speak."""
+
+    def __init__(self, gang: Gang, world: World) -> None:
+        self.gang, self.world, self.config = gang, world, world.config
+        self.gaps: Gaps = gaps(world.config, gang)
+        self.assumptions: list[str] = [SCORES]
+        self.why: list[str] = []
+        self.left: Mapping[str, int] | None = None
+        self.ahead: int | None = None
+        self._still_out: set[int] = set()
+
+    def answer(self) -> VolcanoAnswer:
+        gang, state = self.gang, self.world.overview.state
+        if gang.queue not in self.world.queues:
+            return self._no_queue(state.is_unread("volcano_queues"))
+        if gang.size < max(gang.min_member, 1):
+            return self._too_few()
+        if not any(task.count for task in gang.tasks):
+            return self._of(Decision.NOW, Layer.NONE, "Placed", "all of its pods have nodes")
+        if not self.config.is_read:
+            self.assumptions.append("the scheduler's configuration was not read: that of its chart")
+        if not self.world.queues[gang.queue].state:
+            self.assumptions.append(f"nothing says whether queue {gang.queue} is open: it is taken to be")
+        if not is_asked(gang):
+            says = f"its pods are of more than {MOST_KINDS} kinds, or have more than {MOST_RULES} rules"
+            return self._of(Decision.UNKNOWN, Layer.PLACEMENT, "NotEvaluated", f"{says}: not evaluated")
+        others = [each for each in self.world.pending if each.uid != gang.uid]
+        domains = self._domains()
+        queues = self.world.queues_of([*others, gang], gang.uid)
+        never = impossible(gang, self.world, queues, domains)
+        if never is not None:
+            return self._of(Decision.NEVER, never.layer, never.reason, never.says, list(never.evidence))
+        refused = self._enqueue(queues, others)
+        if refused is not None:
+            if {PREEMPT, RECLAIM} & set(self.config.actions):
+                self.why.append("a job that is not let in cannot preempt or reclaim either")
+            return self._refused(refused)
+        return self._allocate(self._let_in(others), domains)
+
+    def _enqueue(self, queues: Queues, others: list[Gang]) -> Refusal | None:
+        asking = [self.gang] if self.gang.is_pending else []
+        run = Enqueue(self.world, queues, [*others, *asking], self.gang.uid)
+        if "enqueue" not in self.config.actions:
+            self.why.append("the action enqueue is not configured: every job counts as let in")
+        refused = run.run(self.gang)
+        self._still_out = {id(run.pending[at]) for at, why in run.refused.items() if why is not None}
+        return refused
+
+    def _let_in(self, others: list[Gang]) -> list[Gang]:
+        """Those that are let in: their pods exist in the next session."""
+        return [replace(each, phase="Inqueue") for each in others if id(each) not in self._still_out]
+
+    def _allocate(self, others: list[Gang], domains: Domains) -> VolcanoAnswer:
+        world, has_gangs = self.world, "gang" in self.config.plugins
+        if not has_gangs:
+            self.why.append("the plugin gang is not configured: its pods start one by one")
+        asking = replace(self.gang, phase="Inqueue") if self.gang.is_pending else self.gang
+        queues, rooms = self._queues([*others, asking]), world.rooms.copy()
+        turn = Turn.of(asking, has_gangs)
+        unplaced = [each for each in world.unplaced if each.uid != asking.uid]
+        turns = [Turn.of(each, has_gangs) for each in (*unplaced, *others)]
+        self.ahead = len(gangs_ahead(turn, turns, world))
+        self._say_left(queues)
+        run = Allocate(world, queues, rooms, [*turns, turn])
+        tried = run.run(turn)
+        if run.unasked:
+            self.assumptions.append(f"not placed, as it is not evaluated: {named(run.unasked)}")
+        if tried is not None and tried.placed:
+            return self._placed(tried.nodes, "allocate", tried.domain)
+        if run.before:
+            self.why.append(f"before it {named([each.gang.name for each in run.before])} get nodes")
+        for action in (each for each in self.config.actions if each in (PREEMPT, RECLAIM)):
+            found = self._evict(action, others, asking, domains)
+            if found is not None:
+                return found
+        if not {PREEMPT, RECLAIM} & set(self.config.actions):
+            self.why.append("neither preempt nor reclaim is configured: nobody is evicted for it")
+        return self._waits(run, tried, others, asking, domains)
+
+    def _evict(self, action: str, others: list[Gang], asking: Gang, domains: Domains) -> VolcanoAnswer | None:
+        if domains.allowed is not None:
+            self.why.append(f"{action} for a hard networkTopology is not followed")
+            return None
+        queues, rooms = self._queues([*others, asking]), self.world.rooms.copy()
+        run = Evictions(action, self.world, queues, rooms, Turn.of(asking, "gang" in self.config.plugins))
+        if not run.run():
+            self.why.append(f"{action} finds no pods whose leaving would make room for all of it")
+            return None
+        self.assumptions.append("nobody else preempts or reclaims before it")
+        answer = self._placed(run.nodes, action, "")
+        victims = self._victims(action, run.chosen)
+        pods, jobs = counted_as(len(run.chosen), "pod"), counted_as(len(victims), "job")
+        says = f"runs once {pods} of {jobs} have left ({action})"
+        if not victims:
+            says = answer.says
+        why = (*answer.why, *run.notes)
+        return replace(answer, victims=victims, says=says, why=why, reason=action.capitalize())
+
+    def _victims(self, action: str, chosen: list[Candidate]) -> tuple[Victim, ...]:
+        by_gang: dict[str, list[Candidate]] = {}
+        for each in chosen:
+            by_gang.setdefault(each.gang.uid, []).append(each)
+        found = []
+        for pods in by_gang.values():
+            gang, job = pods[0].gang, self.world.overview.ownership.of(pods[0].pod).job
+            subject = Subject(job.kind.value, gang.namespace, job.name, job.uid)
+            units = self.world.units(each.pod for each in pods)
+            found.append(Victim(subject, gang.queue, gang.priority, action, units))
+        return tuple(found)
+
+    def _waits(
+        self, run: Allocate, tried: Try | None, others: list[Gang], asking: Gang, domains: Domains
+    ) -> VolcanoAnswer:
+        if run.skipped:
+            says = f"queue {run.skipped} has all it deserves, so its turn is skipped"
+            weight = str(self.world.queues[run.skipped].weight)
+            found = Evidence(f"queue/{run.skipped}", "spec.weight", weight, "what it deserves goes by weight")
+            return self._of(Decision.WAITS, Layer.QUOTA, "QueueOverused", says, [found])
+        refused = None if tried is None else tried.refused
+        if refused is not None and not (run.before and self._is_the_cluster(refused)):
+            return self._refused(refused)
+        wanted = asking.min_member - asking.ready_count
+        says = f"the nodes have no room for all {wanted} pods that it needs at once"
+        reason = "NotEnoughResources"
+        if run.before and self._fits_alone(others, asking, domains):
+            says, reason = (
+                f"jobs before it take the room: {named([t.gang.name for t in run.before])}",
+                "Behind",
+            )
+        field = "spec.minMember" if asking.uid else "spec.minAvailable"
+        about = f"podgroup/{asking.name}" if asking.uid else f"job/{asking.name}"
+        found = Evidence(about, field, str(asking.min_member), "so many pods start at once or none does")
+        return self._of(Decision.WAITS, Layer.PLACEMENT, reason, says, [found])
+
+    def _fits_alone(self, others: list[Gang], asking: Gang, domains: Domains) -> bool:
+        queues = self._queues([*others, asking])
+        turn = Turn.of(asking, "gang" in self.config.plugins)
+        return place_gang(self.world, queues, self.world.rooms.copy(), turn, domains).placed
+
+    def _placed(self, nodes: Mapping[int, Mapping[str, int]], action: str, domain: str) -> VolcanoAnswer:
+        tasks = self.gang.tasks
+        sets = tuple(
+            PodSetAnswer(tasks[at].name, sum(each.values()), {}, dict(sorted(each.items())))
+            for at, each in sorted(nodes.items())
+        )
+        placed = sum(each.count for each in sets)
+        later = sum(task.count for task in tasks) - placed
+        if later:
+            self.assumptions.append(f"{later} pods beyond its minimum follow as room allows")
+        where = f" in HyperNode {domain}" if domain else ""
+        used = len({node for each in sets for node in each.nodes})
+        says = f"runs now: {counted_as(placed, 'pod')} on {counted_as(used, 'node')}{where}"
+        answer = self._of(Decision.NOW, Layer.NONE, "Fits", says)
+        return replace(answer, pod_sets=sets, action=action)
+
+    def _queues(self, more: list[Gang]) -> Queues:
+        return self.world.queues_of(more, self.gang.uid)
+
+    def _domains(self) -> Domains:
+        state, nodes = self.world.overview.state, list(self.world.rooms.nodes)
+        found = domains_of(self.gang, self.config, state.hyper_nodes.values(), nodes)
+        self.assumptions += found.notes
+        return found
+
+    def _say_left(self, queues: Queues) -> None:
+        attr = queues.attrs[self.gang.queue]
+        asked = plus(*(self.world.asked(task.template) for task in self.gang.tasks))
+        limits: Amounts = attr.deserved if isinstance(queues, ByWeight) else attr.real_capability
+        if type(queues) is not Queues:
+            self.left = left_of(limits, attr.allocated, asked)
+
+    def _no_queue(self, is_unread: bool) -> VolcanoAnswer:
+        name = self.gang.queue
+        found = [Evidence(f"queue/{name}", "metadata.name", "", "there is no such queue")]
+        if is_unread:
+            says = f"Volcano's queues could not be read, so nobody knows queue {name}"
+            return self._of(Decision.UNKNOWN, Layer.QUOTA, "QueuesUnread", says)
+        return self._of(Decision.NEVER, Layer.QUOTA, "QueueMissing", f"there is no queue {name}", found)
+
+    def _too_few(self) -> VolcanoAnswer:
+        gang = self.gang
+        says = f"it needs {gang.min_member} pods at once and has {gang.size}"
+        field = "spec.minMember" if gang.uid else "spec.minAvailable"
+        about = f"podgroup/{gang.name}" if gang.uid else f"job/{gang.name}"
+        found = Evidence(about, field, str(gang.min_member), f"more than its {gang.size} pods")
+        decision = Decision.WAITS if gang.uid else Decision.NEVER
+        return self._of(decision, Layer.PLACEMENT, "NotEnoughTasks", says, [found])
+
+    def _refused(self, refusal: Refusal) -> VolcanoAnswer:
+        """A queue that is held back by what the cluster has, and by nothing of its own, has quota enough."""
+        says, evidence = refused_says(refusal, self.gang), self._evidence(refusal)
+        if refusal.reason == "Overcommit":
+            return self._of(Decision.WAITS, Layer.PLACEMENT, refusal.reason, says, evidence)
+        if self._is_the_cluster(refusal):
+            says = f"the cluster has no more: {compared(refusal)}"
+            return self._of(Decision.WAITS, Layer.PLACEMENT, "NotEnoughResources", says, evidence)
+        return self._of(Decision.WAITS, Layer.QUOTA, refusal.reason, says, evidence)
+
+    def _is_the_cluster(self, refusal: Refusal) -> bool:
+        """Whether the limit is all that the cluster has."""
+        total, limit = self.world.total, refusal.limit
+        return bool(refusal.resources) and all(
+            at_most(key, total.get(key, 0.0), limit.get(key, 0.0)) for key in refusal.resources
+        )
+
+    def _evidence(self, refusal: Refusal) -> list[Evidence]:
+        return evidence_of(refusal, self.world.queues, self.config)
+
+    def _of(
+        self,
+        decision: Decision,
+        layer: Layer,
+        reason: str,
+        says: str,
+        evidence: list[Evidence] | None = None,
+    ) -> VolcanoAnswer:
+        return VolcanoAnswer(
+            decision,
+            layer,
+            reason,
+            says,
+            tuple(self.why),
+            self.gang.queue,
+            rules_named(self.config),
+            tuple(evidence or ()),
+            left=self.left,
+            ahead=self.ahead,
+            assumptions=tuple(self.assumptions),
+            drift=self.gaps.drift,
+        )
+
+    def in_doubt(self, answer: VolcanoAnswer) -> VolcanoAnswer:
+        """Unknown where what is not followed could change it; the rules' own answer becomes a reason."""
+        doubts = self.gaps.doubts if answer.decision in (Decision.NOW, Decision.WAITS) else ()
+        if answer.decision is Decision.NOW and answer.reason != "Placed":
+            doubts += self.gaps.vetoes
+        if not doubts or answer.reason == "Placed":
+            return answer
+        why = (*doubts[1:], f"by the rules that are followed: {answer.says}", *answer.why)
+        return replace(
+            answer, decision=Decision.UNKNOWN, reason="NotFollowed", says=doubts[0], why=why, victims=()
+        )

@@ -1,0 +1,1 @@
+"""How long a job waits: run times learnt from history, and the queue simulated with them."""

@@ -1,0 +1,142 @@
+"""First in, first out, over whole nodes: each job on as few nodes as can be.
+
+The placement is the consolidated one of trace replays: a job of up to one node's GPUs goes to the node with
+the fewest free ones that fits it; more take whole empty nodes, and the rest is put like a job of its size.
+Ties go to the node that comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpucost.domain.errors import InputError
+
+Placement = tuple[tuple[int, int], ...]
+"""Node and GPUs on it, for each node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A job that waits for ``gpus`` in ``queue``. Raises InputError below one GPU."""
+
+    id: str
+    gpus: int
+    queue: str = ""
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1:
+            raise InputError("gpus", self.gpus, "1 or more")
+
+
+class Nodes:
+    """Nodes of ``gpus_per_node`` GPUs, and how many of each are free."""
+
+    def __init__(self, nodes: int, gpus_per_node: int) -> None:
+        self._size = gpus_per_node
+        self.free = [gpus_per_node] * nodes
+
+    def place(self, gpus: int) -> Placement | None:
+        """Where it would go now; None where it does not fit. Takes nothing."""
+        free, size = self.free, self._size
+        if gpus <= size:
+            room = [left for left in free if left >= gpus]
+            return ((free.index(min(room)), gpus),) if room else None
+        whole, rest = divmod(gpus, size)
+        empty = [node for node, left in enumerate(free) if left == size][:whole]
+        if len(empty) < whole:
+            return None
+        placed = tuple((node, size) for node in empty)
+        if not rest:
+            return placed
+        others = [(left, node) for node, left in enumerate(free) if left >= rest and node not in empty]
+        return (*placed, (min(others)[1], rest)) if others else None
+
+    def take(self, placement: Placement) -> None:
+        for node, gpus in placement:
+            self.free[node] -= gpus
+
+    def give_back(self, placement: Placement) -> None:
+        for node, gpus in placement:
+            self.free[node] += gpus
+
+
+class Fifo:
+    """``waiting`` in the order of submission. Strict: the first of a queue that does not fit holds all behind
+    it in its queue, never another queue. With ``backfills`` everyone who fits starts, in order.
+
+    ``later`` holds those that may arrive, by id.
+    """
+
+    def __init__(
+        self,
+        nodes: Nodes,
+        running: Mapping[str, Placement],
+        waiting: Iterable[Ask],
+        backfills: bool = False,
+        later: Mapping[str, Ask] | None = None,
+    ) -> None:
+        self._nodes = nodes
+        self._held = dict(running)
+        for placement in running.values():
+            nodes.take(placement)
+        self._waiting = list(waiting)
+        self._first = 0
+        self._backfills = backfills
+        self._later = later or {}
+        self._has_one_queue = len({ask.queue for ask in (*self._waiting, *self._later.values())}) <= 1
+
+    def start(self, _now_ms: int, ended: Sequence[str], arrived: Sequence[str], /) -> Sequence[str]:
+        """See ``simulate.Discipline``."""
+        for id in ended:
+            self._nodes.give_back(self._held.pop(id))
+        if arrived:
+            self._waiting += (self._later[id] for id in arrived)
+        if self._has_one_queue and not self._backfills:
+            return self._heads()
+        return self._all_that_may()
+
+    def _heads(self) -> list[str]:
+        """Strict FIFO of one queue never looks behind its head: the common case, and fast."""
+        started: list[str] = []
+        while self._first < len(self._waiting) and self._starts(self._waiting[self._first]):
+            started.append(self._waiting[self._first].id)
+            self._first += 1
+        return started
+
+    def _all_that_may(self) -> list[str]:
+        started: list[str] = []
+        left: list[Ask] = []
+        blocked: set[str] = set()
+        fails_from: int | None = None  # who asks for as much as one that did not fit does not fit either
+        for ask in self._waiting:
+            if ask.queue not in blocked:
+                if (fails_from is None or ask.gpus < fails_from) and self._starts(ask):
+                    started.append(ask.id)
+                    continue
+                fails_from = ask.gpus if fails_from is None else min(fails_from, ask.gpus)
+                if not self._backfills:
+                    blocked.add(ask.queue)
+            left.append(ask)
+        self._waiting = left
+        return started
+
+    def _starts(self, ask: Ask) -> bool:
+        placement = self._nodes.place(ask.gpus)
+        if placement is None:
+            return False
+        self._nodes.take(placement)
+        self._held[ask.id] = placement
+        return True
+
+
+def fifo(
+    nodes: int,
+    gpus_per_node: int,
+    running: Mapping[str, Placement],
+    waiting: Sequence[Ask],
+    backfills: bool = False,
+    later: Mapping[str, Ask] | None = None,
+) -> Callable[[], Fifo]:
+    """Makes one discipline after the other, each as of now."""
+    return lambda: Fifo(Nodes(nodes, gpus_per_node), running, waiting, backfills, later)

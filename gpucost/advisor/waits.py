@@ -1,0 +1,164 @@
+"""How long a job waits: who runs now, who waits with it, and what has to be free; then the simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gpucost.advisor.answers import Layer, Wait
+from gpucost.advisor.asking import Asking
+from gpucost.advisor.knowledge import Knowledge
+from gpucost.advisor.kueue.answer import BLOCKED
+from gpucost.advisor.kueue.asks import Ask
+from gpucost.advisor.kueue.discipline import disciplines
+from gpucost.advisor.kueue.modes import Mode
+from gpucost.advisor.kueue.waiting import standing
+from gpucost.advisor.layers import LayerResult
+from gpucost.advisor.placement.place import place
+from gpucost.advisor.placement.rooms import Rooms
+from gpucost.advisor.placement.wanted import Wanted
+from gpucost.advisor.placing import wanted_of
+from gpucost.advisor.wait.simulate import Run, Sampling, Scene, simulate
+from gpucost.cluster.kueue import Workload
+from gpucost.cluster.pods import Pod
+from gpucost.domain.time import HOUR_MS, SECOND_MS
+
+GRAIN_MS = 60_000
+"""Ends are rounded up to a minute: answers are given in minutes, and less is asked."""
+_SEED = 1
+
+Gate = Callable[[Sequence[str]], bool]
+"""Told who ended, says whether the pods of the target would find nodes now."""
+
+
+def wait_of(asking: Asking, found: LayerResult, known: Knowledge) -> Wait | None:
+    """None where the simulation does not cover what holds it: Volcano's queues, and a queue whose head can
+    never be served."""
+    settings = known.settings
+    if not settings.samples:
+        return None
+    horizon_ms = round(settings.horizon_hours * HOUR_MS)
+    sampling = Sampling(settings.samples, horizon_ms, _SEED, GRAIN_MS)
+    if asking.workloads and found.queue:
+        ask = standing(known.kueue.snapshot, asking.workloads[-1])
+        if found.reason == BLOCKED and _is_stuck(known, ask):
+            return None
+        wait = _at_kueue(asking, found, known, ask, sampling)
+        return _with_calibration(wait, known, found.queue)
+    if asking.gang is not None and found.layer is Layer.QUOTA:
+        return None
+    return _for_nodes(asking, known, sampling)
+
+
+def _is_stuck(known: Knowledge, ask: Ask) -> bool:
+    """Whether the head of its line can never be admitted, so that nobody behind it is."""
+    head = known.kueue.lines_of(ask.queue)[ask.queue].head
+    if head is None or head.uid == ask.uid:
+        return False
+    return known.kueue.nominated_alone(head).assignment.mode is not Mode.FIT
+
+
+def _at_kueue(asking: Asking, found: LayerResult, known: Knowledge, ask: Ask, sampling: Sampling) -> Wait:
+    view = known.kueue
+    tree = view.tree(ask.queue)
+    members = [uid for name in sorted(tree) for uid in sorted(view.snapshot.queues[name].members)]
+    running = [_run_of(known.state.workloads[uid], known) for uid in members]
+    lines = view.lines_of(ask.queue)
+    uids = sorted({each.uid for line in lines.values() for each in (*line.heap, *line.parked)} - {ask.uid})
+    waiting = [_run_of(known.state.workloads[uid], known) for uid in uids]
+    target = Run(ask.uid, asking.team, asking.subject.name, asking.gpus)
+    wanted = wanted_of(known, asking, found if found.pod_sets else None)
+    pods = known.pods_by_workload
+
+    def gate() -> Gate:
+        return _Nodes(known.rooms.without(asking.own_pods), wanted, pods).fits
+
+    with disciplines(view, ask, gate) as make:
+        scene = Scene(ask.uid, running, [*waiting, target], make)
+        return simulate(scene, known.run_times, sampling)
+
+
+def _for_nodes(asking: Asking, known: Knowledge, sampling: Sampling) -> Wait:
+    """No queue: it starts when enough others have ended on nodes that it may use."""
+    wanted = wanted_of(known, asking, None)
+    may_use = {known.rooms.name(at) for each in wanted for at in known.rooms.base.admits(each.asks)}
+    jobs: dict[str, list[Pod]] = {}
+    for node in sorted(may_use):
+        for pod in known.state.pods_by_node.get(node, ()):
+            if pod.meta.uid not in asking.own_pods and not _stays(pod):
+                jobs.setdefault(known.overview.ownership.of(pod).job.uid, []).append(pod)
+    uids = {job: [pod.meta.uid for pod in pods] for job, pods in jobs.items()}
+    running = [_run_of_pods(job, pods, known) for job, pods in sorted(jobs.items())]
+    target = Run(f"asking/{asking.subject.name}", asking.team, asking.subject.name, asking.gpus)
+
+    def make() -> _Gated:
+        return _Gated(_Nodes(known.rooms.without(asking.own_pods), wanted, uids), target.id)
+
+    return simulate(Scene(target.id, running, [target], make), known.run_times, sampling)
+
+
+class _Nodes:
+    """Room for the target as others end. Those that start meanwhile are taken to go elsewhere."""
+
+    def __init__(self, rooms: Rooms, wanted: Sequence[Wanted], pods: Mapping[str, Sequence[str]]) -> None:
+        self._rooms, self._wanted, self._pods = rooms, wanted, pods
+        self._fits: bool | None = None
+
+    def fits(self, ended: Iterable[str]) -> bool:
+        gone = [uid for job in ended for uid in self._pods.get(job, ())]
+        if gone:
+            self._rooms = self._rooms.without(gone)
+        if not self._fits and (gone or self._fits is None):
+            self._fits = place(self._rooms, self._wanted, ask_empty=False).fits
+        return bool(self._fits)
+
+
+class _Gated:
+    """The discipline without a queue."""
+
+    def __init__(self, nodes: _Nodes, target: str) -> None:
+        self._nodes, self._target = nodes, target
+
+    def start(self, _now_ms: int, ended: Sequence[str], _arrived: Sequence[str], /) -> Sequence[str]:
+        return [self._target] if self._nodes.fits(ended) else []
+
+
+def _run_of(workload: Workload, known: Knowledge) -> Run:
+    """One that holds quota, or waits for it."""
+    job = known.overview.ownership.job_of(workload)
+    team = known.overview.ownership.team_of(workload)
+    since = workload.admitted_ms if workload.admitted_ms is not None else workload.reserved_ms
+    elapsed = max(0, known.state.at_ms - since) if since is not None and workload.has_quota else 0
+    gpus = sum(workload_gpus(workload, known))
+    longest = workload.max_execution_s
+    left = None if longest is None else max(1, (longest - workload.past_execution_s) * SECOND_MS - elapsed)
+    return Run(workload.meta.uid, team, job.name, gpus, elapsed, left)
+
+
+def workload_gpus(workload: Workload, known: Knowledge) -> Iterable[int]:
+    """GPU units of each pod set."""
+    catalog = known.overview.catalog
+    for each in workload.pod_sets:
+        yield each.count * sum(
+            amount for name, amount in each.template.requests.items() if catalog.is_gpu(name)
+        )
+
+
+def _run_of_pods(job: str, pods: Sequence[Pod], known: Knowledge) -> Run:
+    belonging = known.overview.ownership.of(pods[0])
+    since = min((pod.bound_ms for pod in pods if pod.bound_ms is not None), default=known.state.at_ms)
+    gpus = sum(sum(known.overview.units.of(pod).values()) for pod in pods)
+    return Run(job, belonging.team, belonging.job.name, gpus, max(0, known.state.at_ms - since))
+
+
+def _stays(pod: Pod) -> bool:
+    """Whether it runs as long as its node: DaemonSets and static pods."""
+    return pod.meta.owner is not None and pod.meta.owner.kind in ("DaemonSet", "Node")
+
+
+def _with_calibration(wait: Wait, known: Knowledge, queue: str) -> Wait:
+    """With how many of the ranges given so far held."""
+    found = known.calibration(queue) if known.calibration is not None else None
+    if found is None or not found.p90.given:
+        return wait
+    return replace(wait, held=found.p90.held, given=found.p90.given)

@@ -1,0 +1,140 @@
+"""POST /v1/advisor/advice and GET /v1/explain: what would become of a job, and what holds one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Request
+from fastapi.responses import JSONResponse, Response
+
+from gpucost.advisor.answers import Advice, Explanation, Subject
+from gpucost.advisor.encoding import document, schema
+from gpucost.advisor.redact import redact_advice, redact_explanation
+from gpucost.api import bodies
+from gpucost.api.bodies import JSON, YAML, AdviceBody, require_type
+from gpucost.api.errors import advisor_busy, no_state, not_found, responses
+from gpucost.api.principal import Principal, Reader, authenticate
+from gpucost.api.services import Known, Services
+from gpucost.api.strict import refuse_unknown_parameters
+from gpucost.domain.errors import InputError, Remark
+from gpucost.kube.manifests.documents import documents
+from gpucost.service.advising import Advising, Informed, NoState
+
+_GUARDS = [Depends(authenticate), Depends(refuse_unknown_parameters)]
+router = APIRouter(dependencies=_GUARDS)
+questions = APIRouter(dependencies=[*_GUARDS, Depends(require_type(JSON, *YAML))])
+
+_BODY = "body"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was sent."""
+
+    manifest: Mapping[str, Any]
+    suggestions: bool = True
+
+
+async def _question(request: Request) -> Question:
+    """JSON is an ``AdviceBody``; YAML is the manifest itself. Raises ApiError and InputError."""
+    content = await request.body()
+    if bodies.media_type(request.headers.get("content-type", "")) == JSON:
+        sent = bodies.parsed(AdviceBody, content)
+        return Question(sent.manifest, sent.suggestions)
+    found = documents(content, _BODY)
+    if len(found) != 1:
+        raise InputError(_BODY, Remark(f"{len(found)} documents"), "the manifest of one job")
+    return Question(found[0].document)
+
+
+def _described(answer: type[Advice | Explanation]) -> dict[str, Any]:
+    """The OpenAPI entry of a success. The fields are those of the dataclass, by the rules of
+    ``gpucost.advisor.encoding``."""
+    properties: dict[str, Any] = {"schema": {"type": "string", "const": schema(answer)}, "subject": {}}
+    content = {"schema": {"type": "object", "title": answer.__name__, "properties": properties}}
+    content["schema"]["required"] = list(properties)
+    return {"description": (answer.__doc__ or "").partition("\n")[0], "content": {JSON: content}}
+
+
+@questions.post(
+    "/v1/advisor/advice",
+    response_class=Response,
+    responses={200: _described(Advice), **responses(400, 401, 403, 404, 413, 415, 422, 503)},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                JSON: {"schema": AdviceBody.model_json_schema()},
+                YAML[0]: {"schema": {"type": "string", "description": "the manifest of one job"}},
+            },
+        }
+    },
+)
+def get_advice(
+    principal: Reader, known: Known, question: Annotated[Question, Depends(_question)]
+) -> Response:
+    """Whether a job would run if it were submitted now, when, at what price, and what to change.
+
+    Nothing is submitted. A namespace in which nothing is of the caller's teams is not found.
+    """
+    with _asked(known) as (advising, informed):
+        manifest = advising.read(question.manifest, informed, _BODY)
+        teams, tenants = principal.scope.teams, informed.tenants
+        if teams is not None and not tenants.works_in(teams, manifest.namespace):
+            raise not_found("metadata.namespace", manifest.namespace, "nothing of your teams is there")
+        found = advising.advise(manifest, informed, suggestions=question.suggestions)
+        if teams is not None:
+            found = redact_advice(found, tenants.of_teams(teams))
+        return JSONResponse(document(found))
+
+
+@router.get(
+    "/v1/explain/{kind}/{namespace}/{name}",
+    response_class=Response,
+    responses={200: _described(Explanation), **responses(400, 401, 403, 404, 422, 503)},
+)
+def get_explanation(
+    principal: Reader,
+    known: Known,
+    kind: Annotated[str, Path(max_length=253, description="kind of the job, such as Job or PyTorchJob")],
+    namespace: Annotated[str, Path(max_length=253, description="its namespace")],
+    name: Annotated[str, Path(max_length=253, description="its name")],
+) -> Response:
+    """What holds a job, layer by layer, since when, and what to do.
+
+    A job of a team that the caller may not see is not found.
+    """
+    with _asked(known) as (advising, informed):
+        found = None
+        if _may_ask(principal, informed, Subject(kind, namespace, name)):
+            found = advising.explain(kind, namespace, name, informed)
+        if found is None:
+            raise not_found("name", name, "no such job")
+        teams = principal.scope.teams
+        if teams is not None:
+            found = redact_explanation(found, informed.tenants.of_teams(teams))
+        return JSONResponse(document(found))
+
+
+def _may_ask(principal: Principal, informed: Informed, subject: Subject) -> bool:
+    teams = principal.scope.teams
+    return teams is None or informed.tenants.owns(teams, subject)
+
+
+@contextmanager
+def _asked(known: Services) -> Iterator[tuple[Advising, Informed]]:
+    """A turn to ask. Raises a 503 without a current state, and while too many ask."""
+    advising = known.advising
+    if advising is None:
+        raise no_state("this gpucost watches no cluster: see the setting detectors.state")
+    with advising.turns.one() as is_free:
+        if not is_free:
+            raise advisor_busy(advising.turns.most)
+        try:
+            informed = advising.informed()
+        except NoState as error:
+            raise no_state(str(error)) from None
+        yield advising, informed

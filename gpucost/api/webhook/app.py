@@ -1,0 +1,103 @@
+"""POST /v1/admission/{token}: a review in; out an answer that allows it, with advice if it comes in time."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from gpucost.api.webhook import wire
+from gpucost.api.webhook.desk import Desk, Outcome, Task
+
+PREFIX = "/v1/admission/"
+
+# What is kept of a body, and what is read of one that is larger so that its sender gets an answer.
+_MOST_KEPT = 4 * wire.MOST_BYTES
+_MOST_DRAINED = 16 * wire.MOST_BYTES
+_LONGEST_READ_S = 5.0
+
+
+class WebhookApp:
+    """ASGI. ``token`` is all that says who asks: a path without it is not found. ``reviewed`` is told what
+    became of each review.
+
+    Everything is answered from memory; nothing is changed but counters, so ``sideEffects: None`` is true.
+    """
+
+    def __init__(
+        self,
+        token: str,
+        reviewed: Callable[[str], None],
+        work: Callable[[Task], None],
+        *,
+        deadline_ms: int,
+        in_flight: int,
+    ) -> None:
+        self._token = _digest(token)
+        self._reviewed = reviewed
+        self._deadline_s = deadline_ms / 1000
+        self.desk = Desk(work, in_flight)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        until_s = time.monotonic() + self._deadline_s
+        if not self._is_known(scope):
+            await _send(send, HTTPStatus.NOT_FOUND, b"")
+            return
+        body, is_whole = await _body(receive)
+        content_type = Headers(scope=scope).get("content-type", "")
+        review = wire.read(body, content_type, is_whole=is_whole)
+        if review.refused is None:
+            outcome = await self.desk.ask(review, until_s)
+        else:
+            outcome = Outcome(review.refused)
+        self._reviewed(outcome.result)
+        await _send(send, HTTPStatus.OK, wire.answer(review.uid, outcome.warnings))
+
+    def _is_known(self, scope: Scope) -> bool:
+        path = scope["path"]
+        given = path.removeprefix(PREFIX)
+        # Compared whatever else is wrong, so that the time says nothing.
+        matches = hmac.compare_digest(_digest(given), self._token)
+        return matches and path.startswith(PREFIX) and scope["method"] == "POST"
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+async def _body(receive: Receive) -> tuple[bytes, bool]:
+    """The beginning of the body, of ``_MOST_KEPT`` and a part, and whether that is all of it."""
+    parts: list[bytes] = []
+    kept = total = 0
+    try:
+        async with asyncio.timeout(_LONGEST_READ_S):
+            while total <= _MOST_DRAINED:
+                message = await receive()
+                part = message.get("body", b"")
+                total += len(part)
+                if kept <= _MOST_KEPT:
+                    parts.append(part)
+                    kept += len(part)
+                if message["type"] == "http.disconnect" or not message.get("more_body", False):
+                    return b"".join(parts), kept == total and message["type"] == "http.request"
+    except TimeoutError:
+        pass
+    return b"".join(parts), False
+
+
+async def _send(send: Send, status: HTTPStatus, body: bytes) -> None:
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    await send({"type": "http.response.start", "status": int(status), "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,112 @@
+"""Between the process that listens and the one that knows the cluster: lines of JSON over a pair of sockets.
+
+The listener is a process of its own because nothing may hold it up: in the other one advice, reports, and the
+collection of garbage among a million objects hold the interpreter's lock, some of them for a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpucost.api.webhook.desk import Outcome, Task
+from gpucost.api.webhook.wire import Result
+
+logger = logging.getLogger(__name__)
+
+Answering = Callable[[Mapping[str, Any], float, Callable[[Outcome], None]], None]
+"""``adviser.Adviser``."""
+
+
+class Channel:
+    """One end. Any thread may send; one receives."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._lines = connection.makefile("rb")
+        self._lock = threading.Lock()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Raises OSError when the other end has gone."""
+        line = json.dumps(message).encode() + b"\n"
+        with self._lock:
+            self._connection.sendall(line)
+
+    def receive(self) -> Any:
+        """The next message. Raises EOFError when the other end has gone."""
+        try:
+            line = self._lines.readline()
+        except OSError:
+            line = b""
+        if not line.endswith(b"\n"):
+            raise EOFError
+        return json.loads(line)
+
+    def close(self) -> None:
+        """Whoever waits at either end gets an EOFError."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+
+class Remote:
+    """The listener's worker: asks the other process. It waits there, and holds no lock meanwhile."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def __call__(self, task: Task) -> None:
+        self._channel.send({"document": task.review.document, "until_s": task.until_s})
+        while True:
+            found = self._channel.receive()
+            task.outcome = Outcome(Result(found["result"]), found["warnings"])
+            if found["is_last"]:
+                return
+
+    def reviewed(self, result: str) -> None:
+        with self._lock:
+            self._counts[result] += 1
+
+    def report(self) -> None:
+        """Tell what was counted since. Raises OSError when the other end has gone."""
+        with self._lock:
+            counts, self._counts = self._counts, Counter()
+        self._channel.send({"reviews": counts})
+
+
+def serve(channel: Channel, answering: Answering, reviewed: Callable[[str, int], None]) -> None:
+    """Answer the listener until it has gone."""
+    try:
+        while True:
+            message = channel.receive()
+            if "reviews" in message:
+                for result, count in message["reviews"].items():
+                    reviewed(result, count)
+            else:
+                _answer(channel, answering, message)
+    except (EOFError, OSError):
+        return
+
+
+def _answer(channel: Channel, answering: Answering, message: Mapping[str, Any]) -> None:
+    last = Outcome(Result.ERROR)
+
+    def tell(outcome: Outcome, is_last: bool = False) -> None:
+        nonlocal last
+        last = outcome
+        channel.send({"result": outcome.result, "warnings": outcome.warnings, "is_last": is_last})
+
+    try:
+        answering(message["document"], message["until_s"], tell)
+    except OSError:
+        raise
+    except Exception:  # a manifest or a state that nobody thought of
+        logger.exception("no advice for a review")
+    tell(last, is_last=True)

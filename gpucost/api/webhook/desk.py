@@ -1,0 +1,103 @@
+"""Work with a deadline for an event loop: one worker, a short queue, and an answer in time whatever it does.
+
+Advice is computed in Python, which cannot be stopped from outside. So there is one worker and no more; while
+it is late nobody is made to wait for it, and what waited too long is not begun. A task may leave a first
+outcome and go on to a better one: at its deadline, what is there counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gpucost.api.webhook.wire import Result, Review
+
+logger = logging.getLogger(__name__)
+
+# Of the usual time of a task, by which it is told how long the queue takes.
+_NEWEST_COUNTS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a review, and the warnings it gets."""
+
+    result: Result
+    warnings: Sequence[str] = ()
+
+
+@dataclass(eq=False, slots=True)
+class Task:
+    """One review. ``until_s`` is its deadline on the clock of ``time.monotonic``."""
+
+    review: Review
+    until_s: float
+    loop: asyncio.AbstractEventLoop
+    outcome: Outcome | None = None
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def left_s(self) -> float:
+        return self.until_s - time.monotonic()
+
+
+class Desk:
+    """``work`` sets ``outcome`` of a task, any number of times. ``in_flight`` is how many reviews may wait or
+    be worked on; one more is answered at once, and so is one whose turn would come too late."""
+
+    def __init__(self, work: Callable[[Task], None], in_flight: int) -> None:
+        self._work, self._in_flight = work, in_flight
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self._taken = 0
+        self._usual_s = 0.0
+        self._current: Task | None = None
+        self._thread = threading.Thread(target=self._run, name="gpucost-webhook-advice", daemon=True)
+        self._thread.start()
+
+    @property
+    def taken(self) -> int:
+        """Reviews that are worked on or wait."""
+        return self._taken
+
+    async def ask(self, review: Review, until_s: float) -> Outcome:
+        """The outcome at ``until_s`` at the latest. Called in one event loop only."""
+        task = Task(review, until_s, asyncio.get_running_loop())
+        current = self._current
+        is_late = current is not None and current.left_s <= 0
+        if is_late or self._taken >= self._in_flight or self._taken * self._usual_s > task.left_s:
+            return Outcome(Result.BUSY)
+        self._taken += 1
+        self._tasks.put(task)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(task.done.wait(), max(0.0, task.left_s))
+        return task.outcome or Outcome(Result.DEADLINE)
+
+    def close(self) -> None:
+        """Ends the worker after what it works on; it is not waited for."""
+        self._tasks.put(None)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            begun = time.monotonic()
+            if task.left_s > 0:
+                self._current = task
+                try:
+                    self._work(task)
+                except Exception:  # a manifest or a state that nobody thought of
+                    logger.exception("no advice for a review")
+                    task.outcome = task.outcome or Outcome(Result.ERROR)
+                self._current = None
+            # RuntimeError: the loop has ended, and nobody waits for this any more.
+            with contextlib.suppress(RuntimeError):
+                task.loop.call_soon_threadsafe(self._end, task)
+            self._usual_s += (time.monotonic() - begun - self._usual_s) * _NEWEST_COUNTS
+
+    def _end(self, task: Task) -> None:
+        self._taken -= 1
+        task.done.set()

@@ -1,0 +1,54 @@
+"""The process that listens: ``python -m gpucost.api.webhook.front LISTENER CHANNEL``, two file descriptors.
+
+What it needs comes as the first message, so that no secret is on its command line. It ends with the process
+that started it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+from gpucost.api.webhook.app import WebhookApp
+from gpucost.api.webhook.channel import Channel, Remote
+from gpucost.api.webhook.server import TlsFiles, WebhookServer
+
+_REPORTS_EVERY_S = 1.0
+
+
+def main(listener_fd: int, channel_fd: int) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    channel = Channel(socket.socket(fileno=channel_fd))
+    found = channel.receive()
+    tls = None if found["tls"] is None else TlsFiles(*map(Path, found["tls"]))
+    remote = Remote(channel)
+    app = WebhookApp(
+        found["token"],
+        remote.reviewed,
+        remote,
+        deadline_ms=found["deadline_ms"],
+        in_flight=found["in_flight"],
+    )
+    server = WebhookServer(app, socket.socket(fileno=listener_fd), tls)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    server.start()
+    parent = os.getppid()
+    while not ended.wait(_REPORTS_EVERY_S) and os.getppid() == parent:
+        try:
+            remote.report()
+        except OSError:
+            break
+    server.close()
+    # Its worker may wait for an answer that will not come.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,139 @@
+"""What the API server sends and gets: AdmissionReview of admission.k8s.io/v1.
+
+Shapes as in kubernetes (staging/src/k8s.io/api/admission/v1/types.go, v1.34), only the fields used here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypedDict
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+MOST_BYTES = 1_048_576
+"""A larger review is allowed without advice: the API server takes objects of about 1.5 MB."""
+
+_LONGEST_UID = 253
+# The API server writes the uid first; of a review that is too large, or no JSON, this is all that is read.
+_HEAD_BYTES = 4096
+_UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([-0-9A-Za-z._:]{1,253})"')
+
+
+class AdmissionResponse(TypedDict, total=False):
+    """``warnings`` are shown to who submits, by kubectl each on a line of its own."""
+
+    uid: str
+    allowed: bool
+    warnings: list[str]
+
+
+class AdmissionAnswer(TypedDict):
+    """The whole answer."""
+
+    apiVersion: str
+    kind: str
+    response: AdmissionResponse
+
+
+class Result(StrEnum):
+    """What became of a review: advice, or why none."""
+
+    ADVISED = "advised"
+    NO_GPUS = "no_gpus"
+    OWNED = "owned"
+    """Made by a controller, whose own object got the advice."""
+    OPERATION = "operation"
+    """Neither CREATE nor UPDATE, or of a subresource."""
+    DRY_RUN = "dry_run"
+    NO_OBJECT = "no_object"
+    INVALID_MANIFEST = "invalid_manifest"
+    MALFORMED = "malformed"
+    VERSION = "unsupported_version"
+    CONTENT_TYPE = "content_type"
+    TOO_LARGE = "too_large"
+    NO_STATE = "no_state"
+    BUSY = "busy"
+    DEADLINE = "deadline"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What was asked. ``refused`` says why there will be no advice; else ``document`` is the object, with its
+    namespace in it."""
+
+    uid: str
+    refused: Result | None = None
+    namespace: str = ""
+    document: Mapping[str, Any] | None = None
+
+
+def read(body: bytes, content_type: str, *, is_whole: bool = True) -> Review:
+    """A review of whatever was sent. ``is_whole``: ``body`` is all of it. Never raises."""
+    is_large, uid = not is_whole or len(body) > MOST_BYTES, _uid_at_the_head(body)
+    if is_large and uid:
+        return Review(uid, Result.TOO_LARGE)
+    try:
+        sent = json.loads(body)
+    except (ValueError, RecursionError):
+        return Review(uid, Result.TOO_LARGE if is_large else Result.MALFORMED)
+    request = sent.get("request") if isinstance(sent, dict) else None
+    if not isinstance(request, dict) or not _is_uid(request.get("uid")):
+        return Review("", Result.MALFORMED)
+    uid = str(request["uid"])
+    refused = Result.TOO_LARGE if is_large else _refusal(sent, request, content_type)
+    if refused is not None:
+        return Review(uid, refused)
+    namespace = request.get("namespace")
+    return _with_namespace(uid, request["object"], namespace if isinstance(namespace, str) else "")
+
+
+def answer(uid: str, warnings: Sequence[str] = ()) -> bytes:
+    """The answer as JSON: always allowed."""
+    response = AdmissionResponse(uid=uid, allowed=True)
+    if warnings:
+        response["warnings"] = list(warnings)
+    return json.dumps(AdmissionAnswer(apiVersion=API_VERSION, kind=KIND, response=response)).encode()
+
+
+def _is_uid(found: object) -> bool:
+    """Whether it can be sent back: a lone surrogate cannot be."""
+    return isinstance(found, str) and 0 < len(found) <= _LONGEST_UID and found.isprintable()
+
+
+def _refusal(sent: Mapping[str, Any], request: Mapping[str, Any], content_type: str) -> Result | None:
+    found = request.get("object")
+    metadata = found.get("metadata") if isinstance(found, dict) else None
+    checks = (
+        (content_type.partition(";")[0].strip().lower() != "application/json", Result.CONTENT_TYPE),
+        (sent.get("apiVersion") != API_VERSION or sent.get("kind") != KIND, Result.VERSION),
+        (request.get("operation") != "CREATE" or bool(request.get("subResource")), Result.OPERATION),
+        (request.get("dryRun") is True, Result.DRY_RUN),
+        (not isinstance(metadata, dict), Result.NO_OBJECT),
+        (isinstance(metadata, dict) and _has_controller(metadata), Result.OWNED),
+    )
+    return next((result for applies, result in checks if applies), None)
+
+
+def _has_controller(metadata: Mapping[str, Any]) -> bool:
+    owners = metadata.get("ownerReferences")
+    return isinstance(owners, list) and any(
+        isinstance(each, dict) and each.get("controller") is True for each in owners
+    )
+
+
+def _with_namespace(uid: str, found: Mapping[str, Any], namespace: str) -> Review:
+    """The request's namespace holds: nothing else can be meant."""
+    metadata = found["metadata"]
+    if namespace and metadata.get("namespace") != namespace:
+        found = {**found, "metadata": {**metadata, "namespace": namespace}}
+    return Review(uid, None, namespace, found)
+
+
+def _uid_at_the_head(body: bytes) -> str:
+    found = _UID.search(body[:_HEAD_BYTES])
+    return found[1].decode() if found else ""

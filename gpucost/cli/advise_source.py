@@ -1,0 +1,141 @@
+"""What ``gpucost advise`` and ``gpucost explain`` answer from: a state, prices and the history of the ledger;
+and the manifests they are asked about."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gpucost.cli.context import Context
+from gpucost.cli.exits import complain, fields_as
+from gpucost.cli.state import catalog_of, loaded_from, owner_keys, undisturbed
+from gpucost.domain.errors import InputError, LedgerError, Remark
+
+if TYPE_CHECKING:
+    from gpucost.advisor.knowledge import Knowledge
+    from gpucost.advisor.wait.runtimes import RunTimes
+    from gpucost.cluster.manifest import Manifests
+
+STDIN = "-"
+_STDIN_NAME = "standard input"
+
+State = Annotated[
+    str,
+    typer.Option(
+        metavar="DUMP",
+        help="A dump, a folder of them, or - for stdin (see gpucost state dump), instead of a cluster.",
+    ),
+]
+At = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="When it is asked; else when the dump was taken, or now."),
+]
+Prices = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A price book; else the one of the settings, or gpucost's own."),
+]
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", "-n", metavar="NAME", help="Where a manifest names none; else default."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the options say: which cluster or dump, as of when, and further sources."""
+
+    state: str = ""
+    kubeconfig: Path | None = None
+    context: str = ""
+    kubernetes_url: str = ""
+    at: str = ""
+    prices: Path | None = None
+    namespace: str = "default"
+    team_labels: str = ""
+    extra_resources: str = ""
+
+
+def knowledge(context: Context, asked: Asked) -> Knowledge:
+    """All that answers rest on. Raises InputError and SourceError."""
+    from gpucost.advisor.knowledge import Knowledge
+    from gpucost.cli.state_source import Place
+    from gpucost.cluster.overview import Overview
+    from gpucost.kube.manifests import manifest_of, reread
+    from gpucost.kube.manifests.rebuilt import document_of
+    from gpucost.service.assemble import load_book
+
+    book = context.book(context.settings) if asked.prices is None else load_book(asked.prices)
+    keys = owner_keys(asked.team_labels)
+    where = Place(asked.kubeconfig, asked.context, asked.kubernetes_url)
+    with undisturbed(), fields_as({"--from": "--state"}):
+        loaded = loaded_from(asked.state, keys, where, asked.at)
+    settings = context.settings.advisor
+    state = replace(loaded.state, schedulers=settings.assumed(loaded.state.schedulers))
+    overview = Overview(state, catalog_of(asked.extra_resources), keys)
+    run_times = _run_times(context)
+    return Knowledge(
+        overview,
+        reread,
+        book,
+        run_times=run_times,
+        settings=settings.advisor(),
+        write=document_of,
+        read_new=lambda document: manifest_of(document, "the job", state.at_ms, asked.namespace),
+    )
+
+
+def _run_times(context: Context) -> RunTimes:
+    """What the ledger of the settings says of past runs. One that cannot be read is named on stderr, unless
+    nobody named it; the wait is told without history then, and says so."""
+    from gpucost.advisor.wait.runtimes import NO_HISTORY
+    from gpucost.service.past_runs import run_times_of
+
+    settings = context.settings
+    try:
+        with context.ledger() as ledger:
+            return run_times_of(ledger, settings.detectors.cluster or settings.prometheus.cluster)
+    except LedgerError as error:
+        if "ledger" in settings.model_fields_set:
+            complain(f"no history of run times: {error}")
+        return NO_HISTORY
+
+
+def manifests(files: Sequence[tuple[str, bytes]], at_ms: int, namespace: str) -> Manifests:
+    """Of all files, by place, in order. Raises InputError that names document and field, and for no job."""
+    from gpucost.cluster.manifest import Manifests
+    from gpucost.kube.manifests import read_manifests
+
+    found = [read_manifests(content, place, at_ms, namespace) for place, content in files]
+    jobs = tuple(job for each in found for job in each.jobs)
+    skipped = tuple(said for each in found for said in each.skipped)
+    if not jobs:
+        raise InputError(
+            "--filename", Remark(f"no job in it ({'; '.join(skipped)})"), "the manifest of a job"
+        )
+    return Manifests(jobs, skipped)
+
+
+def contents(places: Sequence[str]) -> list[tuple[str, bytes]]:
+    """Place and content of each ``-f``; ``-`` is standard input. Raises InputError."""
+    if places.count(STDIN) > 1:
+        raise InputError("--filename", STDIN, "standard input once")
+    return [(_STDIN_NAME if place == STDIN else place, _content(place)) for place in places]
+
+
+def _content(place: str) -> bytes:
+    from gpucost.kube.dumps.dump_files import read
+    from gpucost.kube.manifests.documents import MOST_BYTES
+
+    if place == STDIN:
+        return read(_STDIN_NAME, sys.stdin.buffer, MOST_BYTES)
+    try:
+        with Path(place).open("rb") as stream:
+            return read(place, stream, MOST_BYTES)
+    except OSError as error:
+        remark = Remark(error.strerror or "cannot be read")
+        raise InputError(place, remark, "a file that can be read, or - for standard input") from None

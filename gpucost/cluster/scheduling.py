@@ -1,0 +1,70 @@
+"""How the schedulers of a cluster are configured, as far as that decides who runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+FINAL_SHARE = "LessThanOrEqualToFinalShare"
+INITIAL_SHARE = "LessThanInitialShare"
+STRATEGIES = (FINAL_SHARE, INITIAL_SHARE)
+"""Of Kueue's preemption under fair sharing, in the only order it allows for both."""
+
+
+@dataclass(frozen=True, slots=True)
+class KueueConfig:
+    """Kueue's Configuration (config.kueue.x-k8s.io), its defaults where nothing was read.
+
+    ``version`` is what the cluster runs (``v0.19.2``), empty where nobody knows. ``gates`` are feature gates
+    that were set, by name. ``strategies`` count with ``fair_sharing`` only. ``block_admission`` is
+    waitForPodsReady.blockAdmission. ``excluded_prefixes`` are resources Kueue does not count;
+    ``ignores_undeclared`` is quotaCheckStrategy IgnoreUndeclared. ``frameworks`` are the integrations that
+    are switched on, None where nobody knows. ``unread`` are settings that change decisions and that gpucost
+    does not follow, in words. With ``is_read`` it was read from the cluster or a file.
+    """
+
+    version: str = ""
+    fair_sharing: bool = False
+    strategies: tuple[str, ...] = STRATEGIES
+    gates: Mapping[str, bool] = field(default_factory=dict)
+    block_admission: bool = False
+    excluded_prefixes: tuple[str, ...] = ()
+    ignores_undeclared: bool = False
+    frameworks: tuple[str, ...] | None = None
+    unread: tuple[str, ...] = ()
+    is_read: bool = False
+
+
+VOLCANO_ACTIONS = ("enqueue", "allocate", "backfill")
+VOLCANO_TIERS = (
+    ("priority", "gang", "conformance"),
+    ("overcommit", "drf", "predicates", "proportion", "nodeorder", "binpack"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VolcanoConfig:
+    """volcano-scheduler.conf; the defaults are those of its chart (v1.15.1), which has no preempt or reclaim.
+
+    ``tiers`` are names of plugins, in order. ``arguments`` are of plugins, by name, as text. Otherwise as
+    ``KueueConfig``.
+    """
+
+    version: str = ""
+    actions: tuple[str, ...] = VOLCANO_ACTIONS
+    tiers: tuple[tuple[str, ...], ...] = VOLCANO_TIERS
+    arguments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    unread: tuple[str, ...] = ()
+    is_read: bool = False
+
+    @property
+    def plugins(self) -> frozenset[str]:
+        return frozenset(name for tier in self.tiers for name in tier)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfigs:
+    """Of one cluster."""
+
+    kueue: KueueConfig = KueueConfig()
+    volcano: VolcanoConfig = VolcanoConfig()

@@ -1,0 +1,60 @@
+"""What the advisor says of itself: told by whoever answers, read by /metrics from another thread."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.5, 1.0, 2.5, 10.0)
+"""Upper bounds of the histogram, in seconds: what is above is in the last one, without a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """How many took at most as long as each of ``BUCKETS_S`` and no bound before it, and all together."""
+
+    counts: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
+    sum_s: float = 0.0
+
+    def with_one(self, seconds: float) -> Durations:
+        at = bisect_left(BUCKETS_S, seconds)
+        counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
+        return Durations(counts, self.sum_s + seconds)
+
+
+@dataclass
+class AdvisingStatus:
+    """All methods may be called from any thread."""
+
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _answers: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _durations: dict[str, Durations] = field(default_factory=dict)
+    _reviews: Counter[str] = field(default_factory=Counter)
+
+    def answered(self, face: str, decision: str, seconds: float) -> None:
+        """An answer of ``face`` (advice, explain, webhook) that took ``seconds``."""
+        with self._lock:
+            self._answers[face, decision] += 1
+            self._durations[face] = self._durations.get(face, Durations()).with_one(seconds)
+
+    def reviewed(self, result: str, count: int = 1) -> None:
+        """Reviews of the admission webhook were answered: with advice, or why without."""
+        with self._lock:
+            self._reviews[result] += count
+
+    def answers(self) -> dict[tuple[str, str], int]:
+        """By face and decision, since the start."""
+        with self._lock:
+            return dict(self._answers)
+
+    def durations(self) -> dict[str, Durations]:
+        """By face."""
+        with self._lock:
+            return dict(self._durations)
+
+    def reviews(self) -> dict[str, int]:
+        """By result."""
+        with self._lock:
+            return dict(self._reviews)

@@ -1,0 +1,382 @@
+"""The admission webhook without a network: whatever is sent, everything is allowed, and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpucost.advisor.answers import Advice, Decision, Subject
+from gpucost.api.webhook.app import WebhookApp
+from gpucost.api.webhook.desk import Desk, Outcome, Task
+from gpucost.api.webhook.warnings import LONGEST, MOST, MOST_BYTES, fitted, warnings_of
+from gpucost.api.webhook.wire import Result, Review, read
+from tests.api.advisor_worlds import (
+    FOREIGN,
+    TOKEN,
+    SmallEngine,
+    StillCluster,
+    advice,
+    advising,
+    body,
+    job,
+    review,
+    working,
+)
+
+URL = f"/v1/admission/{TOKEN}"
+JSON = {"Content-Type": "application/json"}
+LONG_MS = 60_000
+"""A deadline that no test reaches."""
+
+
+class World:
+    """A webhook over a small engine."""
+
+    def __init__(
+        self,
+        engine: SmallEngine | None = None,
+        watched: StillCluster | None = None,
+        *,
+        deadline_ms: int = LONG_MS,
+        in_flight: int = 4,
+    ) -> None:
+        self.engine = engine or SmallEngine()
+        self.advising = advising(self.engine, watched)
+        self.app = WebhookApp(
+            TOKEN,
+            self.advising.status.reviewed,
+            working(self.advising),
+            deadline_ms=deadline_ms,
+            in_flight=in_flight,
+        )
+
+    def post(self, content: bytes, url: str = URL, headers: dict[str, str] | None = None) -> httpx2.Response:
+        return asyncio.run(self.apost(content, url, headers))
+
+    async def apost(
+        self, content: bytes, url: str = URL, headers: dict[str, str] | None = None, method: str = "POST"
+    ) -> httpx2.Response:
+        transport = httpx2.ASGITransport(app=self.app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://webhook") as client:
+            return await client.request(method, url, content=content, headers=headers or JSON)
+
+    def close(self) -> None:
+        self.app.desk.close()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    found = World()
+    yield found
+    found.close()
+
+
+def response_of(answered: httpx2.Response) -> dict[str, Any]:
+    """The response, after checking that it is a valid one of v1, and allows."""
+    assert answered.status_code == 200
+    assert answered.headers["content-type"] == "application/json"
+    found = answered.json()
+    assert set(found) == {"apiVersion", "kind", "response"}
+    assert (found["apiVersion"], found["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    response: dict[str, Any] = found["response"]
+    assert response["allowed"] is True
+    assert set(response) <= {"uid", "allowed", "warnings"}
+    return response
+
+
+def test_a_job_gets_its_advice(world: World) -> None:
+    found = response_of(world.post(body()))
+    assert found["uid"] == "0d4a-uid"
+    first, second = found["warnings"]
+    assert first.startswith("gpucost: waits ~3h (p90 9h): queue ml-queue has 8 of 64 GPUs left")
+    assert second == "gpucost: try smaller: asks 4 GPUs: runs now"
+    assert world.advising.status.reviews() == {"advised": 1}
+    assert world.advising.status.answers() == {("webhook", "waits"): 2}
+    assert world.engine.asked == [("train", False), ("train", True)], "the fast answer comes first"
+
+
+def test_what_runs_now_is_not_asked_for_suggestions() -> None:
+    engine = SmallEngine(lambda subject: replace(advice(subject), decision=Decision.NOW, says="runs now"))
+    world = World(engine)
+    assert response_of(world.post(body()))["warnings"] == ["gpucost: runs now"]
+    assert [suggestions for _, suggestions in engine.asked] == [False]
+    world.close()
+
+
+@pytest.mark.fault(59)
+def test_what_others_run_is_not_named(world: World) -> None:
+    found = response_of(world.post(body()))
+    assert FOREIGN.name not in json.dumps(found)
+    assert "another team's workload" in found["warnings"][0]
+
+
+def test_a_job_without_gpus_gets_none(world: World) -> None:
+    assert "warnings" not in response_of(world.post(body(job(gpus=0))))
+    assert world.advising.status.reviews() == {"no_gpus": 1}
+    assert world.engine.asked == []
+
+
+LARGE = job() | {"data": "x" * 3_000_000}
+
+
+@pytest.mark.fault(57)
+@pytest.mark.parametrize(
+    ("content", "result", "uid"),
+    [
+        (b"", "malformed", ""),
+        (b"not JSON", "malformed", ""),
+        (b"[]", "malformed", ""),
+        (b"null", "malformed", ""),
+        (b'{"request": []}', "malformed", ""),
+        (b"[" * 100_000, "malformed", ""),
+        (b"\xff\xfe", "malformed", ""),
+        (body()[:-1], "malformed", "0d4a-uid"),
+        (body(uid=None), "malformed", ""),
+        (body(uid=7), "malformed", ""),
+        (body(uid="x" * 10_000), "malformed", ""),
+        (body(uid="\ud800"), "malformed", ""),
+        (
+            json.dumps(review() | {"apiVersion": "admission.k8s.io/v1beta1"}).encode(),
+            *("unsupported_version", "0d4a-uid"),
+        ),
+        (json.dumps(review() | {"kind": "ConversionReview"}).encode(), "unsupported_version", "0d4a-uid"),
+        (body(object=None), "no_object", "0d4a-uid"),
+        (body(object=[]), "no_object", "0d4a-uid"),
+        (body(object={"kind": "Job"}), "no_object", "0d4a-uid"),
+        (body({"kind": "Job", "metadata": {}}), "error", "0d4a-uid"),
+        (body({"kind": "Unheard", "metadata": {}}), "invalid_manifest", "0d4a-uid"),
+        (body(operation="DELETE", object=None, oldObject=job()), "operation", "0d4a-uid"),
+        (body(operation="CONNECT"), "operation", "0d4a-uid"),
+        (body(operation=["CREATE"]), "operation", "0d4a-uid"),
+        (body(subResource="status"), "operation", "0d4a-uid"),
+        (body(dryRun=True), "dry_run", "0d4a-uid"),
+        (body(LARGE), "too_large", "0d4a-uid"),
+        (json.dumps({"request": {"object": LARGE, "uid": "last"}}).encode(), "too_large", "last"),
+        (b" " * 20_000_000, "too_large", ""),
+    ],
+)
+def test_whatever_is_sent_is_allowed_without_advice(
+    content: bytes, result: str, uid: str, world: World
+) -> None:
+    found = response_of(world.post(content))
+    assert found == {"uid": uid, "allowed": True}
+    assert world.advising.status.reviews() == {result: 1}
+    assert len(world.engine.asked) == 0
+
+
+@pytest.mark.fault(57)
+def test_a_wrong_content_type_is_allowed_without_advice(world: World) -> None:
+    for given_type in ("text/plain", "", "application/yaml"):
+        found = response_of(world.post(body(), headers={"Content-Type": given_type}))
+        assert found == {"uid": "0d4a-uid", "allowed": True}
+    assert world.advising.status.reviews() == {"content_type": 3}
+
+
+@pytest.mark.fault(57)
+def test_what_a_controller_makes_gets_none(world: World) -> None:
+    owned = job()
+    owned["metadata"]["ownerReferences"] = [{"kind": "JobSet", "name": "x", "controller": True}]
+    assert "warnings" not in response_of(world.post(body(owned)))
+    assert world.advising.status.reviews() == {"owned": 1}
+
+
+@pytest.mark.fault(57)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.text() | st.integers(),
+        lambda x: (
+            st.lists(x)
+            | st.dictionaries(
+                st.sampled_from(["request", "uid", "object", "metadata", "operation", "apiVersion", "kind"]),
+                x,
+            )
+        ),
+    )
+)
+def test_no_json_is_too_strange_to_be_read(sent: Any) -> None:
+    found = read(json.dumps(sent).encode(), "application/json")
+    assert isinstance(found, Review)
+    assert found.refused is not None or found.document is not None
+
+
+def test_the_namespace_is_that_of_the_request() -> None:
+    found = read(body(job(namespace="elsewhere"), namespace="ml"), "application/json")
+    assert found.document is not None
+    assert found.document["metadata"]["namespace"] == "ml"
+
+
+@pytest.mark.parametrize(
+    ("url", "method"),
+    [
+        ("/v1/admission/wrong", "POST"),
+        ("/v1/admission/", "POST"),
+        (f"{URL}/", "POST"),
+        (f"/v1/other/{TOKEN}", "POST"),
+        (f"/{TOKEN}", "POST"),
+        (TOKEN, "POST"),
+        (URL, "GET"),
+        ("/healthz", "GET"),
+    ],
+)
+def test_without_the_token_nothing_is_found(
+    url: str, method: str, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        answered = asyncio.run(world.apost(body(), url, method=method))
+    assert (answered.status_code, answered.content) == (404, b"")
+    assert world.advising.status.reviews() == {}
+    assert TOKEN not in "".join(r.getMessage() for r in caplog.records if r.name.startswith("gpucost"))
+
+
+def test_the_timeout_that_api_servers_add_is_no_part_of_the_token(world: World) -> None:
+    assert "warnings" in response_of(world.post(body(), f"{URL}?timeout=2s"))
+
+
+@pytest.mark.fault(58)
+def test_before_the_state_is_read_there_is_no_advice() -> None:
+    world = World(watched=StillCluster(is_current=False))
+    assert response_of(world.post(body())) == {"uid": "0d4a-uid", "allowed": True}
+    assert world.advising.status.reviews() == {"no_state": 1}
+    world.close()
+
+
+@pytest.mark.fault(58)
+def test_an_exception_in_a_rule_costs_the_advice_only(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: Subject) -> Advice:
+        raise ZeroDivisionError
+
+    world = World(SmallEngine(fail))
+    assert response_of(world.post(body())) == {"uid": "0d4a-uid", "allowed": True}
+    assert world.advising.status.reviews() == {"error": 1}
+    assert "no advice for a review" in caplog.text
+    world.close()
+
+
+@pytest.mark.fault(58)
+def test_a_slow_rule_is_not_waited_for_nor_piled_up() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hang(subject: Subject) -> Advice:
+        begun.set()
+        assert go_on.wait(30)
+        return advice(subject)
+
+    world = World(SmallEngine(hang), deadline_ms=50)
+    assert "warnings" not in response_of(world.post(body()))
+    assert begun.is_set()
+    for _ in range(5):
+        assert "warnings" not in response_of(world.post(body()))
+    assert world.advising.status.reviews() == {"deadline": 1, "busy": 5}
+    assert len(world.engine.asked) == 1
+    go_on.set()
+    world.close()
+
+
+@pytest.mark.fault(58)
+def test_slow_suggestions_leave_the_first_answer() -> None:
+    go_on = threading.Event()
+    engine = SmallEngine()
+    fast = engine.advise
+
+    def advise(manifest: Any, known: Any, with_suggestions: bool = True) -> Advice:
+        if with_suggestions:
+            assert go_on.wait(30)
+        return fast(manifest, known, with_suggestions)
+
+    engine.advise = advise  # type: ignore[method-assign]
+    world = World(engine, deadline_ms=500)
+    assert len(response_of(world.post(body()))["warnings"]) == 1
+    assert world.advising.status.reviews() == {"advised": 1}
+    go_on.set()
+    world.close()
+
+
+def run_desk(work: Callable[[Task], None], in_flight: int, ask: Callable[[Desk], Awaitable[None]]) -> None:
+    desk = Desk(work, in_flight)
+
+    async def main() -> None:
+        await ask(desk)
+
+    asyncio.run(main())
+    desk.close()
+
+
+def test_one_more_than_may_be_in_flight_is_answered_at_once() -> None:
+    go_on = threading.Event()
+
+    def work(task: Task) -> None:
+        assert go_on.wait(30)
+        task.outcome = Outcome(Result.ADVISED)
+
+    async def ask(desk: Desk) -> None:
+        until = asyncio.get_running_loop().time() + 30
+        asked = [asyncio.create_task(desk.ask(Review(str(n)), until)) for n in range(10)]
+        while desk.taken < 3 or sum(each.done() for each in asked) < 7:
+            await asyncio.sleep(0.001)
+        go_on.set()
+        results = [outcome.result for outcome in await asyncio.gather(*asked)]
+        assert sorted(results) == [Result.ADVISED] * 3 + [Result.BUSY] * 7
+        assert desk.taken == 0
+
+    run_desk(work, 3, ask)
+
+
+def test_what_waited_too_long_is_not_begun() -> None:
+    go_on, begun = threading.Event(), []
+
+    def work(task: Task) -> None:
+        begun.append(task.review.uid)
+        assert go_on.wait(30)
+
+    async def ask(desk: Desk) -> None:
+        now = asyncio.get_running_loop().time()
+        first = asyncio.create_task(desk.ask(Review("first"), now + 30))
+        while not begun:
+            await asyncio.sleep(0.001)
+        assert (await desk.ask(Review("second"), now + 0.05)).result is Result.DEADLINE
+        go_on.set()
+        await first
+        while desk.taken:
+            await asyncio.sleep(0.001)
+        assert begun == ["first"]
+
+    run_desk(work, 3, ask)
+
+
+@pytest.mark.fault(59)
+@given(st.lists(st.text(max_size=400), max_size=12))
+def test_warnings_are_short_and_steer_no_terminal(lines: list[str]) -> None:
+    found = fitted(lines)
+    assert len(found) <= MOST
+    assert sum(len(each.encode()) for each in found) < MOST_BYTES
+    for each in found:
+        assert len(each) <= LONGEST
+        assert each.startswith("gpucost: ")
+        assert each.replace("\xa0", " ").isprintable() or " " in each
+
+
+@pytest.mark.fault(59)
+@pytest.mark.parametrize(
+    "name", ["a\x1b[31mb", "x\r\nWarning: y", "\u202etxt.exe", "a\0b", "\ud800", "n" * 5_000]
+)
+def test_hostile_names_are_shown_as_what_they_are(name: str) -> None:
+    found = warnings_of(replace(advice(Subject("Job", "ml", name)), says=f"{name} waits"))
+    assert len(found[0]) <= LONGEST
+    assert found[0].isprintable()
+    found[0].encode()
+
+
+def test_a_long_line_is_cut_between_words() -> None:
+    (found,) = fitted(["waits: " + "several words " * 20])
+    assert found.endswith(("several…", "words…"))
+    assert len(found) <= LONGEST
