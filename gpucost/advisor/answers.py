@@ -204,7 +204,8 @@ class LayerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The walk through the layers for one job; ``layer`` is the first that holds it. ``advice`` is what the
+    """The walk through the layers for one job; ``layer`` is the first that holds it, or DEVICE where its pods
+    find no nodes because nodes lack devices that they should have. ``advice`` is what the
     advisor says of it now, where it waits for quota or nodes; ``actions`` what to do, first things first."""
 
     subject: Subject

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping
 from gpucost.advisor.answers import Subject
 from gpucost.advisor.asking import Asking
 from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.kueue.submitted import as_workloads
+from gpucost.advisor.kueue.submitted import FRAMEWORKS, as_workloads, assumptions
 from gpucost.advisor.volcano.gang import Gang, gang_of_manifest, is_for_volcano
 from gpucost.cluster.manifest import JobManifest
 from gpucost.cluster.pods import PodSet
+from gpucost.cluster.scheduling import KueueConfig
 
 NO_QUEUE = (
     "it names no queue of Kueue (label kueue.x-k8s.io/queue-name): no quota holds it, and none is kept for it"
@@ -19,14 +20,17 @@ NO_QUEUE = (
 
 def asking_of_manifest(manifest: JobManifest, known: Knowledge) -> Asking:
     """As if it were submitted now."""
-    state = known.state
-    workloads = as_workloads(manifest, state, state.schedulers.kueue) if manifest.queue else ()
-    has_kueue = bool(state.cluster_queues)
+    state, config = known.state, known.state.schedulers.kueue
+    switched_off = _switched_off(manifest, config)
+    is_queued = bool(manifest.queue) and not switched_off
+    workloads = as_workloads(manifest, state, config) if is_queued else ()
     remarks = [f"{flaw.field}: {flaw.value}: {flaw.allowed}" for each in workloads[:1] for flaw in each.flaws]
-    if has_kueue and not manifest.queue and _asks_gpus(manifest.job.pod_sets, known):
+    if manifest.queue and switched_off:
+        remarks.append(f"Kueue's integration {switched_off} is switched off: no quota holds it")
+    if state.cluster_queues and not manifest.queue and _asks_gpus(manifest.job.pod_sets, known):
         remarks.append(NO_QUEUE)
     return Asking(
-        Subject(manifest.job.kind, manifest.namespace, manifest.name),
+        Subject(manifest.job.job_kind.value, manifest.namespace, manifest.name),
         team_of(manifest.job.meta.labels, manifest.job.meta.annotations, manifest.namespace, known),
         manifest.job.pod_sets,
         workloads,
@@ -35,7 +39,14 @@ def asking_of_manifest(manifest: JobManifest, known: Knowledge) -> Asking:
         manifest.deadline_s,
         unknown=manifest.unknown,
         remarks=tuple(remarks),
+        assumptions=assumptions(manifest) if workloads else (),
     )
+
+
+def _switched_off(manifest: JobManifest, config: KueueConfig) -> str:
+    """The name of Kueue's integration for its kind, where that is known to be off; else empty."""
+    name = FRAMEWORKS.get(manifest.job.job_kind, "")
+    return name if config.frameworks is not None and name not in config.frameworks else ""
 
 
 def team_of(
@@ -61,4 +72,7 @@ def _asks_gpus(pod_sets: Iterable[PodSet], known: Knowledge) -> bool:
 
 
 def _gang(manifest: JobManifest, known: Knowledge) -> Gang | None:
-    return gang_of_manifest(manifest, known.state) if is_for_volcano(manifest) else None
+    if not is_for_volcano(manifest):
+        return None
+    members = known.world.members if manifest.group_name else None
+    return gang_of_manifest(manifest, known.state, members)

@@ -16,7 +16,8 @@ class Asking:
     """``pod_sets`` are all pods it wants, whoever schedules them. ``workloads`` stand for it at Kueue, none
     where Kueue has nothing to do with it; ``gang`` is it at Volcano, None likewise. ``gpus`` are GPU units of
     all pods. ``deadline_s`` is the longest it may run. ``unknown`` is what it wants and nothing says, in
-    words: with any of it an answer would be a guess. ``remarks`` are told, and hold nothing.
+    words: with any of it an answer would be a guess. ``remarks`` are told, and hold nothing; ``assumptions``
+    are what was taken for granted where the manifest became a workload.
     """
 
     subject: Subject
@@ -30,3 +31,4 @@ class Asking:
     """Uids of its pods that are bound already: what they hold is its own."""
     unknown: tuple[str, ...] = ()
     remarks: Sequence[str] = ()
+    assumptions: tuple[str, ...] = ()

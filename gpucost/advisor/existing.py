@@ -52,6 +52,11 @@ class Existing:
         return self.workloads[-1] if self.workloads else None
 
     @property
+    def bound(self) -> frozenset[str]:
+        """Uids of its pods that have a node."""
+        return frozenset(pod.meta.uid for pod in self.pods if pod.is_bound)
+
+    @property
     def of_volcano(self) -> PodGroup | None:
         """Its PodGroup at Volcano."""
         return next((each for each in self.groups if each.group_kind is GroupKind.VOLCANO), None)
@@ -83,7 +88,8 @@ def find(kind: str, namespace: str, name: str, known: Knowledge) -> Existing | N
 
 
 def asking_of(found: Existing, known: Knowledge) -> Asking:
-    """As if what of it still waits asked now: its pending workload, or its pods without a node."""
+    """As if what of it still waits asked now: its pending workload, or its pods without a node. Where all of
+    them have one, as if it asked for other nodes."""
     workload = found.workload
     waits = workload is not None and workload.state in (WorkloadState.PENDING, WorkloadState.INACTIVE)
     volcano = found.of_volcano
@@ -91,9 +97,11 @@ def asking_of(found: Existing, known: Knowledge) -> Asking:
     pod_sets = found.object.pod_sets if found.object is not None else ()
     if not pod_sets:
         pod_sets = workload.pod_sets if workload is not None else _as_sets(found.pods)
+    own: frozenset[str] = frozenset()
     if not waits:
         unbound = [pod for pod in found.pods if pod.bound_ms is None and not pod.has_ended]
         pod_sets = _as_sets(unbound) or pod_sets
+        own = frozenset() if unbound else found.bound
     return Asking(
         found.subject,
         found.team,
@@ -101,7 +109,21 @@ def asking_of(found: Existing, known: Knowledge) -> Asking:
         (replace(workload, is_active=True),) if waits and workload is not None else (),
         gang,
         sum(gpus_of(each, known) for each in pod_sets),
+        own_pods=own,
     )
+
+
+def whole_of(found: Existing, asking: Asking, known: Knowledge) -> Asking | None:
+    """As if all of it asked, also for the nodes that it has in part; None where it has none, and where a
+    queue is asked too."""
+    own = found.bound
+    if not own or own == asking.own_pods or asking.workloads or asking.gang is not None:
+        return None
+    pod_sets = found.object.pod_sets if found.object is not None else ()
+    if not pod_sets:
+        pod_sets = _as_sets(pod for pod in found.pods if not pod.has_ended)
+    gpus = sum(gpus_of(each, known) for each in pod_sets)
+    return replace(asking, pod_sets=pod_sets, own_pods=own, gpus=gpus)
 
 
 def _job_named(kind: str, namespace: str, name: str, known: Knowledge) -> Job | None:
@@ -151,7 +173,8 @@ def _team(
     pods: Iterable[Pod],
 ) -> str:
     named = [overview.ownership.of(pod).team for pod in pods]
-    named += [overview.ownership.team_of(each) for each in (*objects, *workloads, *groups)]
+    made_for: list[JobObject | Workload | PodGroup] = [*objects, *workloads, *groups]
+    named += [overview.ownership.team_of(each) for each in made_for]
     return next(filter(None, named), "")
 
 

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gpucost.advisor.advise import advise, advise_asking
+from gpucost.advisor.actions import actions
+from gpucost.advisor.advise import advise_asking
 from gpucost.advisor.answers import (
     Advice,
     Decision,
     Explanation,
     Layer,
     LayerAnswer,
-    Suggestion,
     Verdict,
 )
-from gpucost.advisor.existing import Existing, asking_of, find
+from gpucost.advisor.existing import Existing, asking_of, find, whole_of
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.kueue.answer import rules_named
 from gpucost.advisor.steps import device_step, placement_step, quota_step, running_step
-from gpucost.advisor.suggest.ranking import suggestions
 from gpucost.cluster.kueue import WorkloadState
-from gpucost.cluster.manifest import JobManifest
-from gpucost.cluster.overview import Overview
-from gpucost.domain.errors import InputError
 
 _STEPS: Sequence[Callable[[Existing, Knowledge], LayerAnswer]] = (
     quota_step,
@@ -31,6 +27,7 @@ _STEPS: Sequence[Callable[[Existing, Knowledge], LayerAnswer]] = (
     device_step,
     running_step,
 )
+_INWARDS = (Layer.NONE, Layer.QUOTA, Layer.PLACEMENT, Layer.DEVICE, Layer.RUNNING)
 
 
 def explain(kind: str, namespace: str, name: str, known: Knowledge) -> Explanation | None:
@@ -55,7 +52,7 @@ def explain(kind: str, namespace: str, name: str, known: Knowledge) -> Explanati
         f"{held.layer.value} holds it: {held.says}",
         held.since_ms,
         steps,
-        _actions(found, advice, known) if advice is not None else (),
+        actions(found, known) if advice is not None else (),
         advice,
         advice.rules if advice is not None else rules_named(known.overview),
     )
@@ -71,19 +68,44 @@ def _with_advice(
     should have.
     """
     cause = held
-    if advice.decision in _NOT_YET and _ORDER.index(advice.layer) > _ORDER.index(held.layer):
+    if _is_later(advice, held) and _may_pass(found, held):
         cause = next(each for each in steps if each.layer is advice.layer)
         if held.layer is Layer.QUOTA:
-            quota = replace(held, verdict=Verdict.PASSED, says=_quota_is_there(found, advice))
+            quota = replace(held, verdict=Verdict.PASSED, says=_quota_is_there(advice))
             steps = tuple(quota if each is held else each for each in steps)
         if held.layer is Layer.QUOTA or cause.verdict is not Verdict.HOLDS:
-            said = LayerAnswer(advice.layer, Verdict.HOLDS, advice.reason_says, held.since_ms)
+            said = LayerAnswer(advice.layer, Verdict.HOLDS, _reason(advice), held.since_ms)
             steps = tuple(said if each is cause else each for each in steps)
             cause = said
-    known = {*cause.evidence}
-    more = tuple(each for each in advice.evidence if each not in known)
+    told = {(each.object, each.field) for each in cause.evidence}
+    more = [each for each in advice.evidence if (each.object, each.field) not in told]
     full = replace(cause, evidence=(*cause.evidence, *more))
     return tuple(full if each is cause else each for each in steps), full
+
+
+def _is_later(advice: Advice, held: LayerAnswer) -> bool:
+    """Whether the rules see what holds it in a layer further in."""
+    is_known = advice.decision in (Decision.WAITS, Decision.NEVER, Decision.LATER)
+    return is_known and _INWARDS.index(advice.layer) > _INWARDS.index(held.layer)
+
+
+def _may_pass(found: Existing, held: LayerAnswer) -> bool:
+    """Of the quota layer only what merely waits there: not what is stopped, checked or evicted."""
+    if held.layer is not Layer.QUOTA or found.workload is None:
+        return True
+    return found.workload.state is WorkloadState.PENDING
+
+
+def _quota_is_there(advice: Advice) -> str:
+    where = f" in queue {advice.queue}" if advice.queue else ""
+    count = len(advice.victims)
+    who = f", once {count:,} workload{'s have' if count > 1 else ' has'} left for it" if count else ""
+    return f"it waits to be let in, and by the rules quota{where} is there for it{who}"
+
+
+def _reason(advice: Advice) -> str:
+    """What holds it, without what happens."""
+    return advice.why[0].partition(": ")[2] if advice.why else advice.says
 
 
 def _walk(found: Existing, known: Knowledge) -> tuple[LayerAnswer, ...]:
@@ -100,45 +122,17 @@ def _walk(found: Existing, known: Knowledge) -> tuple[LayerAnswer, ...]:
 
 
 def _advice(found: Existing, held: LayerAnswer, known: Knowledge) -> Advice | None:
-    """What the advisor says of it now; None where it asks for nothing any more."""
+    """What the advisor says of it now; None where it asks for nothing any more. The rest of a job that has
+    some of its pods on nodes never runs where the whole never would, even on its own nodes."""
     if held.layer is Layer.RUNNING:
         return None
     workload = found.workload
     if workload is not None and workload.state is WorkloadState.FINISHED:
         return None
-    return advise_asking(asking_of(found, known), known)
-
-
-def _actions(found: Existing, advice: Advice, known: Knowledge) -> tuple[Suggestion, ...]:
-    """Changes that would make it run if it were submitted again with them: it and its pods are taken out of
-    the cluster, and its manifest is asked about."""
-    if found.object is None or known.write is None or known.read_new is None:
-        return ()
-    apart = without(found, known)
-    try:
-        document = known.write(found.object, found.workload, found.of_volcano)
-        manifest = known.read_new(document)
-    except InputError:
-        return ()
-    again = advise(manifest, apart, with_suggestions=False)
-    base = advice if again.decision is Decision.NOW else again
-    return suggestions(manifest, base, apart, _again)
-
-
-def _again(manifest: JobManifest, known: Knowledge) -> Advice:
-    return advise(manifest, known, with_suggestions=False)
-
-
-def without(found: Existing, known: Knowledge) -> Knowledge:
-    """The cluster without a job: as if it had never been submitted."""
-    state = known.state
-    pods, own = {each.meta.uid for each in found.pods}, {each.meta.uid for each in found.workloads}
-    groups = {each.meta.uid for each in found.groups}
-    left = replace(
-        state,
-        pods={uid: pod for uid, pod in state.pods.items() if uid not in pods},
-        workloads={uid: each for uid, each in state.workloads.items() if uid not in own},
-        pod_groups={uid: each for uid, each in state.pod_groups.items() if uid not in groups},
-    )
-    overview = known.overview
-    return replace(known, overview=Overview(left, overview.catalog, overview.owner_keys))
+    asking = asking_of(found, known)
+    advice = advise_asking(asking, known)
+    whole = whole_of(found, asking, known)
+    if whole is None or advice.decision is not Decision.WAITS:
+        return advice
+    again = advise_asking(whole, known)
+    return again if again.decision is Decision.NEVER else advice

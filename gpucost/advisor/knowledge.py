@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gpucost.advisor.kueue.outlook import KueueView
+from gpucost.advisor.placement.place import reserve
 from gpucost.advisor.placement.rooms import Rooms
+from gpucost.advisor.placement.wanted import Wanted
 from gpucost.advisor.settings import AdvisorSettings
+from gpucost.advisor.suggest.past_use import PastUse
 from gpucost.advisor.volcano.session import World
 from gpucost.advisor.wait.calibration import Calibration
 from gpucost.advisor.wait.runtimes import NO_HISTORY, RunTimes
@@ -21,6 +24,9 @@ from gpucost.cluster.pods import Pod
 from gpucost.cluster.state import ClusterState, grouped
 from gpucost.cluster.volcano import PodGroup
 from gpucost.pricing.book import PriceBook
+
+MOST_UNPLACED = 200
+"""Kinds of pods without a node that are looked at before others ask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ class Knowledge:
     write: Callable[[JobObject, Workload | None, PodGroup | None], Document] | None = None
     read_new: Callable[[Document], JobManifest] | None = None
     troubles: Callable[[str], Sequence[Trouble]] | None = None
+    used: Callable[[JobManifest], PastUse | None] | None = None
 
     @property
     def state(self) -> ClusterState:
@@ -61,7 +68,7 @@ class Knowledge:
 
     def warm(self) -> None:
         """Works out now what the first question would have to wait for."""
-        _ = self.kueue, self.rooms.base.empty, self.rooms.base.largest, self.pods_by_workload
+        _ = self.kueue, self.rooms.base.empty, self.rooms.base.largest, self.rooms_left, self.pods_by_workload
 
     @cached_property
     def kueue(self) -> KueueView:
@@ -71,6 +78,39 @@ class Knowledge:
     def rooms(self) -> Rooms:
         """What is free on nodes; to be copied before anything is taken."""
         return Rooms.of(self.overview)
+
+    @cached_property
+    def unplaced(self) -> Mapping[str, list[Pod]]:
+        """Pods that the scheduler may put on a node at any moment, by the uid of their job."""
+        pods = (
+            each
+            for each in self.state.pods.values()
+            if each.bound_ms is None and not each.has_ended and not each.is_gated
+        )
+        return grouped(pods, lambda pod: self.overview.ownership.of(pod).job.uid)
+
+    @cached_property
+    def rooms_left(self) -> Rooms:
+        """``rooms`` once ``unplaced`` pods have the nodes that they can have."""
+        return self._reserved(self.unplaced)
+
+    def rooms_for(self, job_uid: str) -> Rooms:
+        """What is left for a job: its own pods are not in its way."""
+        if job_uid not in self.unplaced:
+            return self.rooms_left
+        return self._reserved({uid: pods for uid, pods in self.unplaced.items() if uid != job_uid})
+
+    def _reserved(self, pods: Mapping[str, list[Pod]]) -> Rooms:
+        """The oldest first, of at most ``MOST_UNPLACED`` kinds."""
+        kinds: dict[int, list[Pod]] = {}
+        waiting = sorted((pod for each in pods.values() for pod in each), key=lambda pod: pod.meta.created_ms)
+        for pod in waiting:
+            kinds.setdefault(id(pod.template), []).append(pod)
+        wanted = [
+            Wanted(f"{at:06}", len(same), len(same), same[0].template)
+            for at, same in enumerate(list(kinds.values())[:MOST_UNPLACED])
+        ]
+        return reserve(self.rooms, wanted)
 
     @cached_property
     def world(self) -> World:

@@ -45,7 +45,7 @@ def placement_answer(known: Knowledge, asking: Asking, quota: LayerResult | None
         if quota
         else set()
     )
-    before = known.rooms.copy().without(asking.own_pods)
+    before = known.rooms_for(asking.subject.uid).without(asking.own_pods)
     rooms = before.without(gone)
     found = place(rooms, wanted)
     assumptions = (_NO_OTHER_PODS, *found.unknown) if found.fits or found.unknown else (_NO_OTHER_PODS,)

@@ -24,8 +24,8 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class AdvisorSettings:
-    """``horizon_hours`` and ``samples`` are of the simulation of the wait, 0 samples for none; ``pools`` those
-    that scale."""
+    """``horizon_hours`` and ``samples`` are of the simulation of the wait, 0 samples for none; ``pools``
+    those that scale."""
 
     horizon_hours: float = 168.0
     samples: int = 40

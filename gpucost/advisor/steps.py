@@ -44,10 +44,12 @@ def placement_step(found: Existing, known: Knowledge) -> LayerAnswer:
         since_ms = gang.partial_since_ms
         return LayerAnswer(Layer.PLACEMENT, Verdict.HOLDS, says, since_ms, (*_gang_evidence(found), *facts))
     if waiting:
-        bound = sum(pod.is_bound for pod in alive)
+        bound, least = sum(pod.is_bound for pod in alive), _minimum(found)
         says = f"{len(waiting):,} of its {len(alive):,} pods have no node: {_said(waiting[0])}"
-        if bound and _minimum(found) is not None:
-            says += f"; {bound:,} run and hold their GPUs, because its minimum is {_minimum(found):,}"
+        if bound and least is not None:
+            says += (
+                f"; {bound:,} run and hold their GPUs, because {least:,} are its minimum, fewer than it wants"
+            )
         since_ms = min(map(pod_since_ms, waiting))
         return LayerAnswer(Layer.PLACEMENT, Verdict.HOLDS, says, since_ms, (*_gang_evidence(found), *facts))
     if gated:
@@ -115,7 +117,7 @@ def running_step(found: Existing, known: Knowledge) -> LayerAnswer:
             Evidence(f"pod/{pod.meta.name}", "status.containerStatuses", pod.stuck, f"on node {pod.node}")
             for pod in stuck[:_MOST_PODS]
         )
-        since_ms = min(pod.bound_ms or pod.meta.created_ms for pod in stuck)
+        since_ms = min((pod.bound_ms or pod.meta.created_ms for pod in stuck), default=None)
         return LayerAnswer(Layer.RUNNING, Verdict.HOLDS, says, since_ms, facts)
     troubles = known.troubles(found.job.uid) if known.troubles is not None else None
     since_ms = max((pod.bound_ms for pod in bound if pod.bound_ms is not None), default=None)
@@ -236,7 +238,7 @@ def _of_nodes(waiting: Iterable[Pod], known: Knowledge) -> LayerAnswer:
             )
             for name, amount in sorted(short.items())
         )
-        return LayerAnswer(Layer.DEVICE, Verdict.HOLDS, says, None, facts)
+        return LayerAnswer(Layer.DEVICE, Verdict.HOLDS, says, pod_since_ms(pod), facts)
     return LayerAnswer(Layer.DEVICE, Verdict.UNKNOWN, "its pods have no nodes yet", None)
 
 

@@ -71,7 +71,7 @@ def _at_kueue(asking: Asking, found: LayerResult, known: Knowledge, ask: Ask, sa
     pods = known.pods_by_workload
 
     def gate() -> Gate:
-        return _Nodes(known.rooms.without(asking.own_pods), wanted, pods).fits
+        return _Nodes(known.rooms_for(asking.subject.uid).without(asking.own_pods), wanted, pods).fits
 
     with disciplines(view, ask, gate) as make:
         scene = Scene(ask.uid, running, [*waiting, target], make)
@@ -85,14 +85,18 @@ def _for_nodes(asking: Asking, known: Knowledge, sampling: Sampling) -> Wait:
     jobs: dict[str, list[Pod]] = {}
     for node in sorted(may_use):
         for pod in known.state.pods_by_node.get(node, ()):
-            if pod.meta.uid not in asking.own_pods and not _stays(pod):
-                jobs.setdefault(known.overview.ownership.of(pod).job.uid, []).append(pod)
+            job = known.overview.ownership.of(pod).job.uid
+            # What it holds itself does not end before it has begun.
+            if pod.meta.uid not in asking.own_pods and job != asking.subject.uid and not _stays(pod):
+                jobs.setdefault(job, []).append(pod)
     uids = {job: [pod.meta.uid for pod in pods] for job, pods in jobs.items()}
     running = [_run_of_pods(job, pods, known) for job, pods in sorted(jobs.items())]
     target = Run(f"asking/{asking.subject.name}", asking.team, asking.subject.name, asking.gpus)
 
     def make() -> _Gated:
-        return _Gated(_Nodes(known.rooms.without(asking.own_pods), wanted, uids), target.id)
+        return _Gated(
+            _Nodes(known.rooms_for(asking.subject.uid).without(asking.own_pods), wanted, uids), target.id
+        )
 
     return simulate(Scene(target.id, running, [target], make), known.run_times, sampling)
 

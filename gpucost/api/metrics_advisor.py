@@ -11,6 +11,7 @@ from gpucost.api.families import family
 from gpucost.api.webhook.wire import Result
 from gpucost.service import metrics as m
 from gpucost.service.advising_status import BUCKETS_S, AdvisingStatus, Durations
+from gpucost.service.learnt import Outcome
 
 
 def advisor_families(status: AdvisingStatus) -> Iterator[Metric]:
@@ -27,6 +28,12 @@ def advisor_families(status: AdvisingStatus) -> Iterator[Metric]:
     if reviews:
         reviews = {result.value: 0 for result in Result} | reviews
     yield family(m.WEBHOOK_REVIEWS, [((result,), count) for result, count in sorted(reviews.items())])
+    scores = status.scores()
+    if scores:
+        scores = {outcome.value: 0 for outcome in Outcome} | scores
+    yield family(m.WAIT_PREDICTIONS, [((outcome,), count) for outcome, count in sorted(scores.items())])
+    errors = status.foretelling_errors()
+    yield family(m.WAIT_PREDICTION_ERRORS, [((kind,), count) for kind, count in sorted(errors.items())])
 
 
 def _buckets(found: Durations) -> list[tuple[str, float]]:

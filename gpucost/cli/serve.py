@@ -58,9 +58,11 @@ def serve(
     with contextlib.ExitStack() as stack:
         ledger = stack.enter_context(context.ledger(create=True))
         listener = stack.enter_context(listen(settings.api.host, settings.api.port))
-        advising = None
+        advising, threads = None, list[threading.Thread]()
         if watching is not None:
             advising = assemble.build_advising(settings, watching, book, context.teams, ledger)
+            foretelling = assemble.build_foretelling(settings, advising, ledger, now_ms, stop)
+            threads.append(threading.Thread(target=foretelling.run, name="gpucost-foretelling", daemon=True))
         app = create_app(
             ledger,
             settings.api,
@@ -81,7 +83,7 @@ def serve(
             rng=random.Random(),
             expected=settings.prometheus.cluster,
         )
-        threads = [threading.Thread(target=loop.run, name="gpucost-loop", daemon=True)]
+        threads.append(threading.Thread(target=loop.run, name="gpucost-loop", daemon=True))
         if settings.detectors.enabled:
             state = watching.overview if watching is not None else _nobody_watches
             detectors = assemble.build_detect_loop(settings, pipeline, detect_status, state, stop)

@@ -34,8 +34,8 @@ class QuotaNode:
     ``subtree`` is the quota it can hand out: its own, and what its children lend. ``usage`` is what counts
     against that: a ClusterQueue's own, and of a cohort what its children use beyond what they keep to
     themselves. ``height`` is that of the tree of active queues below it, 0 for a ClusterQueue. With
-    ``in_cycle`` its parents go round in a circle, so it has none here. ``known`` is what was available in which
-    ``epoch``: the number of changes of usage in all trees. ``terms`` and ``most`` never change.
+    ``in_cycle`` its parents go round in a circle, so it has none here. ``known`` is what was available in
+    which ``epoch``: the number of changes of usage in all trees. ``terms`` and ``most`` never change.
     """
 
     name: str

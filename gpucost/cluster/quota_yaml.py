@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
+from typing import Any
 
 from gpucost.cluster.commands import kubectl
 
 _API_VERSION = "kueue.x-k8s.io/v1beta2"
-_CLUSTER_QUEUES = "clusterqueues.v1beta2.kueue.x-k8s.io"
+CLUSTER_QUEUES = "clusterqueues.v1beta2.kueue.x-k8s.io"
+COHORTS = "cohorts.v1beta2.kueue.x-k8s.io"
+VOLCANO_QUEUES = "queues.scheduling.volcano.sh"
 
 
 def quota_lines(
@@ -27,7 +30,7 @@ def quota_lines(
         for name, value in fields.items()
     )
     return (
-        f"# {kubectl('edit', _CLUSTER_QUEUES, queue)}\n"
+        f"# {kubectl('edit', CLUSTER_QUEUES, queue)}\n"
         f"apiVersion: {_API_VERSION}\n"
         "kind: ClusterQueue\n"
         "metadata:\n"
@@ -44,13 +47,19 @@ def quota_lines(
 def cluster_queue_patch(queue: str, **fields: object) -> str:
     """The command that sets fields of a ClusterQueue's spec (v1beta2)."""
     patch = json.dumps({"spec": fields}, separators=(",", ":"))
-    return kubectl("patch", _CLUSTER_QUEUES, queue, "--type=merge", "-p", patch)
+    return kubectl("patch", CLUSTER_QUEUES, queue, "--type=merge", "-p", patch)
+
+
+def json_patch(collection: str, name: str, operations: Sequence[Mapping[str, Any]]) -> str:
+    """The command that changes an object by RFC 6902."""
+    patch = json.dumps(operations, separators=(",", ":"))
+    return kubectl("patch", collection, name, "--type=json", "-p", patch)
 
 
 def volcano_patch(queue: str, field: str, resource: str, amount: float) -> str:
     """The command that sets an amount of a Volcano queue."""
     patch = json.dumps({"spec": {field: {resource: _amount(amount)}}}, separators=(",", ":"))
-    return kubectl("patch", "queues.scheduling.volcano.sh", queue, "--type=merge", "-p", patch)
+    return kubectl("patch", VOLCANO_QUEUES, queue, "--type=merge", "-p", patch)
 
 
 def _was(value: float) -> str:

@@ -44,6 +44,8 @@ class PodGroup:
     conditions: Conditions = field(default_factory=dict)
     topology: Mapping[str, str] = field(default_factory=dict)
     flaws: tuple[Flaw, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Fields that decide how its pods are placed, and of which nothing but that they are there is known."""
 
 
 @dataclass(frozen=True, slots=True)

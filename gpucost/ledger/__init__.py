@@ -5,6 +5,7 @@ of what somebody used takes a Scope; every write is one transaction: all of a wi
 """
 
 from gpucost.ledger.errors import CloseRefused, LateLines, LedgerTooNew, MonthOpen
+from gpucost.ledger.foretold import Foretold
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.query import DIMENSIONS, MEASURES
 from gpucost.ledger.records import (
@@ -23,6 +24,8 @@ from gpucost.ledger.records import (
     WindowInfo,
     WindowVersion,
 )
+from gpucost.ledger.runs import JobRun
+from gpucost.ledger.uses import JobUse
 from gpucost.ledger.waste import WASTE_MEASURES
 from gpucost.ledger.waste_writer import WASTE_LINES
 
@@ -38,7 +41,10 @@ __all__ = [
     "FindingEvent",
     "FindingRecord",
     "FindingState",
+    "Foretold",
     "IngestResult",
+    "JobRun",
+    "JobUse",
     "LateLines",
     "Ledger",
     "LedgerState",

@@ -16,9 +16,12 @@ from gpucost.domain.scope import Scope
 from gpucost.domain.time import Month, Window
 from gpucost.ledger import (
     findings,
+    foretold,
     months,
     query,
     reader,
+    runs,
+    uses,
     verification,
     waste,
     waste_totals,
@@ -26,6 +29,7 @@ from gpucost.ledger import (
     writer,
 )
 from gpucost.ledger.database import Database
+from gpucost.ledger.foretold import MOST_FORETOLD, Foretold
 from gpucost.ledger.lines import Lines
 from gpucost.ledger.prepare import Facts, prepare
 from gpucost.ledger.records import (
@@ -41,6 +45,8 @@ from gpucost.ledger.records import (
     WindowInfo,
     WindowVersion,
 )
+from gpucost.ledger.runs import MOST_RUNS, JobRun
+from gpucost.ledger.uses import MOST_USES, JobUse
 from gpucost.ledger.waste_totals import FinalWaste
 
 
@@ -277,6 +283,24 @@ class Ledger:
         with self._database.read() as connection:
             return query.job_window(connection, scope, job_uid)
 
+    def runs(
+        self, scope: Scope, cluster: str, window: Window, *, most: int = MOST_RUNS
+    ) -> tuple[JobRun, ...]:
+        """Jobs that held GPUs in ``window``, in the order of their end: the ``most`` (1 to 50,000) that ended
+        last. Only windows of the ledger that lie wholly inside count. Nobody is named who has no job uid.
+        """
+        with self._database.read() as connection:
+            return runs.runs(connection, scope, cluster, window, most)
+
+    def uses(
+        self, scope: Scope, cluster: str, window: Window, *, most: int = MOST_USES
+    ) -> tuple[JobUse, ...]:
+        """What jobs used of whole boards in ``window``, by job and model, in the order of their end: the
+        ``most`` (1 to 20,000) that ended last. Those of which nothing was observed are left out.
+        """
+        with self._database.read() as connection:
+            return uses.uses(connection, scope, cluster, window, most)
+
     def progress(self, scope: Scope, window: Window, job_uid: str) -> pd.DataFrame:
         """How far a job came: columns ``name`` (str) and ``amount`` (float64), sorted by name."""
         with self._database.read() as connection:
@@ -455,3 +479,27 @@ class Ledger:
         """Whose writers to wait for. A finding never moves."""
         with self._database.read() as connection:
             return findings.require(connection, scope, finding_id).cluster
+
+    # --- waits that were foretold --------------------------------------------------------------------
+
+    def foretell(self, cluster: str, given: Sequence[Foretold]) -> int:
+        """Write down waits as they were foretold; how many are new. Who has one already keeps it.
+
+        What was asked more than 90 days ago is deleted by the way. Names are cut to what a database can
+        store. Raises InputError for a uid that is empty or no text, and for numbers below 0.
+        """
+        with self._database.write(cluster) as connection:
+            return foretold.write(connection, cluster, given, self._now())
+
+    def score_foretold(
+        self, cluster: str, *, started_ms: Mapping[str, int], gone_ms: Mapping[str, int]
+    ) -> int:
+        """Write down when those that were foretold a wait, by uid, started, or left without a start. What is
+        written stays. How many changed."""
+        with self._database.write(cluster) as connection:
+            return foretold.score(connection, cluster, started_ms, gone_ms)
+
+    def foretold(self, cluster: str, *, most: int = MOST_FORETOLD) -> tuple[Foretold, ...]:
+        """All that still wait, and of the others the ``most`` (1 to 5,000) that asked last; oldest first."""
+        with self._database.read() as connection:
+            return foretold.read(connection, cluster, most)

@@ -92,7 +92,7 @@ def aggregate(
 def job_window(connection: Connection, scope: Scope, job_uid: str) -> Window | None:
     _refuse_nul("job_uid", job_uid)
     of_job = select(L.window_id).where(
-        L.holder_id.in_(select(H.id).where(H.job_uid == job_uid)), *_visible(scope)
+        L.holder_id.in_(select(H.id).where(H.job_uid == job_uid)), *visible(scope)
     )
     statement = select(func.min(W.start_ms), func.max(W.end_ms)).where(W.id.in_(of_job))
     start_ms, end_ms = connection.execute(statement).one()
@@ -185,7 +185,7 @@ def _own_teams(scope: Scope) -> list[ColumnElement[bool]]:
     return [] if scope.teams is None else [H.team.in_(sorted(scope.teams))]
 
 
-def _visible(scope: Scope, table: Table = USAGE_LINE) -> list[ColumnElement[bool]]:
+def visible(scope: Scope, table: Table = USAGE_LINE) -> list[ColumnElement[bool]]:
     """Conditions on usage lines: everything, or the held and over-committed lines of the scope's teams."""
     if scope.teams is None:
         return []
@@ -227,7 +227,7 @@ def sums_by_id(
 
     Columns: the ids that ``dims`` need, ``others``, ``step`` when ``step_ms`` is given, and the measures.
     """
-    line, alike = table.c, _alike_holders(dims)
+    line, alike = table.c, alike_holders(dims)
     keys: list[ColumnElement[Any]] = [
         alike.c.holder_id if name == "holder_id" else line[name]
         for name in dict.fromkeys(
@@ -235,7 +235,7 @@ def sums_by_id(
         )
     ]
     keys += others
-    conditions = [line.window_id.in_(windows), *_visible(scope, table)]
+    conditions = [line.window_id.in_(windows), *visible(scope, table)]
     for name, values in filters.items():
         if name == "bucket":
             conditions.append(line.bucket.in_(sorted(values)))
@@ -269,12 +269,17 @@ def sums_by_name(
     statement = select(*keys, *measures).group_by(*keys)
     for table in dict.fromkeys(_TABLE_OF[name] for name in dims if name != "bucket"):
         statement = statement.join(table, table.c.id == lines.c[f"{table.name}_id"])
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(_BY_HASH)
+    sum_by_hash(connection)
     return connection.execute(statement.having(_SOME)).all()
 
 
-def _alike_holders(dims: Sequence[str]) -> Subquery:
+def sum_by_hash(connection: Connection) -> None:
+    """Tells the database how to sum many lines, until the end of the transaction."""
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(_BY_HASH)
+
+
+def alike_holders(dims: Sequence[str]) -> Subquery:
     """Each holder's id beside the least id of those with the same ``dims``: the pods of a job are one."""
     same = [H[name] for name in dims if _TABLE_OF.get(name) is HOLDER]
     return select(H.id, func.min(H.id).over(partition_by=same).label("holder_id")).subquery()

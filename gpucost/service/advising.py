@@ -23,6 +23,7 @@ from gpucost.domain.errors import shorten
 from gpucost.pricing.book import PriceBook
 from gpucost.service.advising_status import AdvisingStatus
 from gpucost.service.advising_tenants import Tenants
+from gpucost.service.learnt import Learnt
 
 logger = logging.getLogger(__name__)
 
@@ -154,6 +155,8 @@ class Advising:
     run_times: Callable[[], RunTimes] = lambda: NO_HISTORY
     settings: AdvisorSettings = field(default_factory=AdvisorSettings)
     status: AdvisingStatus = field(default_factory=AdvisingStatus)
+    learnt: Learnt = field(default_factory=Learnt)
+    """How waits that were foretold held, and what is found against jobs."""
     has_webhook: bool = False
     """Whether to prepare for it too, which takes twice the work and memory."""
     turns: Turns = field(default_factory=Turns)
@@ -184,7 +187,7 @@ class Advising:
         """Put together what is known, if the state changed since. ``start``'s thread calls it."""
         if not self.watched.is_current:
             return
-        version = (self.watched.version, self._history)
+        version = (self.watched.version, self._history, self.learnt.known)
         if self._informed is None or version != self._version:
             overview = self.watched.overview(self.watched.cluster)
             if overview is None:
@@ -249,6 +252,9 @@ class Advising:
             prices=self.prices,
             run_times=self._history,
             settings=self.settings,
+            calibration=self.learnt.calibration,
+            troubles=self.learnt.troubles,
+            used=self.learnt.used,
         )
         found = Informed(known, self.rules)
         _prepare(found, self.has_webhook)

@@ -32,6 +32,8 @@ class AdvisingStatus:
     _answers: Counter[tuple[str, str]] = field(default_factory=Counter)
     _durations: dict[str, Durations] = field(default_factory=dict)
     _reviews: Counter[str] = field(default_factory=Counter)
+    _scores: Counter[str] = field(default_factory=Counter)
+    _foretelling_errors: Counter[str] = field(default_factory=Counter)
 
     def answered(self, face: str, decision: str, seconds: float) -> None:
         """An answer of ``face`` (advice, explain, webhook) that took ``seconds``."""
@@ -43,6 +45,16 @@ class AdvisingStatus:
         """Reviews of the admission webhook were answered: with advice, or why without."""
         with self._lock:
             self._reviews[result] += count
+
+    def scored(self, outcome: str) -> None:
+        """A wait that was foretold came to its end."""
+        with self._lock:
+            self._scores[outcome] += 1
+
+    def foretelling_failed(self, kind: str) -> None:
+        """A step of the loop that foretells waits did not happen; ``kind`` is the error's class."""
+        with self._lock:
+            self._foretelling_errors[kind] += 1
 
     def answers(self) -> dict[tuple[str, str], int]:
         """By face and decision, since the start."""
@@ -58,3 +70,13 @@ class AdvisingStatus:
         """By result."""
         with self._lock:
             return dict(self._reviews)
+
+    def scores(self) -> dict[str, int]:
+        """Waits that were foretold, by what came of them."""
+        with self._lock:
+            return dict(self._scores)
+
+    def foretelling_errors(self) -> dict[str, int]:
+        """By class of error."""
+        with self._lock:
+            return dict(self._foretelling_errors)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import gpucost
@@ -26,7 +27,7 @@ from gpucost.service.assessing import Assessing
 from gpucost.service.detect_loop import DetectLoop, State
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.detecting import SLOW, Detecting
-from gpucost.service.past_runs import run_times_of
+from gpucost.service.past_runs import History
 from gpucost.service.pipeline import Pipeline, Rules
 from gpucost.service.rehearsing import Rehearsing
 from gpucost.service.reporting import Reporting
@@ -47,6 +48,9 @@ from gpucost.telemetry.recorded import RecordedSource
 from gpucost.telemetry.settings import ProgressMetric
 from gpucost.telemetry.settings import PrometheusSettings as SourceOptions
 from gpucost.telemetry.source import Source
+
+if TYPE_CHECKING:
+    from gpucost.service.foretelling import Foretelling
 
 Now = Callable[[], int]
 # How late a source may learn of what happened: the last of a cluster's history is read again each time.
@@ -195,9 +199,26 @@ def build_advising(
         Engine(advise, explain, manifest_of, reread),
         teams,
         prices=book,
-        run_times=lambda: run_times_of(ledger, watching.cluster),
+        run_times=History(ledger, watching.cluster),
         settings=settings.advisor.advisor(),
         has_webhook=settings.webhook.enabled,
+    )
+
+
+def build_foretelling(
+    settings: Settings, advising: Advising, ledger: Ledger, now: Now, stop: threading.Event
+) -> Foretelling:
+    """The loop that foretells waits and looks what came of it, which ends when ``stop`` is set."""
+    from gpucost.service.foretelling import Foretelling
+
+    return Foretelling(
+        advising,
+        ledger,
+        now=now,
+        seconds=time.monotonic,
+        sleep=stop.wait,
+        stopped=stop.is_set,
+        with_findings=settings.detectors.enabled,
     )
 
 

@@ -159,9 +159,22 @@ WEBHOOK_REVIEWS = ServiceMetric(
     ("result",),
     "Reviews of the admission webhook since the start, all of them allowed: advised, or why without advice.",
 )
+WAIT_PREDICTIONS = ServiceMetric(
+    "gpucost_wait_predictions_total",
+    COUNTER,
+    ("outcome",),
+    "Waits that were foretold and came to their end since the start: held_p50, held_p90 (longer than p50, at "
+    "most p90), missed, beyond_horizon (p90 was no number), gone (left without a start).",
+)
+WAIT_PREDICTION_ERRORS = ServiceMetric(
+    "gpucost_wait_prediction_errors_total",
+    COUNTER,
+    ("kind",),
+    "Steps of the loop that foretells waits which failed since the start, by kind of error.",
+)
 SERVICE_METRICS = (
     *(BUILD, LEDGER_UP, LEDGER_LAG, PENDING, LOST, INGESTED, SOURCE_UP, SOURCE_SUCCESS, SOURCE_ERRORS),
     *(ERRORS, LAST_TURN, LAST_EVALUATION, EVALUATION, DETECTOR_ERRORS, WITHHELD, TEAM_COST, JOB_COST),
     *(FINDING_ACTIVE, FINDING_WASTED, FINDINGS, WASTE_WINDOWS, WASTE),
-    *(ADVISOR_ANSWERS, ADVISOR_SECONDS, WEBHOOK_REVIEWS),
+    *(ADVISOR_ANSWERS, ADVISOR_SECONDS, WEBHOOK_REVIEWS, WAIT_PREDICTIONS, WAIT_PREDICTION_ERRORS),
 )

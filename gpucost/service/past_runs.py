@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-from gpucost.advisor.wait.runtimes import NO_HISTORY, PastRun, RunTimes
-from gpucost.domain.holders import Bucket
-from gpucost.domain.scope import EVERYTHING
-from gpucost.domain.time import DAY_MS, Window
-from gpucost.ledger import Ledger
+from dataclasses import dataclass
 
-HISTORY_MS = 30 * DAY_MS
-"""How much of the ledger is read. Later runs count more, so what is older would change little."""
+from gpucost.advisor.wait.runtimes import NO_HISTORY, PastRun, RunTimes
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import Window
+from gpucost.ledger import Ledger
+from gpucost.ledger.runs import LONGEST_MS
 
 
 def run_times_of(ledger: Ledger, cluster: str) -> RunTimes:
-    """Run times of the jobs that held GPUs in the last ``HISTORY_MS`` of what the ledger has of ``cluster``.
+    """Run times of the jobs that held GPUs in the last 90 days of what the ledger has of ``cluster``: the
+    50,000 that ended last (gpucost.ledger.runs says how they are told from usage lines).
 
-    A run is from the first to the last instant that a job held any; its GPUs are its mean over that time.
-    One that was under way at the beginning or end of that time ran at least so long. Raises LedgerError.
+    Left out are runs of which only a part is seen: those that still go on, since together with those that
+    ended last they would hold too many long ones, and those that began before. Teams are what labels say, as
+    the advisor has them. Raises LedgerError.
     """
     extent = ledger.extent(cluster)
     if extent is None:
         return NO_HISTORY
-    span = Window(max(extent.start_ms, extent.end_ms - HISTORY_MS), extent.end_ms)
-    frame = ledger.aggregate(
-        EVERYTHING,
-        span,
-        ("team", "job", "job_uid"),
-        filters={"cluster": [cluster], "bucket": [Bucket.HELD.value]},
-    ).sort_values(["last_ms", "job_uid"])
-    columns = ("team", "job", "job_uid", "board_ms", "first_ms", "last_ms")
-    return RunTimes(
-        PastRun(
-            str(team),
-            str(name),
-            max(1, round(board_ms / (last_ms - first_ms))),
-            int(last_ms - first_ms),
-            is_censored=bool(first_ms <= span.start_ms or last_ms >= span.end_ms),
-        )
-        for team, name, uid, board_ms, first_ms, last_ms in frame[[*columns]].itertuples(index=False)
-        if uid and last_ms > first_ms
-    )
+    span = Window(max(extent.start_ms, extent.end_ms - LONGEST_MS), extent.end_ms)
+    found = ledger.runs(EVERYTHING, cluster, span)
+    return RunTimes(PastRun(run.team_label, run.job, run.gpus, run.held_ms) for run in found if run.is_whole)
+
+
+@dataclass
+class History:
+    """``run_times_of`` a cluster, read again only when the ledger has got later windows: to sum three months
+    takes long, and windows that are written again change little."""
+
+    ledger: Ledger
+    cluster: str
+    _end_ms: int | None = None
+    _run_times: RunTimes = NO_HISTORY
+
+    def __call__(self) -> RunTimes:
+        """Raises LedgerError."""
+        extent = self.ledger.extent(self.cluster)
+        end_ms = None if extent is None else extent.end_ms
+        if end_ms != self._end_ms:
+            self._run_times = run_times_of(self.ledger, self.cluster)
+            self._end_ms = end_ms
+        return self._run_times

@@ -1,9 +1,9 @@
-"""Small clusters of real objects, what the commands say of a job in them, and a printed change carried out."""
+"""Small clusters of real objects, what the commands say of a job in them, and changes carried out."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from typer.testing import CliRunner
 
-from gpucost.advisor.suggest.patching import patched
+from gpucost.advisor.suggest.operations import patched
 from gpucost.cli import app
 from tests.support.cluster import shapes
 from tests.support.objects import condition, kueue, metadata, volcano
@@ -50,37 +50,49 @@ def namespace() -> Json:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata(NS)}
 
 
-def priority_class(name: str, value: int) -> Json:
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": metadata(name),
-        "value": value,
-    }
-
-
 def quotas(gpus: int) -> dict[str, dict[str, Any]]:
     return {"h100": {GPU: str(gpus), "cpu": "1000", "memory": "16Ti"}}
 
 
-def kueue_job(name: str, pods: int, gpus: int, *, topology: str = "") -> Json:
+def plain_job(name: str, pods: int, gpus: int, placed: Sequence[str], message: str) -> list[Json]:
+    """A Job that no queue holds and its pods: the first ones on the nodes ``placed``, the others pending."""
+    job = shapes.job(NS, name, NOW - HOUR, pods, shapes.template(GPU, gpus))
+    job["spec"]["suspend"] = False
+    found = [job]
+    for at in range(pods):
+        own = f"{name}-{at}"
+        pod = shapes.pod(NS, own, f"pod-{own}", NOW - 3 * HOUR, GPU, gpus, owner=shapes.reference(job))
+        found.append(bound(pod, placed[at]) if at < len(placed) else unbound(pod, message))
+    return found
+
+
+def serving(node: str, gpus: int) -> Json:
+    """A pod of nobody's queue that stays."""
+    return bound(shapes.pod("web", f"serve-{node}", f"serve-{node}", NOW - 48 * HOUR, GPU, gpus), node)
+
+
+def kueue_job(name: str, pods: int, gpus: int, *, priority_class: str = "", topology: str = "") -> Json:
     """A suspended Job whose pods all need each other; ``topology`` is a required level."""
     template = shapes.template(GPU, gpus)
     if topology:
         template["metadata"] = {"annotations": {"kueue.x-k8s.io/podset-required-topology": topology}}
     labels = {"kueue.x-k8s.io/queue-name": "team"}
+    if priority_class:
+        labels["kueue.x-k8s.io/priority-class"] = priority_class
     return shapes.job(NS, name, NOW - HOUR, pods, template, labels=labels)
 
 
 def workload_of(
     job: Json,
     *,
-    priority: int = 0,
+    priorities: Mapping[str, int] | None = None,
     placed: Mapping[str, int] | None = None,
     levels: Sequence[str] = (),
     message: str = "",
 ) -> Json:
-    """As Kueue makes it. With ``placed`` (pods by node) it is admitted in ClusterQueue ``ml``."""
+    """As Kueue makes it. ``priorities`` are values of classes. With ``placed`` (pods by node) it is admitted
+    in ClusterQueue ``ml``, with ``levels`` by topology."""
+    named = job["metadata"]["labels"].get("kueue.x-k8s.io/priority-class", "")
     name, spec = job["metadata"]["name"], job["spec"]
     template = deepcopy(spec["template"])
     annotations = template.pop("metadata", {}).get("annotations", {})
@@ -116,20 +128,26 @@ def workload_of(
         NS,
         queue="team",
         pod_sets=[pod_set],
-        priority=priority,
+        priority=(priorities or {}).get(named, 0),
+        priority_class=named,
         created=NOW - HOUR,
         owner=shapes.reference(job),
         **state,
     )
 
 
-def running_job(name: str, node: str, gpus: int, *, priority: int = 0, levels: Sequence[str] = ()) -> list[Json]:
-    """One pod of ``gpus`` on a node, admitted: the Job, its Workload and the pod."""
-    job = kueue_job(name, 1, gpus)
+def running_job(name: str, nodes_: Sequence[str], gpus: int, levels: Sequence[str] = ()) -> list[Json]:
+    """Admitted at the lowest priority, one pod of ``gpus`` on each node: Job, Workload and pods."""
+    job = kueue_job(name, len(nodes_), gpus)
     job["spec"]["suspend"] = False
-    made = shapes.pod(NS, f"{name}-0", f"pod-{name}", NOW - 2 * HOUR, GPU, gpus, owner=shapes.reference(job))
-    made["spec"]["priority"] = priority
-    return [job, workload_of(job, priority=priority, placed={node: 1}, levels=levels), bound(made, node)]
+    pods = [
+        shapes.pod(
+            NS, f"{name}-{at}", f"pod-{name}-{at}", NOW - 2 * HOUR, GPU, gpus, owner=shapes.reference(job)
+        )
+        for at in range(len(nodes_))
+    ]
+    held = workload_of(job, placed=dict.fromkeys(nodes_, 1), levels=levels)
+    return [job, held, *(bound(pod, node) for pod, node in zip(pods, nodes_, strict=True))]
 
 
 def bound(pod: Json, node: str) -> Json:
@@ -201,7 +219,7 @@ class Cluster:
         return self._run("explain", subject, "-n", NS)
 
     def explain(self, subject: str) -> Json:
-        return self._json("explain", subject, "-n", NS, "--format", "json")
+        return dict(self._json("explain", subject, "-n", NS, "--format", "json"))
 
     def advise(self, manifest: Json) -> Json:
         """Of a job that is not there."""
@@ -214,19 +232,23 @@ class Cluster:
         return self._run("advise", "-f", "job.yaml", "-n", NS, *more)
 
     def find(self, kind: str, name: str) -> Json:
-        return next(
-            each for each in self.objects if (each["kind"], each["metadata"]["name"]) == (kind, name)
-        )
+        return next(each for each in self.objects if (each["kind"], each["metadata"]["name"]) == (kind, name))
 
-    def after(self, change: Mapping[str, Any]) -> Cluster:
+    def after(self, change: Mapping[str, Any], how: How) -> Cluster:
         """Where a change of an administrator was carried out."""
         kind, _, name = change["target"].partition("/")
         found = []
         for each in self.objects:
             is_it = (each["kind"].lower(), each["metadata"]["name"]) == (kind, name)
-            found.append(patched(each, change["operations"]) if is_it else each)
+            found.append(how(each, change) if is_it else each)
         assert found != self.objects
         return Cluster(self.folder, found)
+
+    def with_(self, *objects: Json) -> Cluster:
+        """With these beside or in place of those of their uid."""
+        uids = {each["metadata"]["uid"] for each in objects}
+        left = [each for each in self.objects if each["metadata"]["uid"] not in uids]
+        return Cluster(self.folder, [*left, *objects])
 
     def without(self, name: str) -> Cluster:
         """Where somebody deleted a job, and with it all it owned."""
@@ -259,7 +281,29 @@ def manifest_of(job: Json) -> Json:
     return {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": kept, "spec": job["spec"]}
 
 
-def changed(job: Json, change: Mapping[str, Any]) -> Json:
-    """The manifest of a job after a printed change."""
-    assert change["kind"] == "manifest"
-    return patched(manifest_of(job), change["operations"])
+How = Callable[[Json, Mapping[str, Any]], Json]
+"""A way to carry a printed change out."""
+
+
+def by_operations(document: Json, change: Mapping[str, Any]) -> Json:
+    return patched(document, change["operations"])
+
+
+def by_yaml(document: Json, change: Mapping[str, Any]) -> Json:
+    """As a person does who edits what the patch shows: null takes a field away, members of lists are those
+    of their name."""
+    return dict(_merged(document, yaml.safe_load(change["patch"])))
+
+
+def _merged(value: Any, patch: Any) -> Any:
+    if isinstance(patch, dict) and isinstance(value, dict):
+        found = {**value, **{key: _merged(value.get(key), inner) for key, inner in patch.items()}}
+        return {key: inner for key, inner in found.items() if inner is not None}
+    if isinstance(patch, list) and isinstance(value, list) and all("name" in each for each in patch):
+        by_name = {each["name"]: each for each in patch}
+        return [_merged(each, by_name.get(each["name"], {})) for each in value]
+    if isinstance(patch, list) and isinstance(value, list) and len(patch) == len(value):
+        return [_merged(*each) for each in zip(value, patch, strict=True)]
+    if isinstance(patch, dict):
+        return {key: inner for key, inner in patch.items() if inner is not None}
+    return patch

@@ -60,7 +60,7 @@ def run_cycle(state: ClusterState, config: KueueConfig) -> CycleResult:
     snapshot = Snapshot(state, config)
     waiting = lines(snapshot)
     cycle = Cycle(snapshot)
-    done = cycle.run([line[0] for line in waiting.by_queue.values() if line])
+    done = cycle.run([line[0] for line in waiting.by_queue.values() if line[0].uid not in waiting.refused])
     return CycleResult(
         _decisions(snapshot, waiting, done),
         _order_by_tree(done),
@@ -76,9 +76,14 @@ class Cycle:
         self._snapshot, self._may_preempt = snapshot, may_preempt
         self.ties: set[tuple[str, str]] = set()
 
-    def run(self, heads: Sequence[Ask]) -> list[Processed]:
-        """The heads in the order in which they were processed."""
-        nominees = [nominate(self._snapshot, ask, self._may_preempt) for ask in heads]
+    def run(self, heads: Sequence[Ask], known: dict[str, Nominee] | None = None) -> list[Processed]:
+        """The heads in the order in which they were processed. ``known`` are nominees by uid that hold as
+        long as nobody's quota changes; new ones are added."""
+        known = {} if known is None else known
+        for ask in heads:
+            if ask.uid not in known:
+                known[ask.uid] = nominate(self._snapshot, ask, self._may_preempt)
+        nominees = [known[ask.uid] for ask in heads]
         victims: dict[str, Member] = {}
         counted: list[tuple[Queue, QuotaUse]] = []
         done = []
@@ -174,16 +179,16 @@ def _decisions(snapshot: Snapshot, waiting: Lines, done: Iterable[Processed]) ->
         for member in queue.members.values():
             by_uid[member.uid] = _of_member(member, victims.get(member.uid))
     for line in waiting.by_queue.values():
-        parked = {heads[line[0].uid].nominee.ask.shape} if line and heads[line[0].uid].is_parked else set()
+        first = heads.get(line[0].uid)
+        is_parked = first is None or first.is_parked
         for ask in line:
-            head = heads.get(ask.uid)
-            by_uid[ask.uid] = (
-                _of_head(head)
-                if head is not None
-                else WorkloadDecision(
-                    ask.uid, Outcome.PENDING, PendingClass.WAITING, parked=ask.shape in parked
-                )
+            by_uid[ask.uid] = WorkloadDecision(
+                ask.uid,
+                Outcome.PENDING,
+                PendingClass.WAITING,
+                parked=is_parked and ask.shape == line[0].shape,
             )
+        by_uid[line[0].uid] = waiting.refused[line[0].uid] if first is None else _of_head(first)
     by_uid.update(waiting.hopeless)
     return by_uid
 

@@ -14,7 +14,6 @@ from gpucost.advisor.kueue.classical import classical_targets
 from gpucost.advisor.kueue.fair import fair_targets
 from gpucost.advisor.kueue.flavors import Assigner, Assignment
 from gpucost.advisor.kueue.modes import Grade, Mode
-from gpucost.advisor.kueue.shares import Shares
 from gpucost.advisor.kueue.snapshot import Queue, Snapshot
 from gpucost.advisor.kueue.targets import Search, Target
 from gpucost.cluster.kueue import FlavorResource
@@ -56,7 +55,7 @@ def targets_of(
     """The victims that ``ask`` needs for ``usage``, of which ``contested`` is short."""
     search = Search(snapshot, queue, ask, contested, usage)
     if snapshot.config.fair_sharing:
-        return fair_targets(search, Shares(snapshot))
+        return fair_targets(search, snapshot.shares)
     return classical_targets(search)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpucost.advisor.kueue.nominate import Nominee
-from gpucost.advisor.kueue.shares import Shares
 from gpucost.advisor.kueue.snapshot import Snapshot
 from gpucost.cluster.cohorts import QuotaNode
 
@@ -26,7 +25,7 @@ class Tournament:
     """
 
     def __init__(self, snapshot: Snapshot, nominees: Sequence[Nominee]) -> None:
-        self._snapshot, self._shares = snapshot, Shares(snapshot)
+        self._snapshot, self._shares = snapshot, snapshot.shares
         self._left = {each.queue.name: each for each in nominees}
         self.ties: set[tuple[str, str]] = set()
 
@@ -71,7 +70,7 @@ class Tournament:
         self, cohort: QuotaNode, ranks: dict[tuple[int, str], tuple[bool, tuple[bool, float]]]
     ) -> Nominee | None:
         best: tuple[tuple[object, ...], Nominee, QuotaNode] | None = None
-        for child in sorted(cohort.children, key=lambda each: (each.is_queue, each.name)):
+        for child in cohort.children:
             nominee = self._left.get(child.name) if child.is_queue else self._best(child, ranks)
             if nominee is None:
                 continue

@@ -61,6 +61,8 @@ class KueueView:
             line = found[name] = Line()
             is_strict = self.snapshot.queues[name].spec.strategy == STRICT
             for ask in self._lines.by_queue.get(name, ()):
+                if ask.uid in self._lines.refused:
+                    continue
                 is_tried = not is_strict and not in_heap(self.snapshot.state.workloads[ask.uid])
                 (line.parked if is_tried else line.heap).append(ask)
         return found

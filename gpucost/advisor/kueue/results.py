@@ -30,9 +30,9 @@ class PendingClass(StrEnum):
     """Nominated, and then others of this cycle took the quota."""
     OVERLAPPING = "overlapping-preemption-targets"
     WAITING = "waiting"
-    """Not the head of its queue."""
+    """Not the head of its queue, or in a queue that is not active and so offers no head."""
     INADMISSIBLE = "inadmissible"
-    """Its queue or namespace serves nobody: a stopped or inactive queue, a selector that does not match."""
+    """Its queue leads nowhere, or takes nobody of its namespace."""
 
 
 @dataclass(frozen=True, slots=True)

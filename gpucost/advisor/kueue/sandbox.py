@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from gpucost.advisor.kueue.asks import Ask, ask_of, in_order
 from gpucost.advisor.kueue.cycle import Cycle, Processed
 from gpucost.advisor.kueue.glance import Glance
+from gpucost.advisor.kueue.nominate import Nominee
 from gpucost.advisor.kueue.results import Outcome
 from gpucost.advisor.kueue.snapshot import Member, Snapshot
 
@@ -66,13 +67,14 @@ class Sandbox:
         self.snapshot, self.lines, self._glance = snapshot, lines, glance
         self._journal: list[tuple[Member, bool]] = []
         self._cycle = Cycle(snapshot, may_preempt=glance is None)
+        self._nominees: dict[str, Nominee] = {}
 
     def cycle(self) -> tuple[list[Processed], bool]:
         """What was decided of each head, and whether anything changed by it."""
         heads = [head for line in self.lines.values() if (head := line.head) is not None]
         if self._glance is not None:
             heads = [head for head in heads if self._glance.may_fit(head)]
-        done = self._cycle.run(heads)
+        done = self._cycle.run(heads, self._nominees)
         changed = False
         freed = False
         for each in done:
@@ -109,6 +111,7 @@ class Sandbox:
         if self.snapshot.queues[member.queue].members.pop(member.uid, None) is not None:
             self.snapshot.remove(member)
             self._journal.append((member, False))
+            self._nominees.clear()
 
     def leave_by_uid(self, uid: str) -> None:
         """Likewise, for one whose queue is in ``lines``; nothing for one that holds no quota there."""
@@ -123,6 +126,7 @@ class Sandbox:
         self.snapshot.queues[member.queue].members[member.uid] = member
         self.snapshot.put(member)
         self._journal.append((member, True))
+        self._nominees.clear()
 
     def undo(self) -> None:
         """Everything as it was before."""

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from gpucost.advisor.kueue.snapshot import Snapshot
 from gpucost.cluster.cohorts import QuotaNode
-from gpucost.cluster.kueue import FlavorResource
+from gpucost.cluster.kueue import ClusterQueue, Cohort, FlavorResource
 
 
 @dataclass(frozen=True)
@@ -40,13 +39,12 @@ class Share:
 
 
 class Shares:
-    """Shares of the nodes of a snapshot as it is when they are asked for."""
+    """Shares of the nodes of a tree as it is when they are asked for. Weights by name; 1 for those that are
+    not named."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._queue_weights = {name: float(queue.spec.weight) for name, queue in snapshot.queues.items()}
-        self._cohort_weights = {
-            name: float(cohort.weight) for name, cohort in snapshot.state.cohort_by_name.items()
-        }
+    def __init__(self, queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> None:
+        self._queue_weights = {each.name: float(each.weight) for each in queues}
+        self._cohort_weights = {each.name: float(each.weight) for each in cohorts}
         self._lendable: dict[str, dict[str, int]] = {}
 
     def of(self, node: QuotaNode) -> Share:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gpucost.advisor.kueue.asks import added_usage, groups_by_resource
+from gpucost.advisor.kueue.shares import Shares
 from gpucost.cluster.cohorts import QuotaNode, quota_tree
 from gpucost.cluster.fit import meets
 from gpucost.cluster.kueue import ClusterQueue, FlavorResource, ResourceFlavor, Workload
@@ -18,7 +19,7 @@ from gpucost.cluster.scheduling import KueueConfig
 from gpucost.cluster.state import ClusterState
 
 _KEEPS_OUT = ("NoSchedule", "NoExecute")
-_STOPPED = ("Hold", "HoldAndDrain")
+STOPPED = ("Hold", "HoldAndDrain")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +84,9 @@ class Snapshot:
             usage.setdefault(member.queue, []).append(member.usage)
         of_queues = {name: added_usage(usages) for name, usages in usage.items()}
         self.tree = quota_tree(queues.values(), state.cohorts.values(), of_queues)
+        for cohort in self.tree.cohorts.values():
+            cohort.children.sort(key=lambda node: (node.is_queue, node.name))  # in whatever order they came
+        self.shares = Shares(queues.values(), state.cohorts.values())
         self.flavors: Mapping[str, ResourceFlavor] = state.flavor_by_name
         self.queues = {
             name: Queue(spec, self.tree.queues[name], self._is_active(spec)) for name, spec in queues.items()
@@ -136,7 +140,7 @@ class Snapshot:
 
     def _is_active(self, spec: ClusterQueue) -> bool:
         """As Kueue's condition says; what makes it so counts too, for what nobody has reconciled yet."""
-        if spec.stop_policy in _STOPPED or is_false(spec.conditions, "Active"):
+        if spec.stop_policy in STOPPED or is_false(spec.conditions, "Active"):
             return False
         if self.tree.queues[spec.name].in_cycle:
             return False

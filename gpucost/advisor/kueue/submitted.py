@@ -11,6 +11,7 @@ from gpucost.cluster.manifest import LONGEST_RUN, Document, JobManifest
 from gpucost.cluster.objects import Flaw, Meta
 from gpucost.cluster.ownership import JOB_UID
 from gpucost.cluster.pods import PodSet
+from gpucost.cluster.priorities import class_named, default_class, pod_classes
 from gpucost.cluster.scheduling import KueueConfig
 from gpucost.cluster.state import ClusterState
 from gpucost.domain.jobs import JobKind
@@ -104,14 +105,14 @@ def as_workloads(manifest: JobManifest, state: ClusterState, config: KueueConfig
 def priority_of(manifest: JobManifest, state: ClusterState) -> Priority:
     """The WorkloadPriorityClass that the job names, else the PriorityClass of the job or its first pod set
     that names one, else the default of the cluster, else 0 (jobframework, ExtractPriority)."""
-    name, classes = manifest.kueue_priority_class, state.priority_classes.values()
+    name = manifest.kueue_priority_class
     if name:
-        return _of_class(name, (each for each in classes if each.of_kueue), _KUEUE_CLASS)
-    ours = [each for each in classes if not each.of_kueue]
+        of_kueue = (each for each in state.priority_classes.values() if each.of_kueue)
+        return _of_class(name, of_kueue, _KUEUE_CLASS)
     name = manifest.job.priority_class
     if name:
-        return _of_class(name, ours, "priorityClassName")
-    default = min((each for each in ours if each.is_default), key=_rank, default=None)
+        return _of_class(name, pod_classes(state), "priorityClassName")
+    default = default_class(state)
     return Priority() if default is None else Priority(default.value, default.meta.name)
 
 
@@ -146,16 +147,11 @@ def _scales(document: Document) -> bool:
 
 def _of_class(name: str, classes: Iterable[PriorityClass], field: str) -> Priority:
     of_kueue = field == _KUEUE_CLASS
-    found = next((each for each in classes if each.meta.name == name), None)
+    found = class_named(classes, name)
     if found is not None:
         return Priority(found.value, name, of_kueue)
     kind = "WorkloadPriorityClass" if of_kueue else "PriorityClass"
     return Priority(0, name, of_kueue, Flaw(field, name, f"a {kind} that exists"))
-
-
-def _rank(found: PriorityClass) -> tuple[int, str]:
-    """Of several defaults, the lowest counts."""
-    return found.value, found.meta.name
 
 
 def _counted(pod_set: PodSet, manifest: JobManifest, config: KueueConfig) -> PodSet:

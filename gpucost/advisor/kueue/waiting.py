@@ -9,21 +9,22 @@ from fractions import Fraction
 from gpucost.advisor.kueue import words
 from gpucost.advisor.kueue.asks import Ask, ask_of, in_order
 from gpucost.advisor.kueue.results import Outcome, PendingClass, WorkloadDecision
-from gpucost.advisor.kueue.snapshot import Queue, Snapshot
+from gpucost.advisor.kueue.snapshot import STOPPED, Queue, Snapshot
 from gpucost.cluster.fit import meets
 from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.order import FAIR_ADMISSION, fair_usage, is_tried
 
 NAMESPACE_MISMATCH = "Workload namespace doesn't match ClusterQueue selector"
-_STOPPED = ("Hold", "HoldAndDrain")
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """``by_queue`` has the asks of each active ClusterQueue, head first; ``hopeless`` those that nobody will
-    serve before something else changes: by uid."""
+    """``by_queue`` has the asks of each active ClusterQueue, head first. ``refused`` are those among them
+    that are parked when their turn comes, ``hopeless`` those that stand in no line before something else
+    changes: by uid."""
 
     by_queue: Mapping[str, list[Ask]]
+    refused: Mapping[str, WorkloadDecision]
     hopeless: Mapping[str, WorkloadDecision]
 
 
@@ -31,17 +32,21 @@ def lines(snapshot: Snapshot) -> Lines:
     """Of all workloads that wait for quota. Under admission fair sharing the usage of the LocalQueue, as its
     status has it, comes before priority."""
     found: dict[str, list[Ask]] = {}
+    refused: dict[str, WorkloadDecision] = {}
     hopeless: dict[str, WorkloadDecision] = {}
     for workload in snapshot.state.workloads.values():
         if workload.state is not WorkloadState.PENDING:
             continue
-        why = why_not_in_line(snapshot, workload)
+        why = _why_not_in_line(snapshot, workload)
         if why is not None:
             hopeless[workload.meta.uid] = why
             continue
         ask = standing(snapshot, workload)
         found.setdefault(ask.queue, []).append(ask)
-    return Lines({name: sorted(asks, key=in_order) for name, asks in found.items()}, hopeless)
+        if not admits_namespace(snapshot, snapshot.queues[ask.queue], workload.meta.namespace):
+            refused[ask.uid] = _refused(ask)
+    by_queue = {name: sorted(asks, key=in_order) for name, asks in found.items()}
+    return Lines(by_queue, refused, hopeless)
 
 
 def standing(snapshot: Snapshot, workload: Workload) -> Ask:
@@ -52,24 +57,29 @@ def standing(snapshot: Snapshot, workload: Workload) -> Ask:
     return ask_of(workload, queue.name, snapshot.config, fair_usage(local) if is_fair else Fraction(0))
 
 
-def why_not_in_line(snapshot: Snapshot, workload: Workload) -> WorkloadDecision | None:
-    """Why nobody looks at a pending workload; None where its queue does."""
+def _why_not_in_line(snapshot: Snapshot, workload: Workload) -> WorkloadDecision | None:
+    """Why nobody looks at a pending workload; None where its queue does. In a queue that is not active it
+    waits as it is."""
+    uid = workload.meta.uid
     local = snapshot.state.local_queue_by_name.get((workload.meta.namespace, workload.queue))
     queue = snapshot.queues.get(local.cluster_queue) if local is not None else None
-    if local is None or queue is None or not queue.is_active or local.stop_policy in _STOPPED:
-        return WorkloadDecision(workload.meta.uid, Outcome.PENDING, PendingClass.INADMISSIBLE)
-    if not is_tried(workload):
-        return WorkloadDecision(workload.meta.uid, Outcome.PENDING, PendingClass.WAITING)
-    if not admits_namespace(snapshot, queue, workload.meta.namespace):
-        return WorkloadDecision(
-            workload.meta.uid,
-            Outcome.PENDING,
-            PendingClass.INADMISSIBLE,
-            reason=words.MISCONFIGURED,
-            message=NAMESPACE_MISMATCH,
-            parked=True,
-        )
+    if local is None or queue is None or local.stop_policy in STOPPED:
+        return WorkloadDecision(uid, Outcome.PENDING, PendingClass.INADMISSIBLE)
+    if not queue.is_active or not is_tried(workload):
+        return WorkloadDecision(uid, Outcome.PENDING, PendingClass.WAITING)
     return None
+
+
+def _refused(ask: Ask) -> WorkloadDecision:
+    """Parked whatever the strategy of its queue is (cluster_queue.go, RequeueReasonNamespaceMismatch)."""
+    return WorkloadDecision(
+        ask.uid,
+        Outcome.PENDING,
+        PendingClass.INADMISSIBLE,
+        reason=words.MISCONFIGURED,
+        message=NAMESPACE_MISMATCH,
+        parked=True,
+    )
 
 
 def admits_namespace(snapshot: Snapshot, queue: Queue, namespace: str) -> bool:

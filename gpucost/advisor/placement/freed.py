@@ -55,6 +55,8 @@ class Freed:
         asks = needs.asks.requests.get(resource, 0)
         if asks > most:
             but = f"a pod of {needs.name} needs {asks} on one node"
+        elif self.placement.notes:
+            but = self.placement.notes[0]
         else:
             fits = {use.pod_set: use.after for use in self.uses}
             but = f"of {needs.count} pods of {needs.name} {fits.get(needs.name, 0)} would find room"

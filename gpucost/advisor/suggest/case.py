@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from gpucost.advisor.answers import Advice, Change, ChangeKind, Decision
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.suggest.patching import merge_patch, operations
+from gpucost.advisor.suggest.what_if import with_samples
 from gpucost.cluster.manifest import JobManifest
 from gpucost.domain.errors import InputError
+from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import MINUTE_MS
 
 Ask = Callable[[JobManifest, Knowledge, bool], Advice]
 """Asks again, without suggestions; the last says whether the wait is wanted, which takes long to work out."""
 
 MOST_ASKED = 24
-"""Candidates that one answer asks about, all rules together."""
+"""Changed manifests that one answer asks about, all rules together."""
+MOST_OF_CLUSTER = 12
+"""Changed clusters."""
 MOST_OF_RULE = 4
 """The same of one rule, unless it says otherwise."""
 MOST_WAITS = 3
-"""Of these, how many waits are worked out."""
+"""Of these, how many waits are worked out: first roughly, and well only of what seems to be shorter."""
+_ROUGH = 5
+"""Samples of a rough one; these take as long as all the rest together."""
 RANK: Mapping[Decision, int] = {
     Decision.NOW: 0,
     Decision.LATER: 1,
@@ -58,18 +64,25 @@ class Case:
     def __init__(self, manifest: JobManifest, advice: Advice, known: Knowledge, ask: Ask) -> None:
         self.manifest, self.advice, self.known = manifest, advice, known
         self._ask = ask
-        self._left, self._left_of_rule, self._waits = MOST_ASKED, 0, MOST_WAITS
+        self._left = {ChangeKind.MANIFEST: MOST_ASKED, ChangeKind.CLUSTER: MOST_OF_CLUSTER}
+        self._left_of_rule, self._waits, self._kind = 0, MOST_WAITS, ChangeKind.MANIFEST
 
-    def begin(self, most: int = MOST_OF_RULE) -> None:
-        """Another rule, which may ask so often."""
-        self._left_of_rule = most
+    def begin(self, kind: ChangeKind, most: int = MOST_OF_RULE) -> None:
+        """Another rule, which changes this and may ask so often."""
+        self._kind, self._left_of_rule = kind, most
 
     @property
     def may_ask(self) -> bool:
-        return self._left > 0 and self._left_of_rule > 0
+        return self._left[self._kind] > 0 and self._left_of_rule > 0
+
+    @property
+    def is_asked_of_kueue(self) -> bool:
+        """Whether it names a queue of Kueue, which may not be there, and Kueue looks at it."""
+        return bool(self.manifest.queue) and "kueue" in self.advice.scheduler
 
     @property
     def is_at_kueue(self) -> bool:
+        """Whether that leads to a ClusterQueue that serves it."""
         return self.advice.queue in self.known.kueue.snapshot.queues and bool(self.manifest.queue)
 
     @property
@@ -97,7 +110,9 @@ class Case:
         steps = tuple(operations(before, after))
         if not steps:
             return None
-        target = f"{self.manifest.job.kind.lower()}/{self.manifest.name}"
+        job = self.manifest.job
+        kind = "vcjob" if job.job_kind is JobKind.VOLCANO_JOB else job.kind.lower()
+        target = f"{kind}/{self.manifest.name}"
         change = Change(ChangeKind.MANIFEST, target, merge_patch(before, after), steps, "")
         answer = self._asked(changed, self.known)
         return Tried(says, change, answer, changed, self.known, caveat, same_work, completes)
@@ -114,7 +129,8 @@ class Case:
         if second.decision not in RANK or first.decision not in RANK:
             return False
         if tried.completes:
-            return second.decision is not Decision.NEVER
+            starts_whole_as_it_is = first.decision is second.decision is Decision.NOW
+            return second.decision is not Decision.NEVER and not starts_whole_as_it_is
         if RANK[second.decision] != RANK[first.decision]:
             return RANK[second.decision] < RANK[first.decision]
         return tried.same_work and second.decision is not Decision.NEVER and is_cheaper(second, first)
@@ -122,37 +138,38 @@ class Case:
     def waits_less(self, tried: Tried) -> Tried | None:
         """With its wait, where that is clearly shorter than it was; None else, and where too many were asked
         for it already."""
-        mine = self.advice.wait
-        if self._waits <= 0 or mine is None or tried.answer.decision is not Decision.WAITS:
+        if self._waits <= 0 or tried.answer.decision is not Decision.WAITS:
             return None
         self._waits -= 1
+        if self.known.settings.samples > _ROUGH:
+            rough = replace(tried, known=with_samples(tried.known, _ROUGH))
+            if not self._is_shorter(with_wait(rough, self._ask)):
+                return None
         found = with_wait(tried, self._ask)
-        wait = found.answer.wait
-        if wait is None or wait.p50_ms is None:
-            return None
-        before = wait.horizon_ms if mine.p50_ms is None else mine.p50_ms
-        is_shorter = wait.p50_ms <= before * _SHORTER and before - wait.p50_ms >= _LEAST_MS
-        return found if is_shorter else None
+        return found if self._is_shorter(found) else None
+
+    def _is_shorter(self, tried: Tried) -> bool:
+        mine, wait = self.advice.wait, tried.answer.wait
+        if mine is None or wait is None or wait.p50_ms is None:
+            return False
+        before = mine.horizon_ms if mine.p50_ms is None else mine.p50_ms
+        return wait.p50_ms <= before * _SHORTER and before - wait.p50_ms >= _LEAST_MS
 
     def _asked(self, manifest: JobManifest, known: Knowledge) -> Advice:
-        self._left -= 1
+        self._left[self._kind] -= 1
         self._left_of_rule -= 1
         return self._ask(manifest, known, False)
 
 
+def is_as_good(one: Tried, other: Tried) -> bool:
+    """Whether the decision is."""
+    worst = len(RANK)
+    return RANK.get(one.answer.decision, worst) <= RANK.get(other.answer.decision, worst)
+
+
 def with_wait(tried: Tried, ask: Ask) -> Tried:
     """The same with its wait."""
-    answer = ask(tried.manifest, tried.known, True)
-    return Tried(
-        tried.says,
-        tried.change,
-        answer,
-        tried.manifest,
-        tried.known,
-        tried.caveat,
-        tried.same_work,
-        tried.completes,
-    )
+    return replace(tried, answer=ask(tried.manifest, tried.known, True))
 
 
 def is_cheaper(one: Advice, other: Advice) -> bool:
@@ -167,15 +184,15 @@ def most_that_helps(
 ) -> Iterator[Tried | None]:
     """Candidates for the largest number between ``low`` and ``high`` that helps: halving, as long as may be
     asked; every one that was asked is given, in order."""
-    found = make(low)
-    yield found
-    if found is None or not case.helps(found):
+    first = make(low)
+    yield first
+    if first is None or not case.helps(first):
         return
     while low < high and case.may_ask:
         middle = (low + high + 1) // 2
         found = make(middle)
         yield found
-        if found is not None and case.helps(found):
+        if found is not None and is_as_good(found, first):
             low = middle
         else:
             high = middle - 1

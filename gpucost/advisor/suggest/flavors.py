@@ -93,13 +93,9 @@ def _refusing_taints(case: Case) -> Iterator[tuple[Taint, ...]]:
     templates, found = _templates(case), dict[tuple[Taint, ...], None]()
     for flavor in _flavors(case):
         taints = _untolerated(flavor.taints, [(*each.tolerations, *flavor.tolerations) for each in templates])
-        if taints and (not _is_spot(case, flavor) or case.manifest.checkpoints is True):
+        if taints and not _is_spot(case, flavor):
             found[taints] = None
-    nodes = [
-        each
-        for each in case.known.state.nodes.values()
-        if each.capacity_type != SPOT or case.manifest.checkpoints is True
-    ]
+    nodes = [each for each in case.known.state.nodes.values() if each.capacity_type != SPOT]
     found.update(dict.fromkeys(_taints_of(nodes, templates)))
     yield from found
 
@@ -163,7 +159,8 @@ def _steered(case: Case, flavor: ResourceFlavor) -> Edit:
         for spec in specs:
             for key, value in flavor.node_labels.items():
                 put(document, (*spec, "nodeSelector", key), value)
-            if any((why := refusal(each, flavor.meta.name)) and why.kind != "taint" for each in _templates(case)):
+            refused = [refusal(each, flavor.meta.name) for each in _templates(case)]
+            if any(why is not None and why.kind == "affinity" for why in refused):
                 drop(document, (*spec, *_REQUIRED))
             taints = _untolerated(flavor.taints, [flavor.tolerations])
             tolerated = [each.tolerations for each in _templates(case)]

@@ -25,16 +25,13 @@ def gangs(case: Case) -> Iterator[Tried | None]:
         return
     if case.is_at_volcano:
         yield from _minimum(case, total)
-    elif not case.manifest.queue and not case.manifest.group_name and _is_gang(job):
-        if case.advice.layer is not Layer.NONE:
-            yield from _scheduled(case, total)
+    elif _is_gang(job) and case.advice.layer is not Layer.NONE:
+        yield from _scheduled(case, total)
 
 
 def _minimum(case: Case, total: int) -> Iterator[Tried | None]:
     gang = gang_of_manifest(case.manifest, case.known.state)
-    placed = sum(sum(each.nodes.values()) for each in case.advice.pod_sets)
-    starts_whole = case.advice.decision is Decision.NOW and placed >= total
-    if gang.min_member >= total or starts_whole:
+    if gang.min_member >= total:
         return
     is_job = case.manifest.job.job_kind is JobKind.VOLCANO_JOB
     field = "minAvailable" if is_job else MIN_MEMBER
@@ -47,6 +44,8 @@ def _minimum(case: Case, total: int) -> Iterator[Tried | None]:
 def _scheduled(case: Case, total: int) -> Iterator[Tried | None]:
     """The default scheduler places pods one by one."""
     state, document = case.known.state, case.manifest.document
+    if case.manifest.queue or case.manifest.group_name:
+        return
     caveat = f"as it is, some of its {total} pods can start, hold their GPUs and wait for the rest"
     for namespace, name in sorted(state.local_queue_by_name):
         if namespace == case.manifest.namespace:

@@ -1,4 +1,4 @@
-"""A manifest after the operations of a suggestion."""
+"""A document after the operations of a suggestion."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ _APPEND = "-"
 
 
 def patched(document: Mapping[str, Any], operations: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """A copy of ``document`` after ``operations`` of RFC 6902: add, replace and remove, which are those that
-    suggestions are made of. Raises ValueError for others, LookupError where a path leads nowhere."""
+    """A copy of ``document`` after ``operations`` of RFC 6902: add, replace, remove and test, which are
+    those that suggestions are made of. Raises ValueError for others and for a test that fails, LookupError
+    where a path leads nowhere."""
     found: Any = deepcopy(dict(document))
     for each in operations:
         keys = [key.replace("~1", "/").replace("~0", "~") for key in str(each["path"]).split("/")[1:]]
@@ -35,8 +36,8 @@ def _do(operation: str, above: Any, key: str, value: Any) -> None:
         above[_at(above, key)] = value
     elif operation == "remove":
         del above[_at(above, key)]
-    else:
-        raise ValueError(f"operation {operation}")
+    elif operation != "test" or above[_at(above, key)] != value:
+        raise ValueError(f"operation {operation} of {key}")
 
 
 def _at(above: Any, key: str) -> Any:

@@ -1,8 +1,8 @@
-"""Changes of a document: made, written down as RFC 6902 and as YAML, and carried out again."""
+"""Changes of a document: made, and written down as RFC 6902 (``operations`` carries that out) and as YAML."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -16,18 +16,11 @@ _NAMES = ("name", "groupName")
 SOME = "# of a list only what changes in it, by name\n"
 
 
-def patched(document: Mapping[str, Any], operations: Iterable[Operation]) -> dict[str, Any]:
-    """A copy of ``document`` after ``operations`` of RFC 6902: add, replace, remove and test, which are those
-    that suggestions are made of. Raises ValueError for others and for a test that fails, LookupError where
-    a path leads nowhere."""
-    found: Any = deepcopy(dict(document))
-    for each in operations:
-        keys = [key.replace("~1", "/").replace("~0", "~") for key in str(each["path"]).split("/")[1:]]
-        above = found
-        for key in keys[:-1]:
-            above = above[_at(above, key)]
-        _do(str(each["op"]), above, keys[-1], deepcopy(each.get("value")))
-    return found  # type: ignore[no-any-return]  # as it went in
+class _Plain(yaml.SafeDumper):
+    """Without anchors and aliases, which manifests may not have."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # the base class names it
+        return True
 
 
 def pointer(path: Path) -> str:
@@ -54,10 +47,9 @@ def put(document: Any, path: Path, value: Any) -> None:
         if inner is None and isinstance(document, dict) and isinstance(path[at + 1], str):
             inner = document[key] = {}
         document = inner
-    if isinstance(document, dict) or (isinstance(document, list) and isinstance(path[-1], int)):
-        document[path[-1]] = value
-    else:
+    if not isinstance(document, dict):
         raise LookupError(pointer(path))
+    document[path[-1]] = value
 
 
 def drop(document: Any, path: Path) -> None:
@@ -80,10 +72,10 @@ def operations(before: Any, after: Any, path: Path = ()) -> Iterator[Operation]:
         for key, value in after.items():
             if key not in before:
                 yield {"op": "add", "path": pointer((*path, key)), "value": deepcopy(value)}
-    elif _is_list(before) and _is_list(after) and len(before) == len(after):
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for at, value in enumerate(before):
             yield from operations(value, after[at], (*path, at))
-    elif _is_list(before) and _is_list(after) and after[: len(before)] == before:
+    elif isinstance(before, list) and isinstance(after, list) and after[: len(before)] == before:
         for value in after[len(before) :]:
             yield {"op": "add", "path": pointer((*path, _APPEND)), "value": deepcopy(value)}
     elif before != after:
@@ -99,7 +91,7 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 def text_of(changes: Mapping[str, Any], is_whole: bool = True) -> str:
     """As YAML; PyYAML quotes whatever needs it."""
-    text = yaml.safe_dump(changes, sort_keys=False, width=1_000_000).rstrip("\n")
+    text = yaml.dump(changes, Dumper=_Plain, sort_keys=False, width=1_000_000).rstrip("\n")
     return text if is_whole else SOME + text
 
 
@@ -114,13 +106,15 @@ def _merged(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[s
         if isinstance(old, Mapping) and isinstance(value, Mapping):
             changes[key], inner = _merged(old, value)
             is_whole = is_whole and inner
-        elif _is_list(old) and _is_list(value) and (members := _members(old, value)) is not None:
+        elif (members := _members(old, value)) is not None:
             changes[key], is_whole = members, False
     return changes, is_whole
 
 
-def _members(before: Sequence[Any], after: Sequence[Any]) -> list[dict[str, Any]] | None:
-    """Those of a list that change, with their names; None where not all of them have one."""
+def _members(before: Any, after: Any) -> list[dict[str, Any]] | None:
+    """Those of a list that change, with their names; None for no lists, and where one has no name."""
+    if not isinstance(before, list) or not isinstance(after, list):
+        return None
     if len(before) != len(after) or not all(isinstance(each, Mapping) for each in (*before, *after)):
         return None
     found = []
@@ -147,25 +141,3 @@ def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         if isinstance(one[key], dict) and isinstance(other[key], dict):
             found[key] = {**one[key], **other[key]}
     return found
-
-
-def _do(operation: str, above: Any, key: str, value: Any) -> None:
-    if operation == "add" and isinstance(above, list):
-        above.insert(len(above) if key == _APPEND else int(key), value)
-    elif operation == "add":
-        above[key] = value
-    elif operation == "replace":
-        _ = above[_at(above, key)]
-        above[_at(above, key)] = value
-    elif operation == "remove":
-        del above[_at(above, key)]
-    elif operation != "test" or above[_at(above, key)] != value:
-        raise ValueError(f"operation {operation} of {key}")
-
-
-def _at(above: Any, key: str) -> Any:
-    return int(key) if isinstance(above, list) else key
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)

@@ -121,9 +121,9 @@ class Count:
                 put(document, path, amount)
 
 
-def largest_count(document: Document, kind: JobKind) -> Count | None:
-    """The count of the part with the most pods, above one; None where nothing says any."""
-    found = [each for each in _counts(document, kind) if each.amount > 1]
+def largest_count(document: Document, kind: JobKind, least: int = 2) -> Count | None:
+    """The count of the part with the most pods, of ``least`` or more; None where nothing says any."""
+    found = [each for each in _counts(document, kind) if each.amount >= least]
     return max(found, key=lambda each: each.amount, default=None)
 
 

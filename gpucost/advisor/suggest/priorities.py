@@ -11,8 +11,8 @@ from gpucost.advisor.kueue.submitted import priority_of
 from gpucost.advisor.suggest.case import Case, Tried
 from gpucost.advisor.suggest.patching import put
 from gpucost.advisor.suggest.places import metadata, pod_specs
-from gpucost.advisor.volcano.gang import priority_of as volcano_priority
 from gpucost.cluster.manifest import Document
+from gpucost.cluster.priorities import pod_priority
 
 CLASS_LABEL = "kueue.x-k8s.io/priority-class"
 _OF_KUBERNETES = "system-"
@@ -22,7 +22,7 @@ def priorities(case: Case) -> Iterator[Tried | None]:
     """Classes above its own, the lowest first."""
     if case.advice.decision is not Decision.WAITS or not (case.is_at_kueue or case.is_at_volcano):
         return
-    classes = [each for each in case.known.state.priority_classes.values()]
+    classes = list(case.known.state.priority_classes.values())
     own, of_kueue = _own(case), case.is_at_kueue and any(each.of_kueue for each in classes)
     above = sorted(
         (each.value, each.meta.name)
@@ -30,7 +30,7 @@ def priorities(case: Case) -> Iterator[Tried | None]:
         if each.of_kueue == of_kueue and each.value > own and not each.meta.name.startswith(_OF_KUBERNETES)
     )
     for value, name in above:
-        edit = _kueue_class(case.manifest.document, name) if of_kueue else _class(case.manifest.document, name)
+        edit = (_kueue_class if of_kueue else _class)(case.manifest.document, name)
         found = case.of_manifest(f"priority class {name} ({value:,}, now {own:,})", edit, same_work=True)
         yield None if found is None else replace(found, caveat=_caveat(found))
 
@@ -40,7 +40,7 @@ def _own(case: Case) -> int:
     if case.is_at_kueue:
         return priority_of(case.manifest, state).value
     names = (job.priority_class, *(each.template.priority_class for each in job.pod_sets))
-    return volcano_priority(state, next(filter(None, names), ""))
+    return pod_priority(state, next(filter(None, names), ""))
 
 
 def _caveat(found: Tried) -> str:

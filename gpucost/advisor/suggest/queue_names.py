@@ -27,8 +27,9 @@ def misspelt(case: Case) -> Iterator[Tried | None]:
     """The queue that it names does not exist: the one with the nearest name."""
     if case.advice.reason != MISSING:
         return
-    asked = case.manifest.queue or case.manifest.volcano_queue
-    names = _local_queues(case) if case.manifest.queue else _volcano_queues(case)
+    of_kueue = case.is_asked_of_kueue
+    asked = case.manifest.queue if of_kueue else case.manifest.volcano_queue
+    names = _local_queues(case) if of_kueue else _volcano_queues(case)
     near = sorted(names, key=lambda name: (-_likeness(asked, name), name))
     for name in near:
         is_near = _likeness(asked, name) >= _NEAR
@@ -40,7 +41,7 @@ def other(case: Case) -> Iterator[Tried | None]:
     """One that has room, or whose quota lets it wait less."""
     if case.advice.reason == MISSING or case.advice.decision is Decision.NOW:
         return
-    if case.is_at_kueue:
+    if case.is_asked_of_kueue:
         names, own = _local_queues(case), case.manifest.queue
     elif case.is_at_volcano:
         names, own = _volcano_queues(case), case.advice.queue
@@ -52,7 +53,7 @@ def other(case: Case) -> Iterator[Tried | None]:
 
 
 def _renamed(case: Case, name: str, says: str, caveat: str) -> Tried | None:
-    edit = kueue_queue if case.manifest.queue else volcano_queue
+    edit = kueue_queue if case.is_asked_of_kueue else volcano_queue
     return case.of_manifest(says, edit(case.manifest.document, name), caveat, same_work=True)
 
 
@@ -142,5 +143,3 @@ def _volcano_queues(case: Case) -> list[str]:
 
 def _likeness(one: str, other: str) -> float:
     return SequenceMatcher(None, one, other).ratio()
-
-

@@ -69,6 +69,13 @@ def with_repairs(known: Knowledge, repairs: Mapping[str, Repair]) -> Knowledge:
     return found
 
 
+def with_samples(known: Knowledge, samples: int) -> Knowledge:
+    """The same cluster, its waits from fewer samples."""
+    found = replace(known, settings=replace(known.settings, samples=samples))
+    _carry(known, found, ("rooms", "kueue", "world", "pods_by_workload"))
+    return found
+
+
 def _with_state(known: Knowledge, state: ClusterState, kept: Iterable[str]) -> Knowledge:
     overview = replace(known.overview, state=state)
     _carry(known.overview, overview, _OF_OVERVIEW)

@@ -71,10 +71,18 @@ class _Walk:
         gang, state = self.gang, self.world.overview.state
         if gang.queue not in self.world.queues:
             return self._no_queue(state.is_unread("volcano_queues"))
+        if gang.is_group_missing:
+            return self._no_group()
         if gang.size < max(gang.min_member, 1):
             return self._too_few()
         if not any(task.count for task in gang.tasks):
             return self._of(Decision.NOW, Layer.NONE, "Placed", "all of its pods have nodes")
+        if gang.min_member < gang.size:
+            of = f"{gang.about}, {gang.minimum_field}: {gang.min_member}"
+            self.why.append(
+                f"it starts with {gang.min_member} of its {gang.size} pods, and those hold what "
+                f"they have while the rest waits ({of})"
+            )
         if not self.config.is_read:
             self.assumptions.append("the scheduler's configuration was not read: that of its chart")
         if not self.world.queues[gang.queue].state:
@@ -179,15 +187,19 @@ class _Walk:
             return self._refused(refused)
         wanted = asking.min_member - asking.ready_count
         says = f"the nodes have no room for all {wanted} pods that it needs at once"
+        if wanted < 1:
+            rest = counted_as(sum(task.count for task in asking.tasks), "pod")
+            says = f"the nodes have no room for its other {rest}, which are beyond its minimum"
         reason = "NotEnoughResources"
         if run.before and self._fits_alone(others, asking, domains):
             says, reason = (
                 f"jobs before it take the room: {named([t.gang.name for t in run.before])}",
                 "Behind",
             )
-        field = "spec.minMember" if asking.uid else "spec.minAvailable"
-        about = f"podgroup/{asking.name}" if asking.uid else f"job/{asking.name}"
-        found = Evidence(about, field, str(asking.min_member), "so many pods start at once or none does")
+        meaning = "so many pods start at once or none does"
+        if asking.min_member < asking.size:
+            meaning = f"below its {asking.size} pods: it starts with part of them"
+        found = self._minimum(meaning)
         return self._of(Decision.WAITS, Layer.PLACEMENT, reason, says, [found])
 
     def _fits_alone(self, others: list[Gang], asking: Gang, domains: Domains) -> bool:
@@ -235,12 +247,24 @@ class _Walk:
             return self._of(Decision.UNKNOWN, Layer.QUOTA, "QueuesUnread", says)
         return self._of(Decision.NEVER, Layer.QUOTA, "QueueMissing", f"there is no queue {name}", found)
 
+    def _no_group(self) -> VolcanoAnswer:
+        about, name = self.gang.about, self.gang.group
+        if self.world.overview.state.is_unread("pod_groups"):
+            says = f"PodGroups could not be read, so nobody knows PodGroup {name}"
+            return self._of(Decision.UNKNOWN, Layer.PLACEMENT, "PodGroupsUnread", says)
+        says = f"its pods name PodGroup {name}, which is neither in the file nor in the cluster"
+        found = Evidence(
+            about, "metadata.name", "", "Volcano leaves pods alone until their PodGroup is there"
+        )
+        return self._of(Decision.NEVER, Layer.PLACEMENT, "PodGroupMissing", says, [found])
+
+    def _minimum(self, meaning: str) -> Evidence:
+        return Evidence(self.gang.about, self.gang.minimum_field, str(self.gang.min_member), meaning)
+
     def _too_few(self) -> VolcanoAnswer:
         gang = self.gang
         says = f"it needs {gang.min_member} pods at once and has {gang.size}"
-        field = "spec.minMember" if gang.uid else "spec.minAvailable"
-        about = f"podgroup/{gang.name}" if gang.uid else f"job/{gang.name}"
-        found = Evidence(about, field, str(gang.min_member), f"more than its {gang.size} pods")
+        found = self._minimum(f"more than its {gang.size} pods")
         decision = Decision.WAITS if gang.uid else Decision.NEVER
         return self._of(decision, Layer.PLACEMENT, "NotEnoughTasks", says, [found])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from gpucost.advisor.volcano.amounts import Amounts, counted, plus, times
@@ -13,8 +13,9 @@ from gpucost.cluster.manifest import JobManifest
 from gpucost.cluster.objects import Labels, Resources, added
 from gpucost.cluster.objects import times as many
 from gpucost.cluster.pods import Pod, PodPhase, PodSet, PodTemplate
+from gpucost.cluster.priorities import pod_priority
 from gpucost.cluster.state import ClusterState
-from gpucost.cluster.volcano import PodGroup
+from gpucost.cluster.volcano import GroupKind, PodGroup
 from gpucost.cluster.volcano_queues import DEFAULT_QUEUE, queue_of
 from gpucost.domain.jobs import JobKind
 
@@ -32,7 +33,9 @@ class Gang:
 
     ``min_resources`` is None where the PodGroup says none. ``topology`` is as of ``PodGroup.topology``.
     ``phase`` is empty for one that is not submitted. ``unread`` are settings that change its fate and that
-    gpucost does not follow. ``subject`` is (kind, uid) of the job it stands for.
+    gpucost does not follow. ``subject`` is (kind, uid) of the job it stands for. ``group`` is the name of its
+    PodGroup where somebody wrote one, empty where a controller will make it; ``is_group_missing`` says that
+    its pods name one which is nowhere.
     """
 
     namespace: str
@@ -52,6 +55,18 @@ class Gang:
     nodes: frozenset[str] = frozenset()
     unread: tuple[str, ...] = ()
     subject: tuple[str, str] = ("PodGroup", "")
+    group: str = ""
+    is_group_missing: bool = False
+
+    @property
+    def about(self) -> str:
+        """The object that says its minimum, for evidence."""
+        return f"podgroup/{self.group}" if self.group else f"job/{self.name}"
+
+    @property
+    def minimum_field(self) -> str:
+        """The field that says it."""
+        return "spec.minMember" if self.group else "spec.minAvailable"
 
     @property
     def is_pending(self) -> bool:
@@ -101,16 +116,6 @@ def asked_of(template: PodTemplate) -> dict[str, float]:
     return {**counted(template.requests), PODS: 1.0}
 
 
-def priority_of(state: ClusterState, name: str) -> int:
-    """The value of a PriorityClass; that of the default one where none is named, 0 where there is none
-    (pkg/scheduler/cache, setJobPriority)."""
-    classes = [each for each in state.priority_classes.values() if not each.of_kueue]
-    for each in classes:
-        if each.meta.name == name:
-            return each.value
-    return max((each.value for each in classes if each.is_default), default=0)
-
-
 def min_resources_of(tasks: Sequence[PodSet], min_member: int) -> dict[str, int]:
     """``minResources`` as Volcano's controller writes it: tasks with a minimum first, then the rest in order
     (volcano, pkg/controllers/job/job_controller_util.go, CalcPGMinResources, v1.15.1)."""
@@ -126,24 +131,34 @@ def min_resources_of(tasks: Sequence[PodSet], min_member: int) -> dict[str, int]
     return {key: amount for key, amount in added(*parts).items() if amount}
 
 
-def gang_of_manifest(manifest: JobManifest, state: ClusterState) -> Gang:
+def gang_of_manifest(
+    manifest: JobManifest, state: ClusterState, members: Mapping[str, Sequence[Pod]] | None = None
+) -> Gang:
     """A job that is about to be submitted. A Volcano job names its minimum, or all its pods are needed; plain
-    pods under Volcano's scheduler are each other's equals: one suffices unless an annotation says more
-    (volcano, pkg/controllers/podgroup/pg_controller_handler.go, v1.15.1)."""
+    pods under Volcano's scheduler that name a PodGroup, in the same file or in the cluster, join it. Others
+    are each other's equals: one suffices unless an annotation says more
+    (volcano, pkg/controllers/podgroup/pg_controller_handler.go, v1.15.1).
+
+    ``members`` are pods that exist, by the uid of their PodGroup.
+    """
     job, of_volcano = manifest.job, manifest.job.job_kind is JobKind.VOLCANO_JOB
+    is_missing = False
+    if manifest.group_name and not of_volcano:
+        joined = _joined(manifest, state, members or {})
+        if joined is not None:
+            return joined
+        is_missing = manifest.pod_group is None
     meta = job.meta
     spec = manifest.document.get("spec")
     topology = spec.get("networkTopology") if of_volcano and isinstance(spec, Mapping) else None
     total = job.pods_wanted
     least = job.gang_size if of_volcano else _annotated(meta.annotations)
     min_member = min(max(least or 1, 1), max(total, 1)) if of_volcano else max(least or 1, 1)
-    classes = (job.priority_class, *(each.template.priority_class for each in job.pod_sets))
-    name = next((each for each in classes if each), "")
     return Gang(
         meta.namespace,
         meta.name,
         manifest.volcano_queue or _named(meta.annotations, meta.labels) or DEFAULT_QUEUE,
-        priority_of(state, name),
+        pod_priority(state, _class_of(job)),
         min_member,
         _task_minimum(job) if of_volcano else {},
         job.pod_sets,
@@ -152,7 +167,40 @@ def gang_of_manifest(manifest: JobManifest, state: ClusterState) -> Gang:
         meta.created_ms,
         unread=_unread(manifest.document),
         subject=(job.kind, meta.uid),
+        group=manifest.group_name if is_missing else "",
+        is_group_missing=is_missing,
     )
+
+
+def _joined(manifest: JobManifest, state: ClusterState, members: Mapping[str, Sequence[Pod]]) -> Gang | None:
+    """Its pods in the PodGroup that they name, as the file has it, with the pods and the phase of the one in
+    the cluster. None where there is no such PodGroup of Volcano."""
+    job, beside = manifest.job, manifest.pod_group
+    there = state.pod_group_by_name.get((GroupKind.VOLCANO.value, manifest.namespace, manifest.group_name))
+    group = beside if beside is not None and beside.group_kind is GroupKind.VOLCANO else there
+    if group is None:
+        return None
+    if there is not None:
+        group = replace(group, meta=there.meta, phase=there.phase)
+    found = gang_of_group(group, () if there is None else members.get(there.meta.uid, ()), state)
+    is_new = there is None
+    return replace(
+        found,
+        tasks=(*found.tasks, *job.pod_sets),
+        priority=found.priority
+        if group.priority_class or found.size
+        else pod_priority(state, _class_of(job)),
+        created_ms=job.meta.created_ms if is_new else found.created_ms,
+        uid="" if is_new else found.uid,
+        unread=(*found.unread, *_unread(manifest.document)),
+        subject=(job.kind, job.meta.uid),
+    )
+
+
+def _class_of(job: JobObject) -> str:
+    """Its priority class, or that of the first of its pods that name one."""
+    classes = (job.priority_class, *(each.template.priority_class for each in job.pod_sets))
+    return next((each for each in classes if each), "")
 
 
 def is_for_volcano(manifest: JobManifest) -> bool:
@@ -184,7 +232,9 @@ def gang_of_group(
         group.meta.namespace,
         group.meta.name,
         queue_of(group),
-        priority_of(state, group.priority_class) if group.priority_class or not priorities else priorities[0],
+        pod_priority(state, group.priority_class)
+        if group.priority_class or not priorities
+        else priorities[0],
         group.min_member,
         group.min_task_member,
         tasks,
@@ -196,7 +246,9 @@ def gang_of_group(
         ready,
         added(*({**pod.requests, PODS: 1} for pod in bound)),
         frozenset(pod.node for pod in bound),
+        unread=group.unread,
         subject=("PodGroup", group.meta.uid) if maker is None else (maker.kind, maker.meta.uid),
+        group=group.meta.name,
     )
 
 

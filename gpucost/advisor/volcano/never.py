@@ -35,8 +35,7 @@ def impossible(gang: Gang, world: World, queues: Queues, domains: Domains) -> Ne
         )
     if domains.wrong:
         value = gang.topology.get("highest_tier") or gang.topology.get("highest_tier_name", "")
-        about = f"podgroup/{gang.name}" if gang.uid else f"job/{gang.name}"
-        found = Evidence(about, domains.field, value, domains.wrong)
+        found = Evidence(gang.about, domains.field, value, domains.wrong)
         return Never(Layer.PLACEMENT, "NoHyperNode", domains.wrong, (found,))
     return _no_room(gang, world, domains)
 
@@ -117,9 +116,8 @@ def _no_room(gang: Gang, world: World, domains: Domains) -> Never | None:
         says = f"no HyperNode that it may use takes the {needed} pods that it needs at once, even when empty"
     largest = max(gang.tasks, key=lambda task: (sum(task.template.requests.values()), task.name))
     asked = ", ".join(f"{key}: {amount}" for key, amount in sorted(largest.template.requests.items()))
-    about = f"podgroup/{gang.name}" if gang.uid else f"job/{gang.name}"
     field = f"spec.tasks[{largest.name}].template" if largest.name else "spec.template"
-    found = Evidence(about, field, asked, "what one of its pods asks for")
+    found = Evidence(gang.about, field, asked, "what one of its pods asks for")
     return Never(Layer.PLACEMENT, "NoNodeFits", says, (found,))
 
 

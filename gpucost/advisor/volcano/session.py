@@ -39,6 +39,11 @@ class World:
         self.config = config or overview.state.schedulers.volcano
         self.rooms = rooms or Rooms.of(overview)
 
+    def warm(self) -> None:
+        """Works out now what the first answer would have to wait for."""
+        _ = self.settled, self.reserved, self.pending, self.unplaced, self._sums, self.total, self.used
+        _ = self.empty
+
     @cached_property
     def queues(self) -> Mapping[str, VolcanoQueue]:
         return dict(sorted(self.overview.state.volcano_queue_by_name.items()))

@@ -35,6 +35,7 @@ _VOLCANO_GROUP: Kept = {
         minResources=named_values,
         minTaskMember=named_values,
         networkTopology=fields("mode", "highestTierAllowed", "highestTierName"),
+        subGroupPolicy=each(fields()),
     ),
     "status": fields(*("phase", "running", "succeeded", "failed"), conditions=conditions("Unschedulable")),
 }

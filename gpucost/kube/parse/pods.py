@@ -40,9 +40,11 @@ POD_ANNOTATIONS = frozenset(
         "scheduling.volcano.sh/group-min-member",
         "scheduling.volcano.sh/group-name",
         "scheduling.volcano.sh/queue-name",
+        "volcano.sh/preemptable",
     }
 )
-"""Annotations that say which job, gang or queue a pod belongs to. Others are not kept."""
+"""Annotations that say which job, gang or queue a pod belongs to, and whether Volcano may evict it. Others
+are not kept."""
 
 _PHASES = {phase.value: phase for phase in PodPhase}
 _RESTARTING_ALL = "RestartingAllContainers"

@@ -9,6 +9,8 @@ from gpucost.kube.parse.reading import Part, conditions, meta
 from gpucost.kube.parse.selectors import as_text, label_selector
 
 OTHER_PHASE = "Other"
+_NOT_FOLLOWED = ("subGroupPolicy",)
+"""Of a PodGroup: minimums and topologies of parts of it."""
 _PHASES = ("", "Pending", "Inqueue", "Running", "Unknown", "Completed")
 
 
@@ -40,6 +42,7 @@ def volcano_pod_group(found: Object) -> PodGroup:
         conditions=conditions(status),
         topology=_topology(spec.part("networkTopology")),
         flaws=tuple(part.flaws),
+        unread=tuple(f"spec.{key}" for key in _NOT_FOLLOWED if spec.raw(key)),
     )
 
 

@@ -1,0 +1,219 @@
+"""Quota for an administrator to raise, by exactly what is missing, and a setting that hides preemption."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gpucost.advisor.answers import Change, ChangeKind, Decision, Layer
+from gpucost.advisor.kueue.asks import in_order, requested
+from gpucost.advisor.kueue.modes import PREEMPTION_FIRST
+from gpucost.advisor.kueue.snapshot import Queue
+from gpucost.advisor.kueue.submitted import as_workloads
+from gpucost.advisor.kueue.waiting import standing
+from gpucost.advisor.suggest.case import Case, Tried, is_as_good
+from gpucost.advisor.suggest.patching import pointer, text_of
+from gpucost.advisor.suggest.quotas import BORROWING, LENDING, NOMINAL, Amounts, Raise
+from gpucost.advisor.suggest.what_if import with_quota
+from gpucost.cluster.cohorts import QuotaNode
+from gpucost.cluster.commands import is_plain
+from gpucost.cluster.kueue import ClusterQueue, Cohort, FlavorResource, Quota
+from gpucost.cluster.pods import PodTemplate
+from gpucost.cluster.quota_yaml import cluster_queue_patch
+
+MOST_OF_LIMIT = 8
+_MOST_FLAVORS = 2
+_ANY_PREFERENCE = "BorrowingOverPreemption"
+
+
+def borrowing(case: Case) -> Iterator[Tried | None]:
+    """Its ClusterQueue may borrow more of what its cohort has."""
+    for missing, queue in _short_of(case):
+        limited = {key: by for key, by in missing.items() if _quota(queue, key).borrowing_limit is not None}
+        if limited and queue.spec.cohort:
+            yield from _least(case, Raise(queue.spec, BORROWING, limited))
+
+
+def lending(case: Case) -> Iterator[Tried | None]:
+    """Another ClusterQueue or cohort of the tree lends more of what it leaves unused."""
+    for missing, queue in _short_of(case):
+        if len(missing) == 1:
+            key, by = next(iter(missing.items()))
+            owners = _keeping(case, queue, key, by)
+            for owner in owners[:_MOST_FLAVORS]:
+                yield from _least(case, Raise(owner, LENDING, missing))
+
+
+def nominal(case: Case) -> Iterator[Tried | None]:
+    """Its ClusterQueue has more of its own."""
+    for missing, queue in _short_of(case):
+        if missing.keys() <= queue.spec.quotas.keys():
+            yield from _least(case, Raise(queue.spec, NOMINAL, missing))
+            ahead = _ahead(case, queue)
+            more = {key: by + ahead.get(key.resource, 0) for key, by in missing.items()}
+            if more != missing:
+                yield from _least(case, Raise(queue.spec, NOMINAL, more))
+
+
+def preference(case: Case) -> Iterator[Tried | None]:
+    """The defect of v0.19.2: with PreemptionOverBorrowing a flavor that needs preemption counts as free."""
+    if case.advice.decision is not Decision.WAITS or not case.is_at_kueue:
+        return
+    spec = case.known.kueue.snapshot.queues[case.advice.queue].spec
+    if spec.fungibility.preference != PREEMPTION_FIRST:
+        return
+    changed = replace(spec, fungibility=replace(spec.fungibility, preference=_ANY_PREFERENCE))
+    setting = {"preference": _ANY_PREFERENCE}
+    path = pointer(("spec", "flavorFungibility", "preference"))
+    change = Change(
+        ChangeKind.CLUSTER,
+        f"clusterqueue/{spec.name}",
+        text_of({"spec": {"flavorFungibility": setting}}),
+        ({"op": "replace", "path": path, "value": _ANY_PREFERENCE},),
+        cluster_queue_patch(spec.name, flavorFungibility=setting) if is_plain(spec.name) else "",
+    )
+    says = f"preference {_ANY_PREFERENCE} in ClusterQueue {spec.name}: then it preempts as it may"
+    known = with_quota(case.known, spec.name, (changed,))
+    yield case.of_cluster(says, change, known, "it decides for all workloads of this queue")
+
+
+def _short_of(case: Case) -> Iterator[tuple[Amounts, Queue]]:
+    """What is missing of quota, for the flavors with which the least of its GPUs is."""
+    is_short = case.advice.layer is Layer.QUOTA and case.advice.decision in (Decision.WAITS, Decision.NEVER)
+    if not is_short or not case.is_at_kueue:
+        return
+    queue = case.known.kueue.snapshot.queues[case.advice.queue]
+    found = [each for each in _missing(case, queue) if each]
+    gpus = case.known.overview.catalog.is_gpu
+    order = sorted(found, key=lambda each: sum(by for key, by in each.items() if gpus(key.resource)))
+    for each in order[:_MOST_FLAVORS]:
+        yield each, queue
+
+
+def _missing(case: Case, queue: Queue) -> Iterator[Amounts]:
+    """By flavor of the resource group that its GPUs are in; of other groups the flavor that lacks least."""
+    totals, templates = _totals(case, queue)
+    if not totals or totals.keys() - queue.covered.keys():
+        return
+    refusal = case.known.kueue.snapshot.refusal
+    by_group: dict[int, list[Amounts]] = {}
+    for at in dict.fromkeys(queue.covered[resource] for resource in totals):
+        for flavor in queue.spec.groups[at].flavors:
+            if any(refusal(each, flavor) for each in templates):
+                continue
+            keys = [FlavorResource(flavor, name) for name in totals if queue.covered[name] == at]
+            lacks = {key: totals[key.resource] - queue.node.available(key) for key in keys}
+            by_group.setdefault(at, []).append({key: by for key, by in lacks.items() if by > 0})
+        if at not in by_group:
+            return
+    is_gpu = case.known.overview.catalog.is_gpu
+    main = next((queue.covered[name] for name in totals if is_gpu(name)), min(by_group))
+    others = [min(each, key=lambda lacks: sum(lacks.values())) for at, each in by_group.items() if at != main]
+    for each in by_group[main]:
+        yield {key: by for lacks in (each, *others) for key, by in lacks.items()}
+
+
+def _ahead(case: Case, queue: Queue) -> dict[str, int]:
+    """What those ask for who stand before it, and take first what there is more of."""
+    line = case.known.kueue.lines_of(queue.name)[queue.name]
+    workloads = as_workloads(case.manifest, case.known.state, case.known.state.schedulers.kueue)
+    own = in_order(standing(case.known.kueue.snapshot, workloads[-1]))
+    totals: dict[str, int] = {}
+    for ask in (*line.heap, *line.parked):
+        for each in ask.pod_sets if in_order(ask) < own else ():
+            for name, amount in requested(each, each.count, queue.covered).items():
+                totals[name] = totals.get(name, 0) + amount
+    return totals
+
+
+def _totals(case: Case, queue: Queue) -> tuple[dict[str, int], list[PodTemplate]]:
+    snapshot = case.known.kueue.snapshot
+    totals: dict[str, int] = {}
+    templates: list[PodTemplate] = []
+    for workload in as_workloads(case.manifest, case.known.state, case.known.state.schedulers.kueue):
+        for each in standing(snapshot, workload).pod_sets:
+            templates.append(each.template)
+            for name, amount in requested(each, each.count, queue.covered).items():
+                totals[name] = totals.get(name, 0) + amount
+    return {name: amount for name, amount in totals.items() if amount}, templates
+
+
+def _keeping(case: Case, queue: Queue, key: FlavorResource, by: int) -> list[ClusterQueue | Cohort]:
+    """Those of the tree with a lending limit that keep so much unused to themselves, the most first."""
+    state, above = case.known.state, set(_above(queue.node))
+    found: list[tuple[int, str, ClusterQueue | Cohort]] = []
+    for node in _below(_root(queue.node)):
+        if node is queue.node or (node.name in above and not node.is_queue):
+            continue
+        owner = (state.cluster_queue_by_name if node.is_queue else state.cohort_by_name).get(node.name)
+        limit = _of(node.quotas, key).lending_limit
+        if owner is not None and limit is not None and node.local_available(key) >= by:
+            found.append((-node.local_available(key), node.name, owner))
+    return [owner for _, _, owner in sorted(found, key=lambda each: each[:2])]
+
+
+def _least(case: Case, full: Raise) -> Iterator[Tried | None]:
+    """With all of it, then with less of one after another, as long as that does as well."""
+    first = _with(case, full)
+    yield first
+    if first is None or not case.helps(first):
+        return
+    by = dict(full.by)
+    for key in by:
+        low, high = 0, by[key]
+        middle = high - 1
+        while low < high and case.may_ask:
+            found = _with(case, replace(full, by=_positive({**by, key: middle})))
+            yield found
+            if found is not None and is_as_good(found, first):
+                high = middle
+            else:
+                low = middle + 1
+            middle = (low + high) // 2
+        by[key] = high
+
+
+def _positive(amounts: Amounts) -> Amounts:
+    return {key: by for key, by in amounts.items() if by > 0}
+
+
+def _with(case: Case, change: Raise) -> Tried | None:
+    if not change.by or not case.may_ask:
+        return None
+    owner, written = change.raised(), change.written()
+    if not written.operations:
+        return None
+    queues = (owner,) if isinstance(owner, ClusterQueue) else ()
+    cohorts = (owner,) if isinstance(owner, Cohort) else ()
+    known = with_quota(case.known, case.advice.queue, queues, cohorts)
+    return case.of_cluster(change.says(), written, known, _caveat(change))
+
+
+def _caveat(change: Raise) -> str:
+    if change.field == LENDING:
+        return "what is lent comes back only when it is reclaimed, if preemption lets it"
+    return "others of the cohort have less to borrow then" if change.field == BORROWING else ""
+
+
+def _quota(queue: Queue, key: FlavorResource) -> Quota:
+    return _of(queue.spec.quotas, key)
+
+
+def _of(quotas: Mapping[FlavorResource, Quota], key: FlavorResource) -> Quota:
+    return quotas.get(key, Quota(0))
+
+
+def _root(node: QuotaNode) -> QuotaNode:
+    while node.parent is not None:
+        node = node.parent
+    return node
+
+
+def _above(node: QuotaNode) -> Iterable[str]:
+    while node.parent is not None:
+        node = node.parent
+        yield node.name
+
+
+def _below(node: QuotaNode) -> Sequence[QuotaNode]:
+    return [node, *(each for child in node.children for each in _below(child))]

@@ -1,0 +1,128 @@
+"""How long jobs ran, out of the usage lines: what the advisor foretells waits from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, cast, func, select
+from sqlalchemy.sql.selectable import Subquery
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.holders import Bucket
+from gpucost.domain.scope import Scope
+from gpucost.domain.time import DAY_MS, Window
+from gpucost.ledger.checks import check_text
+from gpucost.ledger.query import alike_holders, sum_by_hash, visible
+from gpucost.ledger.tables import HOLDER, LEDGER_WINDOW, UNIT, USAGE_LINE
+
+LONGEST_MS = 90 * DAY_MS
+"""How far back runs are read. Later runs count more: what is older would change little."""
+MOST_RUNS = 50_000
+"""Runs that are told at once: those that ended last."""
+
+L, W, H, U = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c, UNIT.c
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """A job that held GPUs from ``first_ms`` on and until ``last_ms``, both inside the time that was asked
+    about.
+
+    ``held_ms`` is how long it held any at all: in every window from the first to the last instant that it
+    did, added up. Time between two attempts is left out, but for gaps within one window. ``gpus`` is GPU
+    units (boards, or parts of them as they are asked for) that it held at once, the mean over that time, at
+    least 1. ``began_before`` and ``goes_on`` say that it held some at the edges of that time: its run is
+    longer than what is seen of it. ``team`` is by the team rules, ``team_label`` what its labels said.
+    """
+
+    job_uid: str
+    team: str
+    team_label: str
+    job: str
+    gpus: int
+    held_ms: int
+    first_ms: int
+    last_ms: int
+    began_before: bool
+    goes_on: bool
+
+    @property
+    def is_whole(self) -> bool:
+        return not (self.began_before or self.goes_on)
+
+
+def runs(connection: Connection, scope: Scope, cluster: str, window: Window, most: int) -> tuple[JobRun, ...]:
+    """See Ledger.runs. Two sums: what each job held in each window, and these by job."""
+    check_text("cluster", cluster)
+    if not 1 <= most <= MOST_RUNS:
+        raise InputError("most", most, f"1 to {MOST_RUNS}")
+    # Whole windows only. One that is cut tells nothing of its parts, and at the edges runs are cut anyway.
+    edges = select(func.min(W.start_ms), func.max(W.end_ms), func.count()).where(*inside(cluster, window))
+    start_ms, end_ms, count = connection.execute(edges).one()
+    if not count:
+        return ()
+    alike = alike_holders(("team", "job", "job_uid"))
+    held = _held(scope, cluster, window, alike).subquery("held")
+    h = held.c
+    by_job = (
+        select(
+            h.holder_id,
+            *(cast(func.sum(h[name]), BigInteger).label(name) for name in ("span_ms", "unit_ms")),
+            func.min(h.first_ms).label("first_ms"),
+            func.max(h.last_ms).label("last_ms"),
+        )
+        .group_by(h.holder_id)
+        .subquery("by_job")
+    )
+    j = by_job.c
+    statement = (
+        select(H.job_uid, H.team, H.team_label, H.job, j.span_ms, j.unit_ms, j.first_ms, j.last_ms)
+        .join(HOLDER, H.id == j.holder_id)
+        .where(H.job_uid != "", j.span_ms > 0)
+        .order_by(j.last_ms.desc(), j.holder_id.desc())
+        .limit(most)
+    )
+    sum_by_hash(connection)
+    found = [
+        JobRun(
+            uid,
+            team,
+            team_label,
+            job,
+            max(1, round(unit_ms / span_ms)),
+            span_ms,
+            first_ms,
+            last_ms,
+            first_ms <= start_ms,
+            last_ms >= end_ms,
+        )
+        for uid, team, team_label, job, span_ms, unit_ms, first_ms, last_ms in connection.execute(statement)
+    ]
+    # Sorted here, not by the database: ids are another order in each.
+    return tuple(sorted(found, key=lambda run: (run.last_ms, run.first_ms, run.job_uid, run.team)))
+
+
+def inside(cluster: str, window: Window) -> tuple[ColumnElement[bool], ...]:
+    """Which windows of the ledger are asked about."""
+    return W.cluster == cluster, W.start_ms >= window.start_ms, W.end_ms <= window.end_ms
+
+
+def _held(scope: Scope, cluster: str, window: Window, alike: Subquery) -> Select[Any]:
+    """By job (the least id among its holders) and window."""
+    windows = select(W.id).where(*inside(cluster, window))
+    # A unit is ``share_num / share_den`` of a board.
+    units_ms = L.board_ms * U.share_den // U.share_num
+    return (
+        select(
+            alike.c.holder_id,
+            func.min(L.first_ms).label("first_ms"),
+            func.max(L.last_ms).label("last_ms"),
+            (func.max(L.last_ms) - func.min(L.first_ms)).label("span_ms"),
+            cast(func.sum(units_ms), BigInteger).label("unit_ms"),
+        )
+        .join(alike, alike.c.id == L.holder_id)
+        .join(UNIT, U.id == L.unit_id)
+        .where(L.window_id.in_(windows), L.bucket == str(Bucket.HELD), *visible(scope))
+        .group_by(alike.c.holder_id, L.window_id)
+    )

@@ -1,0 +1,53 @@
+"""What jobs used of their boards, out of the ledger: what the advisor suggests smaller sizes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpucost.advisor.suggest.past_use import PastUse
+from gpucost.advisor.wait.names import name_pattern
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import DAY_MS, Window
+from gpucost.ledger import JobUse, Ledger
+
+HISTORY_MS = 30 * DAY_MS
+LEAST_RUNS = 3
+"""Ended runs that have to agree: one may have failed before it used anything."""
+MOST_RUNS = 20
+"""Of like jobs, those that ended last."""
+LEAST_SEEN = 0.9
+"""Part of a run's board time in which memory and SM activity were observed: the peak may be in the rest."""
+_MIB = 2**20
+
+
+def past_uses_of(ledger: Ledger, cluster: str, extent: Window) -> Mapping[tuple[str, str], PastUse]:
+    """By namespace and name pattern, from whole runs on whole boards of the last 30 days of ``extent``.
+
+    Runs on another model than the last one are left out: they say little of it. Usage lines have sums by
+    window, no quantiles: the peak stands for the 99th percentile of memory, and the highest of the windows'
+    SM activity while anything ran for the 95th of SM activity. Both are rather more than less. How many of
+    a pod's GPUs did anything, they do not say. Raises LedgerError.
+    """
+    span = Window(max(extent.start_ms, extent.end_ms - HISTORY_MS), extent.end_ms)
+    like: dict[tuple[str, str], list[JobUse]] = {}
+    for use in reversed(ledger.uses(EVERYTHING, cluster, span)):
+        is_whole = span.start_ms < use.first_ms and use.last_ms < span.end_ms
+        if is_whole and min(use.memory_seen, use.sm_seen) >= LEAST_SEEN:
+            like.setdefault((use.namespace, name_pattern(use.job)), []).append(use)
+    found = ((key, _joined(runs)) for key, runs in like.items())
+    return {key: use for key, use in found if use is not None}
+
+
+def _joined(runs: Sequence[JobUse]) -> PastUse | None:
+    """The most that any of ``runs``, the newest first, used; None of too few."""
+    model = runs[0].model
+    same = [run for run in runs if run.model == model][:MOST_RUNS]
+    if len(same) < LEAST_RUNS:
+        return None
+    return PastUse(
+        model,
+        min(run.memory_total_mib for run in same) * _MIB,
+        float(max(run.memory_peak_mib for run in same) * _MIB),
+        max(run.sm_busy for run in same),
+        runs=len(same),
+    )

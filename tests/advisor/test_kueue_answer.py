@@ -1,0 +1,313 @@
+"""What is said of a job that Kueue decides on: decision, reason in words, evidence, assumptions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpucost.advisor.answers import Decision, Layer
+from gpucost.advisor.kueue.answer import MOST_BESIDE, kueue_answer, rules_named
+from gpucost.advisor.kueue.outlook import KueueView
+from gpucost.advisor.layers import LayerResult
+from gpucost.cluster.kueue import Quota
+from gpucost.cluster.overview import Overview
+from gpucost.cluster.scheduling import KueueConfig
+from gpucost.cluster.state import ClusterState, CollectionStatus
+from tests.advisor import worlds
+from tests.advisor.kueue_runs import GPUS
+from tests.advisor.worlds import flavor, local_queue, pod_set, queue, taint, workload
+
+NOW, WAITS, NEVER, UNKNOWN = Decision.NOW, Decision.WAITS, Decision.NEVER, Decision.UNKNOWN
+
+
+def _answer(state: ClusterState, *names: str) -> LayerResult:
+    view = KueueView(state, state.schedulers.kueue)
+    return kueue_answer(view, Overview(state), [state.workloads[name] for name in names or ("new",)])
+
+
+def _of(*objects: object, **options: Any) -> LayerResult:
+    """Of the workload ``new``."""
+    return _answer(worlds.state(*objects, **options))
+
+
+def _evidence(found: LayerResult) -> dict[str, str]:
+    return {f"{each.object} {each.field}".strip(): each.value for each in found.evidence}
+
+
+def test_now() -> None:
+    found = _of(queue("a", 8, cpu=64), workload("new", "a", 4, 2, cpu=8))
+    assert (found.decision, found.layer, found.reason, found.says) == (NOW, Layer.NONE, "", "")
+    assert found.why == ("quota: ClusterQueue a has room for 16 cpu of h100, 8 nvidia.com/gpu of h100",)
+    assert [(each.name, each.count, dict(each.flavors)) for each in found.pod_sets] == [
+        ("main", 2, {worlds.GPU: "h100", "cpu": "h100"})
+    ]
+    assert (found.queue, found.ahead, found.level, dict(found.borrowed)) == ("a", 0, 0, {})
+
+
+def test_now_with_borrowed_quota() -> None:
+    found = _of(queue("a", 4, cohort="org"), queue("b", 8, cohort="org"), workload("new", "a", 6))
+    assert (found.decision, found.level, dict(found.borrowed)) == (NOW, 1, {GPUS: 2})
+
+
+def test_now_once_victims_have_left() -> None:
+    held = workload("old", "a", 8, priority=1, holding=True)
+    gone = workload("gone", "a", 4, priority=1, holding=True, evicted=60)
+    found = _of(queue("a", 12, within="LowerPriority"), held, gone, workload("new", "a", 8, priority=2))
+    assert found.decision is NOW
+    by_name = {each.subject.name: each for each in found.victims}
+    assert by_name.keys() == {"old"}
+    (victim,) = found.victims
+    assert (victim.queue, victim.priority, victim.reason, victim.already_leaving) == (
+        "a",
+        1,
+        "InClusterQueue",
+        False,
+    )
+    assert dict(victim.units) == {worlds.GPU: 8}
+    found = _of(queue("a", 12, within="LowerPriority"), held, gone, workload("new", "a", 4, priority=2))
+    assert [(each.subject.name, each.already_leaving) for each in found.victims] == [("gone", True)]
+
+
+def test_now_at_a_smaller_size() -> None:
+    held = workload("old", "a", 4, holding=True)
+    found = _of(queue("a", 8), held, workload("new", "a", 1, 8, least=2))
+    assert found.decision is NOW
+    assert "size: 4 of 8 pods (partial admission)" in found.why
+    assert found.pod_sets[0].count == 4
+
+
+def test_waits_for_quota() -> None:
+    found = _of(queue("a", 8), workload("old", "a", 6, holding=True), workload("new", "a", 4))
+    assert (found.decision, found.layer, found.reason) == (WAITS, Layer.QUOTA, "WaitingForQuota")
+    assert found.says == "asks 4 nvidia.com/gpu; ClusterQueue a has 2 left (flavor h100)"
+    assert found.why[0].startswith(
+        "kueue: couldn't assign flavors to pod set main: insufficient unused quota"
+    )
+    quota = "clusterqueue/a spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"
+    assert _evidence(found)[quota] == "8"
+    assert _evidence(found)["clusterqueue/a status.flavorsReservation[h100]"] == "6"
+
+
+def test_waits_for_quota_that_others_borrow_or_do_not_lend() -> None:
+    found = _of(
+        queue("a", 4, cohort="org", borrowing=4),
+        queue("b", 8, cohort="org", lending=3),
+        workload("theirs", "b", 6, holding=True),
+        workload("new", "a", 7),
+    )
+    assert (found.decision, found.says) == (
+        WAITS,
+        "asks 7 nvidia.com/gpu; ClusterQueue a has 6 left (flavor h100)",
+    )
+    evidence = _evidence(found)
+    at = "spec.resourceGroups[0].flavors[0].resources[0]"
+    assert evidence[f"clusterqueue/a {at}.borrowingLimit"] == "4"
+    assert evidence[f"clusterqueue/b {at}.lendingLimit"] == "3"
+
+
+def test_waits_behind_the_head_of_a_strict_queue() -> None:
+    found = _of(
+        queue("a", 8, strict=True),
+        workload("old", "a", 4, holding=True),
+        workload("big", "a", 8, created=9000),
+        workload("new", "a", 4),
+    )
+    assert (found.decision, found.reason, found.ahead) == (WAITS, "BlockedByHead", 1)
+    assert found.says == (
+        "stands behind a/big, which does not fit; nobody passes the head of a StrictFIFO queue"
+    )
+    assert _evidence(found) == {"clusterqueue/a spec.queueingStrategy": "StrictFIFO"}
+
+
+def test_in_another_queue_it_passes_and_that_is_an_assumption() -> None:
+    objects = (
+        workload("old", "a", 4, holding=True),
+        workload("big", "a", 8, created=9000),
+        workload("new", "a", 4),
+    )
+    found = _of(queue("a", 8), *objects)
+    assert (found.decision, found.ahead) == (NOW, 1)
+    assert any("parked" in each for each in found.assumptions)
+    assert not any("parked" in each for each in _of(queue("a", 8, strict=True), *objects).assumptions)
+
+
+def test_the_defect_of_preemption_over_borrowing_is_named() -> None:
+    """The smallest form; the other preference preempts."""
+
+    def hidden(preference: str) -> LayerResult:
+        return _of(
+            queue("a", Quota(8, 0), cpu=16, cohort="org", within="LowerPriority", preference=preference),
+            queue("b", None, cpu=64, cohort="org"),
+            workload("low", "a", 8, priority=100, holding=True),
+            workload("new", "a", 8, priority=1000, cpu=32),
+        )
+
+    found = hidden("PreemptionOverBorrowing")
+    assert (found.decision, found.victims) == (WAITS, ())
+    assert any("PreemptionOverBorrowing" in each and "v0.19.2" in each for each in found.why)
+    assert "kueue: Workload no longer fits after processing another workload" in found.why
+    default = hidden("")
+    assert default.decision is NOW
+    assert [each.subject.name for each in default.victims] == ["low"]
+    assert not any("PreemptionOverBorrowing" in each for each in default.why)
+
+
+@pytest.mark.parametrize(
+    ("spec", "asked", "reason", "says"),
+    [
+        (
+            queue("a", 8),
+            {"gpus": 9},
+            "ExceedsMaxQuota",
+            "asks 9 nvidia.com/gpu; ClusterQueue a can never have more than 8 (flavor h100)",
+        ),
+        (
+            queue("a", {"h100": 2, "l4": 4}),
+            {"gpus": 3, "pods": 2},
+            "ExceedsMaxQuota",
+            "asks 6 nvidia.com/gpu; ClusterQueue a can never have more than 4 (flavor l4)",
+        ),
+        (
+            queue("a", 8),
+            {"cpu": 1},
+            "NoMatchingFlavor",
+            "ClusterQueue a has no quota for cpu at all",
+        ),
+        (
+            queue("a", 0),
+            {},
+            "ExceedsMaxQuota",
+            "asks 1 nvidia.com/gpu; ClusterQueue a can never have more than 0 (flavor h100)",
+        ),
+    ],
+)
+def test_never(spec: object, asked: dict[str, Any], reason: str, says: str) -> None:
+    found = _of(spec, workload("new", "a", **asked))
+    assert (found.decision, found.layer, found.reason) == (NEVER, Layer.QUOTA, reason)
+    assert found.says == says
+
+
+def test_never_where_no_flavor_takes_it() -> None:
+    spot = flavor("h100", taints=(taint("spot", "true"),))
+    found = _of(queue("a", 8), spot, workload("new", "a"))
+    assert (found.decision, found.reason) == (NEVER, "NoMatchingFlavor")
+    assert found.says == (
+        "no flavor of ClusterQueue a takes its pods: "
+        "untolerated taint {spot true NoSchedule <nil>} in flavor h100"
+    )
+
+
+def test_a_check_that_must_agree_is_unknown() -> None:
+    found = _of(queue("a", 8, checks={"provision": ()}), workload("new", "a"))
+    assert (found.decision, found.layer, found.reason) == (UNKNOWN, Layer.QUOTA, "AdmissionChecks")
+    assert found.says == "has quota; then admission check provision must agree, which is not followed"
+
+
+def test_only_checks_of_its_flavors_count() -> None:
+    spec = queue("a", {"h100": 8, "l4": 8}, checks={"provision": ("l4",)})
+    assert _of(spec, workload("new", "a")).decision is NOW
+    held = workload("old", "a", 8, holding=True)
+    assert _of(spec, held, workload("new", "a")).decision is UNKNOWN
+
+
+def test_a_check_does_not_hide_that_quota_is_short() -> None:
+    spec = queue("a", 8, checks={"provision": ()})
+    assert _of(spec, workload("new", "a", 9)).decision is NEVER
+    assert _of(spec, workload("old", "a", 8, holding=True), workload("new", "a", 8)).decision is WAITS
+
+
+@pytest.mark.fault(57)
+def test_queues_that_lead_nowhere() -> None:
+    lost = local_queue("lost", "gone", "a")
+    found = _of(queue("a", 8), lost, workload("new", "a", rest={"queue": "lost"}))
+    assert (found.decision, found.reason) == (NEVER, "QueueMissing")
+    assert found.says == "LocalQueue a/lost leads to ClusterQueue gone, which does not exist"
+    found = _of(queue("a", 8), workload("new", "a", rest={"queue": "never-made"}))
+    assert (found.decision, found.says) == (NEVER, "LocalQueue a/never-made does not exist")
+
+
+@pytest.mark.fault(57)
+def test_what_could_not_be_read_is_unknown() -> None:
+    state = worlds.state(queue("a", 8), workload("new", "a", rest={"queue": "other"}))
+    read = CollectionStatus("v1beta2", True)
+    unread = CollectionStatus("v1beta2", False, problem="Forbidden")
+    for field, status in (("localqueues", unread), ("localqueues", read)):
+        known = {f"{name}.kueue.x-k8s.io": read for name in ("clusterqueues", "localqueues")}
+        known[f"{field}.kueue.x-k8s.io"] = status
+        found = _answer(replace(state, collections=known))
+        assert found.decision is (NEVER if status is read else UNKNOWN)
+        assert found.reason == "QueueMissing"
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"stop_policy": "Hold"}, "ClusterQueue a is stopped (Hold)"),
+        ({"stop_policy": "HoldAndDrain"}, "ClusterQueue a is stopped (HoldAndDrain)"),
+        (
+            {"is_active": False, "reason": "AdmissionCheckInactive"},
+            "ClusterQueue a is not active: AdmissionCheckInactive",
+        ),
+    ],
+)
+def test_never_in_a_queue_that_serves_nobody(how: dict[str, Any], says: str) -> None:
+    found = _of(queue("a", 8, **how), workload("new", "a"))
+    assert (found.decision, found.reason, found.says) == (NEVER, "QueueInactive", says)
+
+
+def test_never_in_a_local_queue_that_is_stopped() -> None:
+    stopped = local_queue("stopped", "a", "a", stop_policy="Hold")
+    found = _of(queue("a", 8), stopped, workload("new", "a", rest={"queue": "stopped"}))
+    assert (found.reason, found.says) == ("QueueInactive", "LocalQueue stopped is stopped (Hold)")
+
+
+@pytest.mark.fault(57)
+def test_never_in_a_circle_of_cohorts_or_with_a_flavor_that_does_not_exist() -> None:
+    circle = worlds.cohort("p", parent="q"), worlds.cohort("q", parent="p")
+    found = _of(*circle, queue("a", 8, cohort="p"), workload("new", "a"))
+    assert found.says == "ClusterQueue a is in a circle of cohorts: nothing is admitted in it"
+    state = worlds.state(queue("a", {"h100": 8, "gone": 8}), workload("new", "a"))
+    state = replace(state, flavors={uid: each for uid, each in state.flavors.items() if uid != "gone"})
+    found = _answer(state)
+    assert (found.decision, found.says) == (NEVER, "ClusterQueue a names a flavor that does not exist")
+
+
+def test_never_in_a_namespace_that_the_queue_does_not_take() -> None:
+    found = _of(queue("a", 8, namespace_selector=None), workload("new", "a"))
+    assert (found.decision, found.reason) == (NEVER, "Misconfigured")
+    assert found.says == "ClusterQueue a takes no workloads of namespace a"
+
+
+def test_all_workloads_of_a_job_are_asked_about() -> None:
+    pods = [workload(f"pod-{place}", "a", 2) for place in range(4)]
+    enough, short = (worlds.state(queue("a", gpus), *pods) for gpus in (8, 7))
+    names = [each.meta.name for each in pods]
+    assert _answer(enough, *names).decision is NOW
+    assert _answer(short, *names).decision is WAITS
+    assert _answer(short, *names[:3]).decision is NOW
+
+
+def test_that_not_all_were_asked_about_is_said() -> None:
+    many = [workload(f"pod-{place:03}", "a", 0, pod_sets=(pod_set("main", 1, 1),)) for place in range(70)]
+    found = _answer(worlds.state(queue("a", 100), *many), *(each.meta.name for each in many))
+    assert f"of its 70 workloads the last {MOST_BESIDE} were asked about" in found.assumptions
+
+
+def test_the_rules_are_named_and_what_differs() -> None:
+    state = worlds.state(queue("a", 8), workload("new", "a"))
+    assert rules_named(Overview(state)) == "Kueue 0.19.2, classical preemption"
+    assert _answer(state).drift == ()
+    older = _of(queue("a", 8), workload("new", "a"), kueue=KueueConfig("v0.18.0", is_read=True))
+    assert "v0.18.0" in older.drift[0]
+
+
+def test_where_the_search_begins_and_usage_of_local_queues_are_assumed() -> None:
+    fair = queue("a", 8, admission_mode="UsageBasedAdmissionFairSharing")
+    said = _of(fair, workload("new", "a")).assumptions
+    assert any("from the first one on" in each for each in said)
+    assert any("admission fair sharing" in each for each in said)
+    assert not any(
+        "admission fair sharing" in each for each in _of(queue("a", 8), workload("new", "a")).assumptions
+    )
