@@ -63,11 +63,12 @@ class Evidence:
 class Victim:
     """A workload that would have to leave. ``reason`` is Kueue's word (InClusterQueue, InCohortReclamation,
     InCohortFairSharing, InCohortReclaimWhileBorrowing), or Volcano's action (preempt, reclaim); ``units`` are
-    the GPU units it would give back. ``already_leaving`` was evicted before."""
+    the GPU units it would give back. ``already_leaving`` was evicted before. ``priority`` is None where the
+    reader is not told."""
 
     subject: Subject
     queue: str
-    priority: int
+    priority: int | None
     reason: str
     units: Resources
     already_leaving: bool = False

@@ -131,7 +131,7 @@ class _Words:
     def victim(self, victim: Victim) -> Victim:
         if self.reader.shows(victim.subject):
             return victim
-        return replace(victim, subject=Subject(victim.subject.kind, "", OTHERS))
+        return replace(victim, subject=Subject(victim.subject.kind, "", OTHERS), priority=None)
 
     def wait(self, wait: Wait | None) -> Wait | None:
         return None if wait is None else replace(wait, basis=self.text(wait.basis))

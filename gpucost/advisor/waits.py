@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpucost.advisor.answers import Layer, Wait
@@ -26,9 +26,6 @@ from gpucost.domain.time import HOUR_MS, SECOND_MS
 GRAIN_MS = 60_000
 """Ends are rounded up to a minute: answers are given in minutes, and less is asked."""
 _SEED = 1
-
-Gate = Callable[[Sequence[str]], bool]
-"""Told who ended, says whether the pods of the target would find nodes now."""
 
 
 def wait_of(asking: Asking, found: LayerResult, known: Knowledge) -> Wait | None:
@@ -59,46 +56,56 @@ def _is_stuck(known: Knowledge, ask: Ask) -> bool:
 
 
 def _at_kueue(asking: Asking, found: LayerResult, known: Knowledge, ask: Ask, sampling: Sampling) -> Wait:
+    """Who holds quota in the tree, and, where quota is there and nodes are not, who else is on the nodes."""
     view = known.kueue
     tree = view.tree(ask.queue)
-    members = [uid for name in sorted(tree) for uid in sorted(view.snapshot.queues[name].members)]
-    running = [_run_of(known.state.workloads[uid], known) for uid in members]
+    members = {uid for name in tree for uid in view.snapshot.queues[name].members}
     lines = view.lines_of(ask.queue)
-    uids = sorted({each.uid for line in lines.values() for each in (*line.heap, *line.parked)} - {ask.uid})
-    waiting = [_run_of(known.state.workloads[uid], known) for uid in uids]
-    target = Run(ask.uid, asking.team, asking.subject.name, asking.gpus)
+    waiting = {each.uid for line in lines.values() for each in (*line.heap, *line.parked)} - {ask.uid}
     wanted = wanted_of(known, asking, found if found.pod_sets else None)
-    pods = known.pods_by_workload
-
-    def gate() -> Gate:
-        return _Nodes(known.rooms_for(asking.subject.uid).without(asking.own_pods), wanted, pods).fits
-
-    with disciplines(view, ask, gate) as make:
-        scene = Scene(ask.uid, running, [*waiting, target], make)
-        return simulate(scene, known.run_times, sampling)
+    others = _on_nodes(asking, known, wanted, members) if found.layer is not Layer.QUOTA else {}
+    pods = {**known.pods_by_workload, **_uids(others)}
+    running = [_run_of(known.state.workloads[uid], known) for uid in sorted(members)]
+    running += [_run_of_pods(job, its, known) for job, its in sorted(others.items())]
+    target = Run(ask.uid, asking.team, asking.subject.name, asking.gpus)
+    behind = [_run_of(known.state.workloads[uid], known) for uid in sorted(waiting)]
+    rooms = known.rooms_for(asking.subject.uid).without(asking.own_pods)
+    with disciplines(view, ask, lambda: _Nodes(rooms, wanted, pods)) as make:
+        return simulate(Scene(ask.uid, running, [*behind, target], make), known.run_times, sampling)
 
 
 def _for_nodes(asking: Asking, known: Knowledge, sampling: Sampling) -> Wait:
     """No queue: it starts when enough others have ended on nodes that it may use."""
     wanted = wanted_of(known, asking, None)
+    jobs = _on_nodes(asking, known, wanted, frozenset())
+    running = [_run_of_pods(job, pods, known) for job, pods in sorted(jobs.items())]
+    target = Run(f"asking/{asking.subject.name}", asking.team, asking.subject.name, asking.gpus)
+    rooms, pods = known.rooms_for(asking.subject.uid).without(asking.own_pods), _uids(jobs)
+
+    def make() -> _Gated:
+        return _Gated(_Nodes(rooms, wanted, pods), target.id)
+
+    return simulate(Scene(target.id, running, [target], make), known.run_times, sampling)
+
+
+def _on_nodes(
+    asking: Asking, known: Knowledge, wanted: Sequence[Wanted], but: Collection[str]
+) -> dict[str, list[Pod]]:
+    """Pods by job, of those on nodes that the pods may use, without what stays as long as its node, and
+    without workloads ``but``. What the asking job holds itself does not end before it has begun."""
     may_use = {known.rooms.name(at) for each in wanted for at in known.rooms.base.admits(each.asks)}
     jobs: dict[str, list[Pod]] = {}
     for node in sorted(may_use):
         for pod in known.state.pods_by_node.get(node, ()):
-            job = known.overview.ownership.of(pod).job.uid
-            # What it holds itself does not end before it has begun.
-            if pod.meta.uid not in asking.own_pods and job != asking.subject.uid and not _stays(pod):
-                jobs.setdefault(job, []).append(pod)
-    uids = {job: [pod.meta.uid for pod in pods] for job, pods in jobs.items()}
-    running = [_run_of_pods(job, pods, known) for job, pods in sorted(jobs.items())]
-    target = Run(f"asking/{asking.subject.name}", asking.team, asking.subject.name, asking.gpus)
+            belongs = known.overview.ownership.of(pod)
+            is_own = pod.meta.uid in asking.own_pods or belongs.job.uid == asking.subject.uid
+            if not is_own and belongs.workload_uid not in but and not _stays(pod):
+                jobs.setdefault(belongs.job.uid, []).append(pod)
+    return jobs
 
-    def make() -> _Gated:
-        return _Gated(
-            _Nodes(known.rooms_for(asking.subject.uid).without(asking.own_pods), wanted, uids), target.id
-        )
 
-    return simulate(Scene(target.id, running, [target], make), known.run_times, sampling)
+def _uids(jobs: Mapping[str, Sequence[Pod]]) -> dict[str, list[str]]:
+    return {job: [pod.meta.uid for pod in pods] for job, pods in jobs.items()}
 
 
 class _Nodes:
@@ -106,15 +113,19 @@ class _Nodes:
 
     def __init__(self, rooms: Rooms, wanted: Sequence[Wanted], pods: Mapping[str, Sequence[str]]) -> None:
         self._rooms, self._wanted, self._pods = rooms, wanted, pods
+        self._gone: list[str] = []
         self._fits: bool | None = None
 
-    def fits(self, ended: Iterable[str]) -> bool:
-        gone = [uid for job in ended for uid in self._pods.get(job, ())]
-        if gone:
-            self._rooms = self._rooms.without(gone)
-        if not self._fits and (gone or self._fits is None):
+    def leave(self, ended: Iterable[str]) -> None:
+        self._gone += [uid for job in ended for uid in self._pods.get(job, ())]
+
+    def is_open(self) -> bool:
+        """Whether the pods of the target would find nodes now; asked of nodes only where that may be new."""
+        if self._fits is None or (self._gone and not self._fits):
+            self._rooms = self._rooms.without(self._gone)
+            self._gone = []
             self._fits = place(self._rooms, self._wanted, ask_empty=False).fits
-        return bool(self._fits)
+        return self._fits
 
 
 class _Gated:
@@ -124,7 +135,8 @@ class _Gated:
         self._nodes, self._target = nodes, target
 
     def start(self, _now_ms: int, ended: Sequence[str], _arrived: Sequence[str], /) -> Sequence[str]:
-        return [self._target] if self._nodes.fits(ended) else []
+        self._nodes.leave(ended)
+        return [self._target] if self._nodes.is_open() else []
 
 
 def _run_of(workload: Workload, known: Knowledge) -> Run:

@@ -22,6 +22,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
+from gpucost.api.limits import most_bytes
 from gpucost.domain.errors import (
     InputError,
     LedgerConflict,
@@ -307,7 +308,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
         ).response()
     if status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         # Of a body without a length, which is found out while it is read.
-        return too_large(request.app.state.services.settings.max_body_bytes).response()
+        usual = request.app.state.services.settings.max_body_bytes
+        return too_large(most_bytes(request.url.path, usual)).response()
     if status is HTTPStatus.METHOD_NOT_ALLOWED:
         methods = headers.get("Allow") or headers.get("allow") or "GET"
         headers = {"Allow": "GET, HEAD" if "GET" in methods else methods}

@@ -8,6 +8,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpucost.api.errors import ApiError, too_large, wrong_host
+from gpucost.api.limits import most_bytes
 from gpucost.service.settings_api import ApiSettings, is_loopback
 
 # A report's page is self-contained: its own styles and inline SVG, nothing fetched, no script, no form.
@@ -45,17 +46,17 @@ class Outermost:
                     headers.setdefault(name, value)
             await send(message)
 
-        refusal = self._refusal(Headers(scope=scope))
+        refusal = self._refusal(scope["path"], Headers(scope=scope))
         answer = self._app if refusal is None else refusal.response()
         if scope["method"] == "HEAD":
             # HEAD is GET without the body, which the server leaves out.
             scope = {**scope, "method": "GET"}
         await answer(scope, receive, send_with_headers)
 
-    def _refusal(self, headers: Headers) -> ApiError | None:
-        length = headers.get("content-length", "")
-        if length.isdecimal() and int(length[:20]) > self._settings.max_body_bytes:
-            return too_large(self._settings.max_body_bytes)
+    def _refusal(self, path: str, headers: Headers) -> ApiError | None:
+        length, most = headers.get("content-length", ""), most_bytes(path, self._settings.max_body_bytes)
+        if length.isdecimal() and int(length[:20]) > most:
+            return too_large(most)
         # Without keys, a web page that points its own name at 127.0.0.1 could read the ledger.
         if self._settings.auth == "off" and not is_loopback(_host_name(headers.get("host", ""))):
             return wrong_host(headers.get("host", ""))

@@ -16,6 +16,7 @@ from gpucost.advisor.redact import redact_advice, redact_explanation
 from gpucost.api import bodies
 from gpucost.api.bodies import JSON, YAML, AdviceBody, require_type
 from gpucost.api.errors import advisor_busy, no_state, not_found, responses
+from gpucost.api.limits import ADVICE_PATH, LARGEST_MANIFEST
 from gpucost.api.principal import Principal, Reader, authenticate
 from gpucost.api.services import Known, Services
 from gpucost.api.strict import refuse_unknown_parameters
@@ -60,7 +61,8 @@ def _described(answer: type[Advice | Explanation]) -> dict[str, Any]:
 
 
 @questions.post(
-    "/v1/advisor/advice",
+    ADVICE_PATH,
+    max_body_size=LARGEST_MANIFEST,
     response_class=Response,
     responses={200: _described(Advice), **responses(400, 401, 403, 404, 413, 415, 422, 503)},
     openapi_extra={

@@ -121,7 +121,8 @@ def _victim(found: Victim) -> str:
     who = visible(f"{found.subject.namespace}/{found.subject.name}", 253)
     queue = f" of queue {visible(found.queue)}" if found.queue else ""
     kind, reason = visible(found.subject.kind), visible(found.reason)
-    return f"{who} ({kind}){queue}, priority {found.priority:,}{frees}: {reason}{leaving}"
+    priority = "" if found.priority is None else f", priority {found.priority:,}"
+    return f"{who} ({kind}){queue}{priority}{frees}: {reason}{leaving}"
 
 
 def _ahead(advice: Advice) -> list[str]:

@@ -20,6 +20,9 @@ all. In a pipe the tables of `findings`, `waste` and `job` are as wide as their 
 how wide. Unknown options are refused by name. Where the ledger, the prices and the source are,
 [the settings](settings.md) say.
 
+The table below is about all commands but three, whose answers have codes of their own: `advise --exit-code`
+([advise.md](advise.md)), `advisor verify` and `advisor record` ([advisor-cases.md](advisor-cases.md)).
+
 | exit code | meaning |
 |---|---|
 """

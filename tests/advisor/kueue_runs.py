@@ -17,8 +17,9 @@ from gpucost.cluster.kueue import FlavorResource, Quota
 from gpucost.cluster.quota_use import QuotaUse, workload_usage
 from gpucost.cluster.state import ClusterState
 from tests.advisor import worlds
+from tests.cluster.builders import GPU
 
-GPUS = FlavorResource(worlds.FLAVOR, worlds.GPU)
+GPUS = FlavorResource(worlds.FLAVOR, GPU)
 
 
 def cycle_of(state: ClusterState) -> CycleResult:
@@ -49,7 +50,7 @@ def why(decision: WorkloadDecision) -> tuple[PendingClass | None, str]:
 
 def flavors(decision: WorkloadDecision) -> dict[str, str]:
     """Of the GPUs, by pod set."""
-    return {each.name: each.flavors.get(worlds.GPU, "") for each in decision.pod_sets}
+    return {each.name: each.flavors.get(GPU, "") for each in decision.pod_sets}
 
 
 def asked(snapshot: Snapshot, name: str) -> Ask:

@@ -18,6 +18,7 @@ from gpucost.cluster.state import ClusterState, CollectionStatus
 from tests.advisor import worlds
 from tests.advisor.kueue_runs import GPUS
 from tests.advisor.worlds import flavor, local_queue, pod_set, queue, taint, workload
+from tests.cluster.builders import GPU
 
 NOW, WAITS, NEVER, UNKNOWN = Decision.NOW, Decision.WAITS, Decision.NEVER, Decision.UNKNOWN
 
@@ -41,7 +42,7 @@ def test_now() -> None:
     assert (found.decision, found.layer, found.reason, found.says) == (NOW, Layer.NONE, "", "")
     assert found.why == ("quota: ClusterQueue a has room for 16 cpu of h100, 8 nvidia.com/gpu of h100",)
     assert [(each.name, each.count, dict(each.flavors)) for each in found.pod_sets] == [
-        ("main", 2, {worlds.GPU: "h100", "cpu": "h100"})
+        ("main", 2, {GPU: "h100", "cpu": "h100"})
     ]
     assert (found.queue, found.ahead, found.level, dict(found.borrowed)) == ("a", 0, 0, {})
 
@@ -65,7 +66,7 @@ def test_now_once_victims_have_left() -> None:
         "InClusterQueue",
         False,
     )
-    assert dict(victim.units) == {worlds.GPU: 8}
+    assert dict(victim.units) == {GPU: 8}
     found = _of(queue("a", 12, within="LowerPriority"), held, gone, workload("new", "a", 4, priority=2))
     assert [(each.subject.name, each.already_leaving) for each in found.victims] == [("gone", True)]
 

@@ -11,6 +11,7 @@ from gpucost.cluster.objects import Condition
 from tests.advisor import worlds
 from tests.advisor.kueue_runs import cycle, decided, flavors, outcomes
 from tests.advisor.worlds import local_queue, queue, workload
+from tests.cluster.builders import GPU
 
 ADMITTED = Outcome.ADMITTED
 WAITING = PendingClass.WAITING
@@ -184,7 +185,7 @@ def _shared(mode: str, usage: dict[str, int], weight: Fraction | int = 1) -> str
     return _head(
         queue("a", 8, admission_mode=mode),
         local_queue("greedy", "a", "a", fair_usage=usage, weight=Fraction(weight)),
-        local_queue("modest", "a", "a", fair_usage={worlds.GPU: 2000}),
+        local_queue("modest", "a", "a", fair_usage={GPU: 2000}),
         workload("urgent", "a", priority=9, rest={"queue": "greedy"}),
         workload("plain", "a", rest={"queue": "modest"}),
     )
@@ -193,14 +194,14 @@ def _shared(mode: str, usage: dict[str, int], weight: Fraction | int = 1) -> str
 @pytest.mark.parametrize(
     ("usage", "weight", "first"),
     [
-        ({worlds.GPU: 2001}, 1, "plain"),
-        ({worlds.GPU: 2000}, 1, "urgent"),
-        ({worlds.GPU: 1999}, 1, "urgent"),
+        ({GPU: 2001}, 1, "plain"),
+        ({GPU: 2000}, 1, "urgent"),
+        ({GPU: 1999}, 1, "urgent"),
         ({}, 1, "urgent"),
-        ({worlds.GPU: 4000}, 2, "urgent"),
-        ({worlds.GPU: 4001}, 2, "plain"),
-        ({worlds.GPU: 1}, 0, "plain"),
-        ({worlds.GPU: 1500, "cpu": 501}, 1, "plain"),
+        ({GPU: 4000}, 2, "urgent"),
+        ({GPU: 4001}, 2, "plain"),
+        ({GPU: 1}, 0, "plain"),
+        ({GPU: 1500, "cpu": 501}, 1, "plain"),
     ],
 )
 def test_admission_fair_sharing_orders_by_what_local_queues_used(

@@ -8,10 +8,11 @@ import pytest
 
 from gpucost.advisor.kueue.results import Outcome, PendingClass
 from gpucost.cluster.kueue import ClusterQueue, FlavorResource, Quota, ResourceGroup
-from gpucost.cluster.pods import PodSet, PodTemplate
+from gpucost.cluster.pods import PodSet, PodTemplate, Requirement
 from tests.advisor import worlds
 from tests.advisor.kueue_runs import cycle, decided, flavors, outcomes
-from tests.advisor.worlds import GPU, Requirement, flavor, pod_set, queue, taint, tolerates, workload
+from tests.advisor.worlds import flavor, pod_set, queue, taint, tolerates, workload
+from tests.cluster.builders import GPU
 
 ADMITTED, PENDING, PREEMPTING = Outcome.ADMITTED, Outcome.PENDING, Outcome.PREEMPTING
 TWO = queue("a", {"h100": 8, "l4": 8})

@@ -82,7 +82,8 @@ def test_quota_adds_up_as_it_does_the_plain_way(state: ClusterState) -> None:
                 assert node.usage.get(key, 0) == of.total_used
                 assert node.potential(key) == of.most
                 if node.parent is None or of.above is None:
-                    assert node.parent is of.above is None
+                    assert node.parent is None
+                    assert of.above is None
                     break
                 node, of = node.parent, of.above
 

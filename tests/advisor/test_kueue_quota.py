@@ -9,10 +9,13 @@ import pytest
 
 from gpucost.advisor.kueue.results import Outcome, PendingClass
 from gpucost.cluster.kueue import FlavorResource, Quota
-from gpucost.cluster.pods import PodSet, PodTemplate
+from gpucost.cluster.pods import PodSet, PodTemplate, Requirement
+from gpucost.cluster.scheduling import KueueConfig
 from tests.advisor import worlds
 from tests.advisor.kueue_runs import GPUS, cycle, cycle_of, decided, outcomes, outlook_of
 from tests.advisor.worlds import cohort, queue, workload
+from tests.cluster import builders
+from tests.cluster.builders import GPU
 
 ADMITTED, PENDING = Outcome.ADMITTED, Outcome.PENDING
 NO_FIT, NO_CANDIDATES = PendingClass.NO_FIT, PendingClass.NO_CANDIDATES
@@ -128,6 +131,14 @@ def test_heights_are_of_the_whole_tree() -> None:
     assert (found.outcome, found.level) == (ADMITTED, 3)
 
 
+def test_queues_that_are_not_active_make_no_tree_higher() -> None:
+    for is_active, level in ((True, 2), (False, 1)):
+        tree = cohort("org", 8), cohort("labs", parent="org")
+        below = queue("x", 2, cohort="labs", is_active=is_active)
+        found = decided("new", *tree, below, queue("a", 0, cohort="org"), workload("new", "a", 4))
+        assert (found.outcome, found.level) == (ADMITTED, level)
+
+
 def test_cpu_counts_in_thousandths() -> None:
     objects = (queue("a", 8, cpu=2),)
     assert decided("new", *objects, workload("new", "a", cpu=2)).outcome is ADMITTED
@@ -152,10 +163,20 @@ def test_what_no_group_covers_has_no_granular_reason() -> None:
 
 
 def test_zero_of_what_no_group_covers_is_nothing() -> None:
-    asks_zero = PodSet("main", 1, PodTemplate({worlds.GPU: 1, "example.com/nic": 0}))
+    asks_zero = PodSet("main", 1, PodTemplate({GPU: 1, "example.com/nic": 0}))
     found = decided("new", queue("a", 8), workload("new", "a", pod_sets=(asks_zero,)))
     assert found.outcome is ADMITTED
-    assert found.pod_sets[0].flavors == {worlds.GPU: "h100"}
+    assert found.pod_sets[0].flavors == {GPU: "h100"}
+
+
+@pytest.mark.xfail(
+    strict=True, reason="quotaCheckStrategy is read from Kueue's Configuration, and not followed"
+)
+def test_what_no_group_covers_is_ignored_where_kueue_is_told_to() -> None:
+    config = KueueConfig("v0.19.2", ignores_undeclared=True, is_read=True)
+    found = decided("new", queue("a", 8), workload("new", "a", cpu=1), kueue=config)
+    assert found.outcome is ADMITTED
+    assert found.pod_sets[0].flavors == {GPU: "h100"}
 
 
 def test_a_queue_without_any_quota() -> None:
@@ -193,7 +214,7 @@ def test_an_inactive_queue_admits_nobody_lends_on_and_gives_no_victims(how: dict
     objects = queue("a", 4, cohort="org", reclaim="Any", within="LowerPriority")
     stopped = queue("b", 4, cohort="org", **how)
     result = cycle(objects, stopped, workload("own", "b", 1), workload("new", "a", 8))
-    assert outcomes(result) == {"own": "inadmissible", "new": "admitted"}
+    assert outcomes(result) == {"own": "waiting", "new": "admitted"}
     held = workload("old", "b", 6, holding=True)
     result = cycle(objects, stopped, held, workload("new", "a", 3, priority=9))
     assert outcomes(result) == {"old": "keeps-running", "new": NO_CANDIDATES}
@@ -220,7 +241,7 @@ def test_a_flavor_that_does_not_exist_makes_its_queue_inactive() -> None:
         workload("two", "b", 8),
     )
     state = replace(state, flavors={uid: each for uid, each in state.flavors.items() if uid != "gone"})
-    assert outcomes(cycle_of(state)) == {"one": "inadmissible", "two": "admitted"}
+    assert outcomes(cycle_of(state)) == {"one": "waiting", "two": "admitted"}
 
 
 @pytest.mark.fault(57)
@@ -236,7 +257,7 @@ def test_nothing_is_admitted_on_or_below_a_circle_of_cohorts() -> None:
         workload("two", "b"),
         workload("three", "free"),
     )
-    assert outcomes(result) == {"one": "inadmissible", "two": "inadmissible", "three": "admitted"}
+    assert outcomes(result) == {"one": "waiting", "two": "waiting", "three": "admitted"}
 
 
 @pytest.mark.fault(57)
@@ -254,13 +275,29 @@ def test_queues_that_lead_nowhere() -> None:
 
 @pytest.mark.parametrize(("key", "is_admitted"), [("team", True), ("absent", False)])
 def test_namespace_selector(key: str, is_admitted: bool) -> None:
-    exists = worlds.Requirement(key, "Exists")
-    space = worlds.builders.namespace("space", {"team": "nlp"})
+    exists = Requirement(key, "Exists")
+    space = builders.namespace("space", {"team": "nlp"})
     objects = queue("a", 8, namespace_selector=(exists,)), worlds.local_queue("main", "a", "space"), space
     found = decided("new", *objects, workload("new", "a", namespace="space"))
     assert (found.outcome is ADMITTED) is is_admitted
     if not is_admitted:
         assert (found.pending, found.reason, found.parked) == (INADMISSIBLE, "Misconfigured", True)
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_a_head_of_a_namespace_that_is_not_taken_has_its_turn_and_is_parked(is_strict: bool) -> None:
+    """Even in a StrictFIFO queue, which nobody of that namespace blocks for longer than a cycle."""
+    named = Requirement("kubernetes.io/metadata.name", "In", ("a",))
+    result = cycle(
+        queue("a", 8, strict=is_strict, namespace_selector=(named,)),
+        worlds.local_queue("main", "a", "elsewhere"),
+        workload("first", "a", 2, namespace="elsewhere", created=9000),
+        workload("new", "a"),
+    )
+    assert outcomes(result) == {"first": "inadmissible", "new": "waiting"}
+    assert result.decisions["first"].parked
+    assert not result.decisions["new"].parked
+    assert result.order == ()
 
 
 def test_no_selector_matches_no_namespace_and_an_empty_one_all() -> None:
@@ -271,7 +308,7 @@ def test_no_selector_matches_no_namespace_and_an_empty_one_all() -> None:
 
 
 def test_a_namespace_that_nobody_knows_has_its_name_for_a_label() -> None:
-    named = worlds.Requirement("kubernetes.io/metadata.name", "In", ("a",))
+    named = Requirement("kubernetes.io/metadata.name", "In", ("a",))
     state = worlds.state(queue("a", 8, namespace_selector=(named,)), workload("new", "a"))
     assert cycle_of(replace(state, namespaces={})).decisions["new"].outcome is ADMITTED
 
@@ -292,7 +329,7 @@ def test_pods_that_are_done_are_not_asked_for_again() -> None:
 
 def test_what_kueue_says_it_asks_goes_before_its_templates() -> None:
     """After LimitRanges, overhead of runtime classes and transformations, which templates do not show."""
-    told = workload("new", "a", 4, 2, rest={"asked": {"main": {worlds.GPU: 10}}})
+    told = workload("new", "a", 4, 2, rest={"asked": {"main": {GPU: 10}}})
     assert decided("new", queue("a", 9), told).pending is NO_FIT
     assert decided("new", queue("a", 10), told).outcome is ADMITTED
 
@@ -307,7 +344,7 @@ def test_quotas_of_other_flavors_do_not_count() -> None:
     spec = queue("a", {"h100": 4, "l4": 4})
     assert decided("new", spec, workload("new", "a", 5)).reason == "ExceedsMaxQuota"
     assert decided("new", spec, workload("new", "a", 4)).outcome is ADMITTED
-    assert spec.quotas.keys() == {GPUS, FlavorResource("l4", worlds.GPU)}
+    assert spec.quotas.keys() == {GPUS, FlavorResource("l4", GPU)}
 
 
 def test_more_held_than_there_is_leaves_nothing() -> None:

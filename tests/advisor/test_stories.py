@@ -174,6 +174,7 @@ def test_a_gang_that_started_in_part(cluster: Make, how: How, room: int) -> None
     assert f"{4 - room} of its 4 pods have no node" in found["says"]
     assert f"{room} run and hold their GPUs, because 2 are its minimum, fewer than it wants" in found["says"]
     assert evidence(found, "gang and placement")["podgroup/sim-1a2b", "spec.minMember"] == "2"
+    assert f"the nodes have no room for its other {4 - room} pod" in found["advice"]["says"]
     fix = action(found, "fewer-pods")
     assert f"replicas {room} instead of 4" in fix["says"]
     again = resubmitted(before, "Job", "sim", fix["change"], how)
@@ -211,7 +212,6 @@ def test_two_gangs_that_started_in_part_block_each_other(cluster: Make) -> None:
     )
     found = before.explain("vcjob/sim")
     assert (found["layer"], found["advice"]["decision"]) == ("gang and placement", "waits")
-    assert "no room for its other 2 pods, which are beyond its minimum" in found["advice"]["says"]
     assert before.explain("vcjob/fit")["advice"]["decision"] == "waits"
     fix = action(found, "gang")
     assert fix["decision"] == "waits"

@@ -220,6 +220,12 @@ def test_a_capability_by_what_is_missing() -> None:
     assert found.change.operations == (
         {"op": "replace", "path": "/spec/capability/nvidia.com~1gpu", "value": "12"},
     )
+    odd = replace(queue, meta=w.meta("team; reboot"))
+    elsewhere = {**document, "spec": {**document["spec"], "queue": odd.name}}
+    assert (
+        given(ask(elsewhere, knowledge(odd, *nodes(2), volcano=BY_CAPACITY)), "capability").change.command
+        == ""
+    )
     enough = replace(queue, capability={GPU: 12, "cpu": 640_000})
     assert "capability" not in rules(ask(document, knowledge(enough, *nodes(1), volcano=BY_CAPACITY)))
 
@@ -256,3 +262,13 @@ def test_what_is_asked_of_one_tree_is_what_the_whole_cluster_says() -> None:
     is_minimal(known, document, found)
     assert found.decision is Decision.NOW
     assert "from 8 to 20" in found.says, "the one before it takes 4 of it"
+
+
+def test_no_more_than_those_before_it_really_take() -> None:
+    """One of them asks for more than there will be, and is passed."""
+    before = [w.workload("small", "ml", 4, created=7000), w.workload("huge", "ml", 50, created=7000)]
+    queues = [w.queue("ml", 8, cohort="c"), w.queue("b", 8, cohort="c")]
+    known, document = knowledge(*queues, held("b"), *before, *nodes(8)), job(2)
+    found = given(ask(document, known), "nominal-quota")
+    assert "from 8 to 20" in found.says
+    is_minimal(known, document, found)

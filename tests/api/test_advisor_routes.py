@@ -18,7 +18,6 @@ from gpucost.api.app import create_app
 from gpucost.attribution.teams import TeamRules
 from gpucost.ledger import Ledger
 from gpucost.service.advising import LONGEST_AGE_S, Advising, NoState
-from gpucost.service.past_runs import run_times_of
 from tests.api.advisor_worlds import FOREIGN, OWN, SmallEngine, StillCluster, advising, job, state
 from tests.api.conftest import SETTINGS, Clients
 from tests.cluster import builders
@@ -108,7 +107,7 @@ def test_suggestions_can_be_left_out(clients: Clients, engine: SmallEngine) -> N
         (f"{YAML}---\n{YAML}".encode(), "application/yaml", 422, "body"),
         (b"kind: CronTab\nmetadata: {}\n", "application/yaml", 422, "kind"),
         (YAML.encode(), "text/plain", 415, "Content-Type"),
-        (b"x" * 70_000, "application/yaml", 413, "body"),
+        (b"x" * 3_200_000, "application/yaml", 413, "body"),
     ],
 )
 def test_nonsense_is_refused_by_field(
@@ -117,6 +116,22 @@ def test_nonsense_is_refused_by_field(
     found = error_of(clients.fin.post(URL, content=sent, headers={"Content-Type": content_type}), status)
     assert field in (found["field"], "metadata"), found
     assert found["allowed"]
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/yaml"])
+def test_a_large_manifest_is_answered(content_type: str, clients: Clients) -> None:
+    large = job() | {"spec": {**job()["spec"], "comment": "x" * 200_000}}
+    sent = json.dumps({"manifest": large} if content_type == "application/json" else large).encode()
+    headers = {"Content-Type": content_type}
+    assert clients.fin.post(URL, content=sent, headers=headers).json()["decision"] == "waits"
+    by_parts = clients.fin.post(URL, content=iter([sent[:100_000], sent[100_000:]]), headers=headers)
+    assert by_parts.json()["decision"] == "waits"
+
+
+def test_what_is_too_large_by_parts_is_refused_too(clients: Clients) -> None:
+    headers = {"Content-Type": "application/yaml"}
+    found = error_of(clients.fin.post(URL, content=(b"x" * 100_000 for _ in range(40)), headers=headers), 413)
+    assert (found["code"], found["allowed"]) == ("too_large", "at most 3145728 bytes")
 
 
 def test_unknown_parameters_are_refused(clients: Clients) -> None:
@@ -165,6 +180,7 @@ def test_a_team_is_not_told_what_others_run(path: str, clients: Clients) -> None
     names = [each["subject"]["name"] for each in found["victims"]]
     assert names == [OWN.name, OTHERS]
     assert [each["units"] for each in found["victims"]] == [{"nvidia.com/gpu": 8}] * 2
+    assert [each["priority"] for each in found["victims"]] == [0, None], "nor how important it is to them"
     assert found["says"].endswith(f"8 of 64 GPUs left, behind {OTHERS}")
     assert [each["object"] for each in found["evidence"]] == ["clusterqueue/ml-queue"]
     assert [each["rule"] for each in found["suggestions"]] == ["smaller"]
@@ -318,10 +334,3 @@ def test_what_is_answered_is_counted(scraped: str) -> None:
         'gpucost_webhook_reviews_total{result="advised"} 0.0',
     ):
         assert f"\n{line}\n" in scraped
-
-
-def test_run_times_come_from_the_ledger(ledger: Ledger) -> None:
-    (cluster,) = ledger.clusters()
-    found = run_times_of(ledger, cluster)
-    assert found.like("research", "train", 8).median_ms() is not None, "somebody ran"
-    assert run_times_of(ledger, "unheard-of") is NO_HISTORY

@@ -13,6 +13,7 @@ from gpucost.advisor.explain import explain
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.kueue import Workload
+from gpucost.cluster.manifest import JobManifest
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.state import ClusterState
 from gpucost.detectors.findings import (
@@ -38,6 +39,7 @@ from gpucost.service.foretelling import Foretelling, foretell
 from gpucost.service.learnt import Outcome, given_of, outcome_of
 from tests.advisor import worlds
 from tests.advisor.worlds import NOW
+from tests.ledger.builders import hour, ingest, line
 
 CLUSTER = "c"
 
@@ -349,6 +351,46 @@ def test_findings_are_left_alone_where_nobody_detects(ledger: Ledger) -> None:
     found = service(ledger, *full(), with_findings=False)
     found.turn()
     assert found.advising.learnt.troubles is None
+
+
+def test_what_like_jobs_used_is_known_without_the_ledger(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals = {
+        **dict.fromkeys(("observed_ms", "sm_observed_ms", "memory_observed_ms"), HOUR_MS),
+        "busy_ms": HOUR_MS,
+        "sm_active_ms": HOUR_MS // 10,
+        "memory_total_mib_s": 81_920 * 3_600,
+    }
+    for at in range(5):
+        name = f"train-{at}"
+        values = {"job": name, "job_uid": name, "pod_uid": name, "memory_peak_mib": 5_000 + at, **signals}
+        ingest(ledger, hour(at), line(hour(at), cluster=CLUSTER, **values), cluster=CLUSTER)
+    found = service(ledger, *full())
+    found.turn()
+    used = found.advising.informed().known.used
+    assert used is None, "nobody knew when this was put together"
+    found.turn()
+    used = found.advising.informed().known.used
+    assert used is not None
+    use = used(manifest("train-77", "ml"))
+    assert use is not None
+    assert (use.model, use.memory_bytes, use.runs) == ("H100", 5_003 * 2**20, 3), "edges are no whole runs"
+    assert used(manifest("train-77", "cv")) is None
+    assert used(manifest("serve", "ml")) is None
+    monkeypatch.setattr(ledger, "uses", None)
+    found.turn()
+    assert found.advising.status.foretelling_errors() == {}, "nothing is read again without a new window"
+
+
+def manifest(name: str, namespace: str) -> JobManifest:
+    document = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"template": {"spec": {"containers": [{"name": "main"}]}}},
+    }
+    return manifest_of(document, "", NOW, "default")
 
 
 def test_the_loop_ends_when_it_is_told_to(ledger: Ledger) -> None:

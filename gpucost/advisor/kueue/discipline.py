@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from gpucost.advisor.kueue.asks import Ask, in_order
 from gpucost.advisor.kueue.outlook import KueueView
@@ -14,11 +15,19 @@ from gpucost.advisor.kueue.results import Outcome
 from gpucost.advisor.kueue.sandbox import MOST_CYCLES, Sandbox
 
 
+class Gate(Protocol):
+    """The nodes, for the target: told who ended, it says whether its pods would find room."""
+
+    def leave(self, ended: Sequence[str], /) -> None: ...
+
+    def is_open(self) -> bool: ...
+
+
 class KueueDiscipline:
     """The tree of one queue, as ``gpucost.advisor.wait.simulate.Discipline``. ``gate`` holds the target back
     once it has quota, while its pods would find no nodes."""
 
-    def __init__(self, view: KueueView, ask: Ask, gate: Callable[[Sequence[str]], bool]) -> None:
+    def __init__(self, view: KueueView, ask: Ask, gate: Gate) -> None:
         lines = view.lines_of(ask.queue)
         line = lines[ask.queue]
         line.heap = [each for each in line.heap if each.uid != ask.uid]
@@ -41,7 +50,8 @@ class KueueDiscipline:
         if self._target in started:
             started.remove(self._target)
             self._has_quota = True
-        if self._gate(ended) and self._has_quota:
+        self._gate.leave(ended)
+        if self._has_quota and self._gate.is_open():
             started.append(self._target)
         return started
 
@@ -51,7 +61,7 @@ class KueueDiscipline:
 
 @contextmanager
 def disciplines(
-    view: KueueView, ask: Ask, gate: Callable[[], Callable[[Sequence[str]], bool]]
+    view: KueueView, ask: Ask, gate: Callable[[], Gate]
 ) -> Iterator[Callable[[], KueueDiscipline]]:
     """Makes one discipline after another; each is undone before the next is made."""
     open_: list[KueueDiscipline] = []

@@ -22,7 +22,7 @@ Ask = Callable[[JobManifest, Knowledge, bool], Advice]
 
 MOST_ASKED = 24
 """Changed manifests that one answer asks about, all rules together."""
-MOST_OF_CLUSTER = 12
+MOST_OF_CLUSTER = 16
 """Changed clusters."""
 MOST_OF_RULE = 4
 """The same of one rule, unless it says otherwise."""

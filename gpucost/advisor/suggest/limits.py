@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpucost.advisor.answers import Change, ChangeKind, Decision, Layer
-from gpucost.advisor.kueue.asks import in_order, requested
+from gpucost.advisor.kueue.asks import AskedPods, in_order, requested
 from gpucost.advisor.kueue.modes import PREEMPTION_FIRST
 from gpucost.advisor.kueue.snapshot import Queue
 from gpucost.advisor.kueue.submitted import as_workloads
@@ -21,38 +21,64 @@ from gpucost.cluster.kueue import ClusterQueue, Cohort, FlavorResource, Quota
 from gpucost.cluster.pods import PodTemplate
 from gpucost.cluster.quota_yaml import cluster_queue_patch
 
-MOST_OF_LIMIT = 8
+MOST_OF_LIMIT = 12
 _MOST_FLAVORS = 2
+_MOST_OWNERS = 2
 _ANY_PREFERENCE = "BorrowingOverPreemption"
 
 
 def borrowing(case: Case) -> Iterator[Tried | None]:
     """Its ClusterQueue may borrow more of what its cohort has."""
+    yield from _first(case, _borrowing(case))
+
+
+def _borrowing(case: Case) -> Iterator[Raise]:
     for missing, queue in _short_of(case):
         limited = {key: by for key, by in missing.items() if _quota(queue, key).borrowing_limit is not None}
         if limited and queue.spec.cohort:
-            yield from _least(case, Raise(queue.spec, BORROWING, limited))
+            yield Raise(queue.spec, BORROWING, limited)
 
 
 def lending(case: Case) -> Iterator[Tried | None]:
     """Another ClusterQueue or cohort of the tree lends more of what it leaves unused."""
+    yield from _first(case, _lending(case))
+
+
+def _lending(case: Case) -> Iterator[Raise]:
     for missing, queue in _short_of(case):
         if len(missing) == 1:
             key, by = next(iter(missing.items()))
-            owners = _keeping(case, queue, key, by)
-            for owner in owners[:_MOST_FLAVORS]:
-                yield from _least(case, Raise(owner, LENDING, missing))
+            for owner in _keeping(case, queue, key, by)[:_MOST_OWNERS]:
+                yield Raise(owner, LENDING, missing)
 
 
 def nominal(case: Case) -> Iterator[Tried | None]:
-    """Its ClusterQueue has more of its own."""
+    """Its ClusterQueue has more of its own: what it lacks, else also what those before it take first."""
+    yield from _first(case, _nominal(case))
+
+
+def _nominal(case: Case) -> Iterator[Raise]:
     for missing, queue in _short_of(case):
-        if missing.keys() <= queue.spec.quotas.keys():
-            yield from _least(case, Raise(queue.spec, NOMINAL, missing))
-            ahead = _ahead(case, queue)
+        if not missing.keys() <= queue.spec.quotas.keys():
+            continue
+        yield Raise(queue.spec, NOMINAL, missing)
+        tried = [missing]
+        for ahead in _ahead(case, queue):
             more = {key: by + ahead.get(key.resource, 0) for key, by in missing.items()}
-            if more != missing:
-                yield from _least(case, Raise(queue.spec, NOMINAL, more))
+            if more not in tried:
+                tried.append(more)
+                yield Raise(queue.spec, NOMINAL, more)
+
+
+def _first(case: Case, raises: Iterable[Raise]) -> Iterator[Tried | None]:
+    """The first that helps, and as little of it as does."""
+    for each in raises:
+        is_found = False
+        for tried in _least(case, each):
+            is_found = is_found or (tried is not None and case.helps(tried))
+            yield tried
+        if is_found:
+            return
 
 
 def preference(case: Case) -> Iterator[Tried | None]:
@@ -113,29 +139,37 @@ def _missing(case: Case, queue: Queue) -> Iterator[Amounts]:
         yield {key: by for lacks in (each, *others) for key, by in lacks.items()}
 
 
-def _ahead(case: Case, queue: Queue) -> dict[str, int]:
-    """What those ask for who stand before it, and take first what there is more of."""
+def _ahead(case: Case, queue: Queue) -> Sequence[dict[str, int]]:
+    """What those ask for who stand before it, and take first what there is more of: those that ask for no
+    more than it does, which go first whatever is raised, and all."""
     line = case.known.kueue.lines_of(queue.name)[queue.name]
     workloads = as_workloads(case.manifest, case.known.state, case.known.state.schedulers.kueue)
     own = in_order(standing(case.known.kueue.snapshot, workloads[-1]))
-    totals: dict[str, int] = {}
+    mine, _ = _totals(case, queue)
+    small: dict[str, int] = {}
+    whole: dict[str, int] = {}
     for ask in (*line.heap, *line.parked):
-        for each in ask.pod_sets if in_order(ask) < own else ():
-            for name, amount in requested(each, each.count, queue.covered).items():
-                totals[name] = totals.get(name, 0) + amount
-    return totals
+        if in_order(ask) < own:
+            asked = _added(ask.pod_sets, queue)
+            is_small = all(amount <= mine.get(name, 0) for name, amount in asked.items())
+            for totals in (small, whole) if is_small else (whole,):
+                for name, amount in asked.items():
+                    totals[name] = totals.get(name, 0) + amount
+    return small, whole
+
+
+def _added(pod_sets: Iterable[AskedPods], queue: Queue) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for each in pod_sets:
+        for name, amount in requested(each, each.count, queue.covered).items():
+            totals[name] = totals.get(name, 0) + amount
+    return {name: amount for name, amount in totals.items() if amount}
 
 
 def _totals(case: Case, queue: Queue) -> tuple[dict[str, int], list[PodTemplate]]:
-    snapshot = case.known.kueue.snapshot
-    totals: dict[str, int] = {}
-    templates: list[PodTemplate] = []
-    for workload in as_workloads(case.manifest, case.known.state, case.known.state.schedulers.kueue):
-        for each in standing(snapshot, workload).pod_sets:
-            templates.append(each.template)
-            for name, amount in requested(each, each.count, queue.covered).items():
-                totals[name] = totals.get(name, 0) + amount
-    return {name: amount for name, amount in totals.items() if amount}, templates
+    workloads = as_workloads(case.manifest, case.known.state, case.known.state.schedulers.kueue)
+    pod_sets = [each for one in workloads for each in standing(case.known.kueue.snapshot, one).pod_sets]
+    return _added(pod_sets, queue), [each.template for each in pod_sets]
 
 
 def _keeping(case: Case, queue: Queue, key: FlavorResource, by: int) -> list[ClusterQueue | Cohort]:

@@ -1,0 +1,308 @@
+"""One answer over all layers: from a manifest, through quota and nodes, to wait and price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpucost.advisor.advise import advise
+from gpucost.advisor.answers import Advice, Decision, Layer
+from gpucost.advisor.knowledge import Knowledge
+from gpucost.advisor.settings import AdvisorSettings, Pool
+from gpucost.advisor.wait.runtimes import PastRun, RunTimes
+from gpucost.cluster.cohorts import QuotaNode
+from gpucost.cluster.kueue import AdmissionCheck
+from gpucost.cluster.manifest import JobManifest
+from gpucost.cluster.nodes import Node
+from gpucost.cluster.overview import Overview
+from gpucost.cluster.pods import Pod, PodTemplate
+from gpucost.cluster.scheduling import KueueConfig
+from gpucost.domain.money import NANO
+from gpucost.domain.time import HOUR_MS, MINUTE_MS
+from gpucost.kube.manifests import manifest_of, reread
+from tests.advisor.worlds import GPU, NOW, flavor, node, overview, queue, state, workload
+from tests.cluster import builders
+from tests.pricing.books import book, price
+
+H100 = "NVIDIA-H100-80GB-HBM3"
+
+
+def job(
+    pods: int = 2, gpus: int = 8, *, queue: str = "main", name: str = "train", **spec: Any
+) -> JobManifest:
+    """A batch/v1 Job of equal pods in namespace ml."""
+    amounts = {GPU: gpus} if gpus else {"cpu": 1}
+    container = {"name": "c", "image": "i", "resources": {"limits": amounts}}
+    pod = {"containers": [container], "restartPolicy": "Never", **spec.pop("pod", {})}
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    body = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", **spec}
+    return manifest_of(
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, "namespace": "ml", "labels": labels},
+            "spec": {**body, "template": {"spec": pod}},
+        },
+        "job.yaml",
+        NOW,
+    )
+
+
+def nodes(count: int, gpus: int = 8, **fields: Any) -> list[Node]:
+    return [node(f"n{at}", gpus, product=H100, boards=8, **fields) for at in range(count)]
+
+
+def knows(*objects: object, **more: Any) -> Knowledge:
+    """Of a cluster; settings, prices and run times by keyword."""
+    known = {key: more.pop(key) for key in ("prices", "run_times", "settings") if key in more}
+    settings = known.pop("settings", AdvisorSettings(horizon_hours=48, samples=20))
+    return Knowledge(overview(*objects, **more), reread, settings=settings, **known)
+
+
+def ask(manifest: JobManifest, *objects: object, **more: Any) -> Advice:
+    return advise(manifest, knows(*objects, **more), with_suggestions=False)
+
+
+def running(name: str, gpus: int, at: str, workload_name: str = "", **fields: Any) -> Pod:
+    annotations = {"kueue.x-k8s.io/workload": workload_name} if workload_name else {}
+    return builders.pod(name, gpus, node=at, namespace="ml", annotations=annotations, **fields)
+
+
+def test_it_fits_quota_and_nodes() -> None:
+    found = ask(job(), queue("ml", 16), *nodes(3))
+    assert (found.decision, found.layer, found.queue, found.scheduler) == (
+        Decision.NOW,
+        Layer.NONE,
+        "ml",
+        "kueue",
+    )
+    assert found.says == "runs now on 2 nodes (n0, n1)"
+    (pods,) = found.pod_sets
+    assert (pods.count, pods.flavors, pods.nodes) == (2, {GPU: "h100"}, {"n0": 1, "n1": 1})
+    assert (found.borrowed, found.victims, found.ahead) == (None, (), 0)
+    assert found.rules == "Kueue 0.19.2, classical preemption"
+
+
+@pytest.mark.parametrize(("nominal", "decision"), [(15, Decision.NEVER), (16, Decision.NOW)])
+def test_the_last_unit_of_quota_decides(nominal: int, decision: Decision) -> None:
+    found = ask(job(), queue("ml", nominal), *nodes(3))
+    assert found.decision is decision
+    if decision is Decision.NEVER:
+        assert (found.layer, found.reason) == (Layer.QUOTA, "ExceedsMaxQuota")
+        assert found.says.endswith(
+            "asks 16 nvidia.com/gpu; ClusterQueue ml can never have more than 15 (flavor h100)"
+        )
+        path = "spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"
+        assert ("clusterqueue/ml", path, "15") in {
+            (each.object, each.field, each.value) for each in found.evidence
+        }
+
+
+def test_quota_that_others_use_is_waited_for() -> None:
+    found = ask(job(), queue("ml", 16), workload("w", "ml", 8, holding=True, reserved=3600), *nodes(3))
+    assert (found.decision, found.layer, found.reason) == (Decision.WAITS, Layer.QUOTA, "WaitingForQuota")
+    assert "ClusterQueue ml has 8 left (flavor h100)" in found.says
+    assert found.wait is not None
+    assert found.wait.p50_ms is not None
+    assert 0 < found.wait.p50_ms < (found.wait.p90_ms or 0)
+
+
+def test_quota_is_there_and_no_node_is_large_enough() -> None:
+    found = ask(job(1, 16), queue("ml", 16), *nodes(3))
+    assert (found.decision, found.layer, found.reason) == (
+        Decision.NEVER,
+        Layer.PLACEMENT,
+        "LargerThanAnyNode",
+    )
+    assert "the largest node that takes it has 8" in found.says
+
+
+def test_quota_is_there_and_nodes_are_full() -> None:
+    held = [running(f"p{at}", 8, f"n{at}") for at in range(2)]
+    found = ask(job(), queue("ml", 16), *nodes(3), *held)
+    assert (found.decision, found.layer, found.reason) == (Decision.WAITS, Layer.PLACEMENT, "Unschedulable")
+    assert found.wait is not None
+    assert found.wait.p50_ms is not None
+    assert all(not each.nodes for each in found.pod_sets)
+
+
+def test_pods_that_are_about_to_get_a_node_go_first() -> None:
+    waiting = builders.pod("early", 8, namespace="ml", unschedulable="")
+    assert ask(job(), queue("ml", 16), *nodes(2)).decision is Decision.NOW
+    assert ask(job(), queue("ml", 16), *nodes(2), waiting).decision is Decision.WAITS
+    gated = builders.pod("gated", 8, namespace="ml", gates=("kueue.x-k8s.io/admission",))
+    assert ask(job(), queue("ml", 16), *nodes(2), gated).decision is Decision.NOW
+
+
+def test_victims_leave_their_nodes() -> None:
+    victim = workload("low", "ml", 8, priority=-1, holding=True)
+    pod = running("low-0", 8, "n0", "low")
+    found = ask(job(), queue("ml", 16, within="LowerPriority"), victim, pod, *nodes(2))
+    assert found.decision is Decision.NOW
+    assert found.says == "runs now on 2 nodes (n0, n1), once 1 workload is preempted for it"
+    assert [(each.subject.uid, each.reason, dict(each.units)) for each in found.victims] == [
+        ("low", "InClusterQueue", {GPU: 8})
+    ]
+
+
+def test_what_preemption_frees_is_of_no_use() -> None:
+    """Eight victims of one GPU, each on a node of its own."""
+    victims = [workload(f"low{at}", "ml", 1, priority=-1, holding=True) for at in range(8)]
+    pods = [running(f"low{at}-0", 1, f"n{at}", f"low{at}") for at in range(8)]
+    others = [running(f"other{at}", 7, f"n{at}") for at in range(8)]
+    found = ask(job(1, 8), queue("ml", 8, within="LowerPriority"), *victims, *pods, *others, *nodes(8))
+    assert (found.decision, found.layer, found.reason) == (
+        Decision.WAITS,
+        Layer.PLACEMENT,
+        "FreedCapacityUnusable",
+    )
+    assert "preemption frees 8 nvidia.com/gpu, but on 8 nodes with at most 1 free each" in found.says
+    assert len(found.victims) == 8
+
+
+def test_nodes_that_an_autoscaler_adds() -> None:
+    pool = Pool("h100", {"pool": "h100"}, {GPU: "8", "cpu": "64", "pods": "110"}, 4, 12.0)
+    settings = AdvisorSettings(samples=20, pools=(pool,))
+    found = ask(job(), queue("ml", 16), *nodes(1, labels={"pool": "h100"}), settings=settings)
+    assert (found.decision, found.layer, found.later_ms) == (Decision.LATER, Layer.PLACEMENT, 12 * MINUTE_MS)
+    assert "1 of pool h100" in found.says
+    small = AdvisorSettings(samples=20, pools=(replace(pool, most=1),))
+    found = ask(job(), queue("ml", 16), *nodes(1, labels={"pool": "h100"}), settings=small)
+    assert found.decision is not Decision.LATER
+
+
+def test_a_node_that_advertises_no_gpus_is_a_matter_of_the_device_layer() -> None:
+    broken = node("n9", 0, product=H100, boards=8, expected={GPU: 8})
+    found = ask(job(1, 8), queue("ml", 8), broken)
+    assert (found.layer, found.reason) == (Layer.DEVICE, "NodesUnusable")
+    assert "n9" in found.says
+    assert found.evidence[-1].field == f"status.allocatable[{GPU}]"
+
+
+def test_admission_checks_are_not_followed() -> None:
+    check = AdmissionCheck(builders.meta("prov"), "kueue.x-k8s.io/provisioning-request")
+    found = ask(job(), queue("ml", 16, checks={"prov": ()}), *nodes(3), checks=[check])
+    assert (found.decision, found.layer, found.reason) == (Decision.UNKNOWN, Layer.QUOTA, "AdmissionChecks")
+    assert "admission check prov" in found.says
+
+
+def test_without_a_queue_only_nodes_decide() -> None:
+    found = ask(job(queue=""), queue("ml", 0), *nodes(2))
+    assert (found.decision, found.scheduler, found.queue) == (Decision.NOW, "kube-scheduler", "")
+    assert any("names no queue" in line for line in found.why)
+
+
+def test_a_queue_that_does_not_exist() -> None:
+    found = ask(job(queue="mian"), queue("ml", 16), *nodes(2))
+    assert (found.decision, found.reason) == (Decision.NEVER, "QueueMissing")
+    assert "LocalQueue ml/mian does not exist" in found.says
+
+
+def test_a_stopped_queue() -> None:
+    found = ask(job(), queue("ml", 16, stop_policy="Hold"), *nodes(2))
+    assert (found.decision, found.reason) == (Decision.NEVER, "QueueInactive")
+    assert "is stopped (Hold)" in found.says
+
+
+def test_an_integration_that_is_switched_off() -> None:
+    config = KueueConfig("v0.19.2", frameworks=("ray.io/rayjob",), is_read=True)
+    found = ask(job(), queue("ml", 0), *nodes(2), kueue=config)
+    assert found.decision is Decision.NOW
+    assert any("batch/job is switched off" in line for line in found.why)
+
+
+def test_what_a_manifest_does_not_say_is_unknown() -> None:
+    train_job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": "t", "namespace": "ml", "labels": {"kueue.x-k8s.io/queue-name": "main"}},
+        "spec": {"runtimeRef": {"name": "torch"}, "trainer": {"numNodes": 2}},
+    }
+    found = ask(manifest_of(train_job, "t.yaml", NOW), queue("ml", 16), *nodes(2))
+    assert found.decision is Decision.UNKNOWN
+    assert "torch" in found.says
+
+
+def test_the_price_follows_the_nodes() -> None:
+    prices = book(price("2.50"), price("1.00", model="A100"))
+    history = RunTimes([PastRun("", "train", 16, 2 * HOUR_MS)] * 5)
+    found = ask(job(), queue("ml", 16), *nodes(2), prices=prices, run_times=history)
+    assert found.price is not None
+    assert found.price.per_hour == 16 * 2_500_000_000
+    assert (found.price.currency, found.price.run_ms) == ("USD", 2 * HOUR_MS)
+    assert found.price.for_run == 80 * NANO
+
+
+def test_a_model_without_a_price_is_no_zero() -> None:
+    found = ask(job(), queue("ml", 16), *nodes(2), prices=book(price("1.00", model="A100")))
+    assert found.price is None
+    assert any(line.startswith("price: unknown, ") for line in found.why)
+
+
+def test_a_head_of_a_strict_queue_that_never_fits_blocks_for_ever() -> None:
+    monster = workload("monster", "ml", 64, priority=5)
+    found = ask(job(1, 1), queue("ml", 16, strict=True), monster, *nodes(2))
+    assert (found.decision, found.reason, found.wait) == (Decision.WAITS, "BlockedByHead", None)
+    assert "stands behind ml/monster" in found.says
+    assert ask(job(1, 1), queue("ml", 16), monster, *nodes(2)).decision is Decision.NOW
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    """Nothing is left behind in what is kept between questions."""
+    known = knows(
+        queue("ml", 16, cohort="c", within="LowerPriority", reclaim="Any"),
+        queue("b", 16, cohort="c"),
+        workload("low", "ml", 8, priority=-1, holding=True),
+        workload("loan", "b", 8, 3, holding=True),
+        workload("next", "b", 8, 2),
+        *nodes(4),
+    )
+    before = _usage(known)
+    questions = [job(), job(1, 64), job(4, 8), job(1, 1, queue="mian")]
+    first = [advise(each, known, with_suggestions=False) for each in questions]
+    again = [advise(each, known, with_suggestions=False) for each in reversed(questions)]
+    assert first == list(reversed(again))
+    assert _usage(known) == before
+    fresh = Knowledge(Overview(known.state), reread, settings=known.settings)
+    assert [advise(each, fresh, with_suggestions=False) for each in questions] == first
+
+
+def test_a_job_without_gpus() -> None:
+    found = ask(job(gpus=0), queue("ml", 16, cpu=8), *nodes(1))
+    assert found.decision is Decision.NOW
+    assert found.price is None
+
+
+def test_ten_thousand_waiting_do_not_hide_the_answer() -> None:
+    waiting = [workload(f"w{at}", "ml", 8, 4) for at in range(3000)]
+    found = ask(job(1, 1), queue("ml", 16), *waiting, *nodes(2))
+    assert found.decision is Decision.NOW
+    assert found.ahead == 3000
+
+
+def test_flavors_steer_pods_to_their_nodes() -> None:
+    h100 = flavor("h100", {"pool": "a"})
+    found = ask(job(1), queue("ml", 8), h100, *nodes(1, labels={"pool": "b"}))
+    assert (found.decision, found.layer) == (Decision.NEVER, Layer.PLACEMENT)
+    assert ask(job(1), queue("ml", 8), h100, *nodes(1, labels={"pool": "a"})).decision is Decision.NOW
+
+
+def test_names_of_the_hostile_are_only_text() -> None:
+    pod = PodTemplate({GPU: 8}, {"a": "x\n\x1b[31m"})
+    assert pod.node_selector
+    found = ask(job(1, pod={"nodeSelector": {"zone": "x"}}), queue("ml", 8), *nodes(1))
+    assert found.decision is Decision.NEVER
+
+
+def _usage(known: Knowledge) -> Sequence[tuple[str, dict[Any, int]]]:
+    tree = known.kueue.snapshot.tree
+    every: Iterable[QuotaNode] = (*tree.queues.values(), *tree.cohorts.values())
+    return [(each.name, {key: amount for key, amount in each.usage.items() if amount}) for each in every]
+
+
+def test_a_state_without_nodes_is_no_crash() -> None:
+    found = advise(job(), Knowledge(Overview(state(queue("ml", 16))), reread), with_suggestions=False)
+    assert found.decision in (Decision.NEVER, Decision.WAITS, Decision.UNKNOWN)
