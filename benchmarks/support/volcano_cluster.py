@@ -23,10 +23,16 @@ GPU = "nvidia.com/gpu"
 BY_WEIGHT = VolcanoConfig(is_read=True)
 EVICTING = replace(BY_WEIGHT, actions=("enqueue", "allocate", "preempt", "reclaim", "backfill"))
 _TIERS = (("priority", "gang", "conformance"), ("overcommit", "drf", "predicates", "capacity", "nodeorder"))
-TREE = VolcanoConfig(
-    tiers=_TIERS, arguments={"capacity": {"enableHierarchy": "true"}}, is_read=True
-)
-CONFIGS = {"weight": BY_WEIGHT, "capacity_tree": TREE, "evicting": EVICTING}
+TREE = VolcanoConfig(tiers=_TIERS, arguments={"capacity": {"enableHierarchy": "true"}}, is_read=True)
+_LETS_IN = {"overcommit": {"overcommit-factor": "4"}}
+CONFIGS = {
+    "weight": BY_WEIGHT,
+    "walk": replace(BY_WEIGHT, arguments=_LETS_IN),
+    "tree_walk": replace(TREE, arguments={**TREE.arguments, **_LETS_IN}),
+    "evicting": replace(EVICTING, arguments=_LETS_IN),
+}
+"""By weight, as the chart has it: most are refused at enqueue. Elsewhere overcommit lets them in, and jobs are
+tried on nodes."""
 SHAPES = ((1, 1), (1, 8), (2, 8), (4, 4))
 
 
@@ -81,7 +87,19 @@ def asked_gangs(state: ClusterState, count: int) -> list[Gang]:
         tasks = (PodSet("main", pods, template),)
         queue = random.choice(queues)
         found.append(
-            Gang(queue, f"asked-{at}", queue, 0, pods, {"main": pods}, tasks, asks, {}, NOW, subject=("Job", ""))
+            Gang(
+                queue,
+                f"asked-{at}",
+                queue,
+                0,
+                pods,
+                {"main": pods},
+                tasks,
+                asks,
+                {},
+                NOW,
+                subject=("Job", ""),
+            )
         )
     return found
 
@@ -126,14 +144,10 @@ def _node(name: str) -> Node:
     return Node(_meta(name), has, has, True, NOW - DAY_MS, False, boards=8)
 
 
-def _group(
-    name: str, queue: str, count: int, gpus: int, phase: str, random: Random, since: int
-) -> PodGroup:
+def _group(name: str, queue: str, count: int, gpus: int, phase: str, random: Random, since: int) -> PodGroup:
     asks = {GPU: count * gpus, "cpu": count * gpus * 4_000}
     rest = {"priority_class": random.choice(("", "", "low"))}
-    return PodGroup(
-        _meta(name, queue, since), GroupKind.VOLCANO, count, {}, asks, queue, phase=phase, **rest
-    )
+    return PodGroup(_meta(name, queue, since), GroupKind.VOLCANO, count, {}, asks, queue, phase=phase, **rest)
 
 
 def _pod(name: str, group: PodGroup, gpus: int, node: str, since: int) -> Pod:

@@ -144,7 +144,9 @@ def _webhook(
     listener = stack.enter_context(listen(settings.host, settings.port, "webhook"))
     limits = settings.deadline_ms, settings.in_flight
     try:
-        return WebhookProcess(listener, Adviser(advising), advising.status, token, *limits, tls)
+        return WebhookProcess(
+            listener, Adviser(advising), advising.status, token, *limits, tls, settings.token_file
+        )
     except OSError as error:
         allowed = f"PEM files that belong together ({error})"
         raise InputError("webhook.tls_cert_file", settings.tls_cert_file, allowed) from None

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -17,8 +18,11 @@ from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.settings import AdvisorSettings
 from gpucost.advisor.wait.runtimes import NO_HISTORY, RunTimes
 from gpucost.attribution.teams import TeamRules
+from gpucost.cluster.jobs import JobObject
+from gpucost.cluster.kueue import Workload
 from gpucost.cluster.manifest import JobManifest
 from gpucost.cluster.overview import Overview
+from gpucost.cluster.volcano import PodGroup
 from gpucost.domain.errors import shorten
 from gpucost.pricing.book import PriceBook
 from gpucost.service.advising_status import AdvisingStatus
@@ -34,6 +38,8 @@ HISTORY_EVERY_S = 15 * 60.0
 LONGEST_AGE_S = 120.0
 """An answer from an older state is none: as long as a watch may be silent (gpucost.service.watching)."""
 _CLOSING_S = 5.0
+# The middle one of three is near enough for "about", and each more costs a third more.
+_SAMPLES_AT_ADMISSION, _HOURS_AT_ADMISSION = 3, 24.0
 
 
 class NoState(Exception):
@@ -64,6 +70,14 @@ class Reread(Protocol):
     """``gpucost.kube.manifests.reread``. Raises InputError, which names the field."""
 
     def __call__(self, manifest: JobManifest, document: Mapping[str, Any], /) -> JobManifest: ...
+
+
+class Write(Protocol):
+    """``gpucost.kube.manifests.rebuilt.document_of``. Raises InputError for kinds that it cannot write."""
+
+    def __call__(
+        self, job: JobObject, workload: Workload | None, group: PodGroup | None, /
+    ) -> Mapping[str, Any]: ...
 
 
 class Watched(Protocol):
@@ -111,6 +125,8 @@ class Engine:
     explain: Explain
     manifest_of: ManifestOf
     reread: Reread
+    write: Write | None = None
+    """Without it nothing is suggested for jobs that exist."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +144,16 @@ class Informed:
     def at_admission(self) -> Knowledge:
         # Simulating the wait takes seconds, and the webhook has a fraction of one.
         return replace(self.known, settings=replace(self.known.settings, samples=0))
+
+    @cached_property
+    def wait_at_admission(self) -> Knowledge:
+        """A few samples of a day, for "about 3 h". By the same worker: what is worked out is shared."""
+        settings = self.known.settings
+        hours = min(settings.horizon_hours, _HOURS_AT_ADMISSION)
+        samples = min(settings.samples, _SAMPLES_AT_ADMISSION)
+        found = copy(self.at_admission)
+        object.__setattr__(found, "settings", replace(settings, horizon_hours=hours, samples=samples))
+        return found
 
     @cached_property
     def tenants(self) -> Tenants:
@@ -225,10 +251,15 @@ class Advising:
         return self._advise("advice", manifest, informed.known, suggestions)
 
     def advise_at_admission(
-        self, manifest: JobManifest, informed: Informed, *, suggestions: bool = True
+        self, manifest: JobManifest, informed: Informed, *, suggestions: bool = False
     ) -> Advice:
-        """For the one worker of the webhook."""
-        return self._advise("webhook", manifest, informed.at_admission, suggestions)
+        """For the one worker of the webhook. Without a wait."""
+        face = "webhook_suggestions" if suggestions else "webhook"
+        return self._advise(face, manifest, informed.at_admission, suggestions)
+
+    def wait_at_admission(self, manifest: JobManifest, informed: Informed) -> Advice:
+        """The same with a rough wait."""
+        return self._advise("webhook_wait", manifest, informed.wait_at_admission, False)
 
     def _advise(self, face: str, manifest: JobManifest, known: Knowledge, suggestions: bool) -> Advice:
         begun = self.monotonic()
@@ -246,9 +277,12 @@ class Advising:
         return found
 
     def _inform(self, overview: Overview) -> Informed:
+        at_ms = overview.state.at_ms
         known = Knowledge(
             overview=overview,
             read=self.engine.reread,
+            write=self.engine.write,
+            read_new=lambda document: self.engine.manifest_of(document, "the job", at_ms, "default"),
             prices=self.prices,
             run_times=self._history,
             settings=self.settings,
@@ -281,7 +315,10 @@ def _prepare(found: Informed, has_webhook: bool) -> None:
     """Everything that follows from a state is worked out here once, so that no request pays for it."""
     overview = found.known.overview
     _ = (overview.units, overview.ownership, overview.queues, overview.positions)
-    for each in (overview.state, found.tenants, found.known, *([found.at_admission] if has_webhook else ())):
+    known = (found.known, *([found.at_admission] if has_webhook else ()))
+    for each in (overview.state, found.tenants, *known):
         for name, attribute in vars(type(each)).items():
             if isinstance(attribute, cached_property):
                 getattr(each, name)
+    for each in known:
+        each.warm()

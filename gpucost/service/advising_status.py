@@ -36,7 +36,8 @@ class AdvisingStatus:
     _foretelling_errors: Counter[str] = field(default_factory=Counter)
 
     def answered(self, face: str, decision: str, seconds: float) -> None:
-        """An answer of ``face`` (advice, explain, webhook) that took ``seconds``."""
+        """An answer of ``face`` (advice, explain, webhook, and webhook_wait and webhook_suggestions for what
+        follows the first answer to a review) that took ``seconds``."""
         with self._lock:
             self._answers[face, decision] += 1
             self._durations[face] = self._durations.get(face, Durations()).with_one(seconds)

@@ -193,10 +193,11 @@ def build_advising(
     from gpucost.advisor.advise import advise
     from gpucost.advisor.explain import explain
     from gpucost.kube.manifests import manifest_of, reread
+    from gpucost.kube.manifests.rebuilt import document_of
 
     return Advising(
         watching,
-        Engine(advise, explain, manifest_of, reread),
+        Engine(advise, explain, manifest_of, reread, document_of),
         teams,
         prices=book,
         run_times=History(ledger, watching.cluster),

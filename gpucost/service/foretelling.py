@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 EVERY_S = 60.0
 MOST_PER_ROUND = 10
 """Workloads that are asked about in a round, so that a burst of them is foretold over some minutes."""
-LONGEST_ROUND_S = 15.0
+LONGEST_ROUND_S = 5.0
 """None is asked about once a round took so long: a simulation may take seconds of the core that answers."""
 _GONE = (WorkloadState.INACTIVE, WorkloadState.FINISHED)
 

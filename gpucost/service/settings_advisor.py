@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -10,16 +9,16 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from gpucost.advisor.settings import AdvisorSettings, Pool
 from gpucost.advisor.placement.pools import new_nodes
+from gpucost.advisor.settings import AdvisorSettings, Pool
 from gpucost.cluster.scheduling import FINAL_SHARE, INITIAL_SHARE, STRATEGIES, SchedulerConfigs
 from gpucost.domain.configfile import Text, checked, wrong
 from gpucost.domain.errors import InputError, Remark
 from gpucost.kube.scheduler_configs import NAMES, SchedulerNames, checked_name
 from gpucost.service.settings_api import is_loopback
+from gpucost.settings.path_token import ALLOWED, fits_a_path
 from gpucost.settings.types import Duration, ExistingFile, Group, between, secret
 
-_TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,128}")
 _ORDERS = (STRATEGIES, (FINAL_SHARE,), (INITIAL_SHARE,))
 
 
@@ -229,7 +228,9 @@ class WebhookSettings(Group):
     """
 
     token_file: ExistingFile | None = None
-    """File whose content is the token, for mounted secrets."""
+    """File whose content is the token, for mounted secrets. Read again when it changes: from then on only the
+    new token is known.
+    """
 
     deadline_ms: Annotated[int, Field(ge=10, le=10_000)] = 150
     """Milliseconds until an answer, 10 to 10,000: a review whose advice is not ready by then gets none. 150
@@ -244,9 +245,8 @@ class WebhookSettings(Group):
     @model_validator(mode="after")
     def _is_safe(self) -> Self:
         token = self.secret_token()
-        if token is not None and not _TOKEN.fullmatch(token):
-            allowed = "16 to 128 letters, digits and . _ ~ -"
-            raise wrong(Remark("not fit for a path"), allowed, "token")
+        if token is not None and not fits_a_path(token):
+            raise wrong(Remark("not fit for a path"), ALLOWED, "token")
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             key = "tls_cert_file" if self.tls_cert_file is None else "tls_key_file"
             raise wrong(Remark("missing"), "tls_cert_file and tls_key_file together", key)

@@ -196,7 +196,7 @@ def test_never_where_no_flavor_takes_it() -> None:
     assert (found.decision, found.reason) == (NEVER, "NoMatchingFlavor")
     assert found.says == (
         "no flavor of ClusterQueue a takes its pods: "
-        "untolerated taint {spot true NoSchedule <nil>} in flavor h100"
+        "h100 has the taint spot=true:NoSchedule, which they do not tolerate"
     )
 
 

@@ -161,6 +161,14 @@ def test_the_own_queue_is_taken_by_its_own_policy() -> None:
     assert result.decisions["own"].preempted_reason == "InClusterQueue"
 
 
+def test_who_was_told_to_leave_goes_first_of_its_queue() -> None:
+    gone = _held("gone", "b", 4, 9, evicted=60, reserved=9000)
+    held = gone, _held("low", "b", 4, 0), _held("lower", "b", 4, 0)
+    result = _fair(*_pool(), *held, workload("new", "a", 4))
+    assert result.decisions["new"].preempts == ("gone",)
+    assert outcomes(result)["gone"] == "being-evicted"
+
+
 def test_who_has_the_highest_share_gives_first() -> None:
     objects = cohort("org", 12), *(queue(name, 0, cohort="org", reclaim="Any") for name in "abc")
     held = _held("of-b", "b", 4, 0), *(_held(f"of-c-{place}", "c", 4, 9, reserved=place) for place in (1, 2))

@@ -62,12 +62,12 @@ def test_it_is_admitted_once_its_victims_have_left() -> None:
 
 
 def test_a_preemptor_keeps_the_head_while_its_victims_leave() -> None:
-    """Its victim is older and would be first in the line again."""
-    held = workload("old", "a", 8, priority=1, holding=True, created=9000)
-    small = workload("small", "a", 1, priority=2, created=9000)
-    found = _outlook(queue("a", 8, within="LowerPriority"), held, small, workload("new", "a", 8, priority=3))
+    """What they give back wakes one that was parked, would come first, and would take all of it."""
+    held = workload("old", "a", 8, holding=True)
+    parked = _tried("parked", 8, priority=9)
+    found = _outlook(queue("a", 8, within="LowerPriority"), held, parked, workload("new", "a", 4, priority=1))
     assert found.admitted
-    assert found.ahead == 0
+    assert [each.member.uid for each in found.victims] == ["old"]
 
 
 def test_those_before_it_in_its_line_go_first() -> None:

@@ -203,6 +203,41 @@ def test_within_its_own_quota_the_threshold_does_not_matter() -> None:
     assert found == {"old": "InCohortReclamation"}
 
 
+@pytest.mark.parametrize(("of_b", "left"), [(8, 1), (9, 0)])
+def test_it_borrows_first_where_there_is_nobody_to_take_from(of_b: int, left: int) -> None:
+    """8 are asked and 4 used of its own 8: with what c lends, one victim does. Where b has more than its
+    own, it may be taken from, if the asking queue ends within its quota: that is tried first."""
+    result = cycle(
+        queue("a", 8, cohort="org", within="LowerPriority", reclaim="LowerPriority"),
+        queue("b", 8, cohort="org"),
+        queue("c", 2 + of_b - 8, cohort="org"),
+        _held("own", "a", 2),
+        _held("own-too", "a", 2),
+        _held("theirs", "b", of_b),
+        workload("new", "a", 8, priority=5),
+    )
+    kept = [name for name in ("own", "own-too") if result.decisions[name].outcome is Outcome.KEEPS_RUNNING]
+    assert result.decisions["new"].pending is NEEDS
+    assert result.decisions["theirs"].outcome is Outcome.KEEPS_RUNNING
+    assert len(kept) == left
+
+
+def test_a_queue_that_uses_all_of_its_own_borrows_first() -> None:
+    """Others that borrow may only be taken from within its own quota, of which nothing is left."""
+    result = cycle(
+        queue("a", 4, cohort="org", within="LowerPriority", reclaim="Any"),
+        queue("b", 0, cohort="org"),
+        queue("c", 6, cohort="org"),
+        _held("own", "a", 2),
+        _held("own-too", "a", 2),
+        _held("theirs", "b", 4),
+        workload("new", "a", 4, priority=5),
+    )
+    assert result.decisions["new"].pending is NEEDS
+    assert len(result.decisions["new"].preempts) == 1
+    assert result.decisions["theirs"].outcome is Outcome.KEEPS_RUNNING
+
+
 def test_by_its_place_in_the_tree_it_takes_back_what_its_subtree_has() -> None:
     """The quota is of the cohort left, and used by a queue in the cohort right."""
     tree = cohort("org"), cohort("left", 4, parent="org"), cohort("right", parent="org")
@@ -252,17 +287,29 @@ def test_a_head_without_candidates_keeps_its_quota_free_unless_it_can_have_it_ba
     assert outcomes(result) == {"old": "keeps-running", "first": NO_CANDIDATES, "second": expected}
 
 
-@pytest.mark.parametrize(("nominal", "expected"), [(4, "no-longer-fits"), (5, "admitted")])
-def test_what_is_kept_free_is_no_more_than_its_own(nominal: int, expected: str) -> None:
-    """Queue a keeps 8 - 4 of its own; what b has beside it is not touched."""
+@pytest.mark.parametrize(
+    ("limit", "of_others", "expected"),
+    [
+        (0, 0, "no-longer-fits"),
+        (0, 1, "admitted"),
+        (2, 2, "no-longer-fits"),
+        (2, 3, "admitted"),
+        (None, 3, "no-longer-fits"),
+    ],
+)
+def test_what_is_kept_free_is_no_more_than_it_may_have(
+    limit: int | None, of_others: int, expected: str
+) -> None:
+    """Of its own 8 it uses 4, and wants 8 more; beside these 4 it keeps what it may borrow."""
     result = cycle(
-        queue("a", 8, cohort="org", within="LowerPriority"),
-        queue("b", nominal - 4, cohort="org"),
+        queue("a", 8, cohort="org", within="LowerPriority", borrowing=limit),
+        queue("b", 0, cohort="org"),
+        queue("c", of_others, cohort="org"),
         _held("old", "a", 4, 9),
         workload("first", "a", 8, priority=5),
         workload("second", "b", 1, priority=1),
     )
-    assert outcomes(result)["second"] == expected
+    assert outcomes(result) == {"old": "keeps-running", "first": NO_CANDIDATES, "second": expected}
 
 
 def test_two_heads_do_not_take_the_same_victim() -> None:

@@ -106,6 +106,23 @@ def test_the_level_is_the_height_of_the_lowest_tree_with_room(gpus: int, level: 
 
 
 @pytest.mark.parametrize(
+    ("gpus", "level"), [(4, 0), (5, 1), (6, 1), (7, 2), (9, 2), (10, 3), (17, 3), (18, None)]
+)
+def test_what_is_kept_on_the_way_up_need_not_be_found_above(gpus: int, level: int | None) -> None:
+    """The queue keeps 4, labs keeps 2; mid has 3, and the root 8."""
+    found = decided(
+        "new",
+        cohort("org", 8),
+        cohort("mid", 3, parent="org"),
+        cohort("labs", 2, parent="mid", lending=0),
+        queue("x", 4, cohort="labs", lending=0),
+        workload("new", "x", gpus),
+    )
+    assert (found.outcome is ADMITTED) is (level is not None)
+    assert found.level == (level or 0)
+
+
+@pytest.mark.parametrize(
     ("used", "gpus", "is_admitted"),
     [(0, 9, True), (0, 10, False), (5, 9, True), (6, 9, False), (6, 8, True)],
 )

@@ -10,6 +10,14 @@ from typing import Any
 
 import pytest
 
+from gpucost.advisor.advise import advise
+from gpucost.advisor.explain import explain
+from gpucost.attribution.teams import TeamRules
+from gpucost.kube import manifests as documents
+from gpucost.kube.collections import collections
+from gpucost.kube.dumps.dump import Gathering
+from gpucost.kube.manifests.rebuilt import document_of
+from gpucost.service.advising import Advising, Engine
 from tests.advisor.story_worlds import (
     GPU,
     HOST,
@@ -34,6 +42,7 @@ from tests.advisor.story_worlds import (
     volcano_job,
     workload_of,
 )
+from tests.api.advisor_worlds import StillCluster
 from tests.cli.advise_answers import furnish
 from tests.support.cluster import shapes
 from tests.support.objects import kueue, volcano
@@ -481,3 +490,16 @@ def test_the_page_shows_what_is_printed(cluster: Make, story: str, monkeypatch: 
         at = printed.index(line, at + 1)
         assert follows in (None, at), f"what is left out before {line!r} is not marked"
     assert at == len([line for line in printed if line]) - 1 or shown[-1].strip() == LEFT_OUT
+
+
+def test_the_service_knows_what_to_do_too() -> None:
+    gathering = Gathering(collections())
+    for each in low_quota():
+        gathering.add(each)
+    still = StillCluster(gathering.loaded(NOW).state)
+    functions = Engine(advise, explain, documents.manifest_of, documents.reread, document_of)
+    service = Advising(still, functions, TeamRules.default())
+    service.refresh()
+    found = service.explain("job", NS, "train", service.informed())
+    assert found is not None
+    assert found.actions[0].rule == "nominal-quota"

@@ -26,7 +26,7 @@ from gpucost.advisor.answers import (
 )
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.api.webhook.adviser import Adviser
-from gpucost.api.webhook.desk import Outcome, Task
+from gpucost.api.webhook.desk import Task
 from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.jobs import JobObject, Namespace
 from gpucost.cluster.manifest import JobManifest
@@ -178,11 +178,8 @@ def working(found: Advising) -> Callable[[Task], None]:
     adviser = Adviser(found)
 
     def work(task: Task) -> None:
-        def tell(outcome: Outcome) -> None:
-            task.outcome = outcome
-
         assert task.review.document is not None
-        adviser(task.review.document, task.until_s, tell)
+        adviser(task.review.document, task.until_s, task.tell)
 
     return work
 

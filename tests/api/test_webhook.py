@@ -16,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.advisor.answers import Advice, Decision, Subject
+from gpucost.api.webhook.adviser import Cost
 from gpucost.api.webhook.app import WebhookApp
 from gpucost.api.webhook.desk import Desk, Outcome, Task
+from gpucost.api.webhook.token import Token
 from gpucost.api.webhook.warnings import LONGEST, MOST, MOST_BYTES, fitted, warnings_of
-from gpucost.api.webhook.wire import Result, Review, read
+from gpucost.api.webhook.wire import Result, Review, may_ask_gpus, read
 from tests.api.advisor_worlds import (
     FOREIGN,
     TOKEN,
@@ -53,7 +55,7 @@ class World:
         self.engine = engine or SmallEngine()
         self.advising = advising(self.engine, watched)
         self.app = WebhookApp(
-            TOKEN,
+            Token(TOKEN),
             self.advising.status.reviewed,
             working(self.advising),
             deadline_ms=deadline_ms,
@@ -98,17 +100,22 @@ def test_a_job_gets_its_advice(world: World) -> None:
     found = response_of(world.post(body()))
     assert found["uid"] == "0d4a-uid"
     first, second = found["warnings"]
-    assert first.startswith("gpucost: waits ~3h (p90 9h): queue ml-queue has 8 of 64 GPUs left")
-    assert second == "gpucost: try smaller: asks 4 GPUs: runs now"
+    assert first.startswith("gpucost: waits: queue ml-queue has 8 of 64 GPUs left")
+    assert second == "gpucost: would run now with one change: asks 4 GPUs: runs now"
     assert world.advising.status.reviews() == {"advised": 1}
-    assert world.advising.status.answers() == {("webhook", "waits"): 2}
-    assert world.engine.asked == [("train", False), ("train", True)], "the fast answer comes first"
+    assert world.advising.status.answers() == {
+        ("webhook", "waits"): 1,
+        ("webhook_wait", "waits"): 1,
+        ("webhook_suggestions", "waits"): 1,
+    }
+    asked = [("train", False), ("train", False), ("train", True)]
+    assert world.engine.asked == asked, "the fast answer comes first, then the wait, then what to change"
 
 
 def test_what_runs_now_is_not_asked_for_suggestions() -> None:
     engine = SmallEngine(lambda subject: replace(advice(subject), decision=Decision.NOW, says="runs now"))
     world = World(engine)
-    assert response_of(world.post(body()))["warnings"] == ["gpucost: runs now"]
+    assert response_of(world.post(body()))["warnings"] == ["gpucost: runs now, by preempting 2 workloads"]
     assert [suggestions for _, suggestions in engine.asked] == [False]
     world.close()
 
@@ -126,6 +133,7 @@ def test_a_job_without_gpus_gets_none(world: World) -> None:
     assert world.engine.asked == []
 
 
+ASKS = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 LARGE = job() | {"data": "x" * 3_000_000}
 
 
@@ -153,13 +161,14 @@ LARGE = job() | {"data": "x" * 3_000_000}
         (body(object=None), "no_object", "0d4a-uid"),
         (body(object=[]), "no_object", "0d4a-uid"),
         (body(object={"kind": "Job"}), "no_object", "0d4a-uid"),
-        (body({"kind": "Job", "metadata": {}}), "error", "0d4a-uid"),
-        (body({"kind": "Unheard", "metadata": {}}), "invalid_manifest", "0d4a-uid"),
+        (body({"kind": "Job", "metadata": {}, "spec": ASKS}), "error", "0d4a-uid"),
+        (body({"kind": "Unheard", "metadata": {}, "spec": ASKS}), "invalid_manifest", "0d4a-uid"),
+        (body({"kind": "Unheard", "metadata": {}}), "no_gpus", "0d4a-uid"),
+        (body({"kind": "Job", "metadata": {}, "spec": []}), "no_gpus", "0d4a-uid"),
         (body(operation="DELETE", object=None, oldObject=job()), "operation", "0d4a-uid"),
         (body(operation="CONNECT"), "operation", "0d4a-uid"),
         (body(operation=["CREATE"]), "operation", "0d4a-uid"),
         (body(subResource="status"), "operation", "0d4a-uid"),
-        (body(dryRun=True), "dry_run", "0d4a-uid"),
         (body(LARGE), "too_large", "0d4a-uid"),
         (json.dumps({"request": {"object": LARGE, "uid": "last"}}).encode(), "too_large", "last"),
         (b" " * 20_000_000, "too_large", ""),
@@ -180,6 +189,32 @@ def test_a_wrong_content_type_is_allowed_without_advice(world: World) -> None:
         found = response_of(world.post(body(), headers={"Content-Type": given_type}))
         assert found == {"uid": "0d4a-uid", "allowed": True}
     assert world.advising.status.reviews() == {"content_type": 3}
+
+
+@pytest.mark.fault(57)
+def test_a_dry_run_gets_the_same_advice(world: World) -> None:
+    """Advice has no side effect, and ``kubectl apply --dry-run=server`` is who asks for it."""
+    assert response_of(world.post(body(dryRun=True))) == response_of(world.post(body()))
+
+
+@pytest.mark.parametrize(
+    ("spec", "may"),
+    [
+        (None, False),
+        ({}, False),
+        ({"containers": [{"resources": {"limits": {"cpu": 1, "memory": "1Gi"}}}]}, False),
+        ({"containers": [{"resources": {"limits": {"nvidia.com/gpu": 1}}}]}, True),
+        ({"template": {"initContainers": [{"resources": {"requests": {"amd.com/gpu": "1"}}}]}}, True),
+        ({"resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}}, True),
+        ({"resourceClaims": [{"name": "gpu"}]}, True),
+        ({"resourceClaims": []}, False),
+        ({"runtimeRef": {"name": "torch"}}, True),
+        ({"nodeSelector": {"nvidia.com/gpu.product": "H100"}}, False),
+        ({"env": [{"name": "limits", "value": "nvidia.com/gpu"}]}, False),
+    ],
+)
+def test_what_asks_for_no_device_is_told_apart_without_the_cluster(spec: Any, may: bool) -> None:
+    assert may_ask_gpus({"metadata": {}, "spec": spec}) is may
 
 
 @pytest.mark.fault(57)
@@ -282,6 +317,45 @@ def test_a_slow_rule_is_not_waited_for_nor_piled_up() -> None:
     world.close()
 
 
+def test_who_waits_comes_before_what_would_be_better() -> None:
+    """While another review waits, one gets its first answer and no more."""
+    begun, go_on = threading.Event(), threading.Event()
+    wanted = []
+
+    def work(task: Task) -> None:
+        begun.set()
+        assert go_on.wait(30)
+        wanted.append(task.tell(Outcome(Result.ADVISED)))
+
+    async def ask(desk: Desk) -> None:
+        until = asyncio.get_running_loop().time() + 30
+        asked = [asyncio.create_task(desk.ask(Review(str(n)), until)) for n in range(3)]
+        while desk.taken < 3:
+            await asyncio.sleep(0.001)
+        go_on.set()
+        await asyncio.gather(*asked)
+
+    run_desk(work, 3, ask)
+    assert wanted[0] is False
+
+
+def test_a_step_that_took_long_is_not_begun_without_time() -> None:
+    cost = Cost()
+    assert cost.fits(0.02), "nobody knows yet"
+    cost.took(0.2)
+    assert not cost.fits(0.15)
+    assert cost.fits(1.0)
+    for _ in range(20):
+        cost.took(0.01)
+    assert cost.fits(0.15)
+
+
+def test_a_step_that_never_fits_is_tried_again_some_time() -> None:
+    cost = Cost()
+    cost.took(0.2)
+    assert any(cost.fits(0.15) for _ in range(200))
+
+
 @pytest.mark.fault(58)
 def test_slow_suggestions_leave_the_first_answer() -> None:
     go_on = threading.Event()
@@ -316,7 +390,7 @@ def test_one_more_than_may_be_in_flight_is_answered_at_once() -> None:
 
     def work(task: Task) -> None:
         assert go_on.wait(30)
-        task.outcome = Outcome(Result.ADVISED)
+        task.tell(Outcome(Result.ADVISED))
 
     async def ask(desk: Desk) -> None:
         until = asyncio.get_running_loop().time() + 30

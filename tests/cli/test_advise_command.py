@@ -109,7 +109,7 @@ def test_a_manifest_from_a_pipe(run: Run, asked: list[Any]) -> None:
 def test_the_advisor_itself_answers(folder: Path) -> None:
     words = ["advise", "-n", "speech", "--state", "state.json", "--exit-code", "-f"]
     now = CliRunner().invoke(app, [*words, "job.yaml"])
-    assert now.stdout.startswith("train (Job, speech): runs now on 1 node (gpu-00)")
+    assert now.stdout.startswith("train (Job, speech): runs now on 1 node (gpu-01)")
     assert now.exit_code == CODES[Decision.NOW]
     (folder / "huge.yaml").write_text(JOB.replace("gpu: 8", "gpu: 64"), encoding="utf-8")
     never = CliRunner().invoke(app, [*words, "huge.yaml"])

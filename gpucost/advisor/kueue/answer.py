@@ -32,6 +32,12 @@ BLOCKED = "BlockedByHead"
 UNSETTLED = "Unsettled"
 MOST_BESIDE = 64
 """Workloads of one job (a Deployment makes one for each pod) that are asked about together."""
+_REFUSALS = {
+    "missing": "does not exist",
+    "taint": "has the taint {}, which they do not tolerate",
+    "label": "has another value of the label {} than they ask for",
+    "affinity": "does not match their node affinity",
+}
 _NOT_PASSED = (
     "workloads that Kueue has looked at and found no quota for count as parked until quota comes back"
 )
@@ -137,8 +143,21 @@ def _why_never(view: KueueView, queue: Queue, ask: Ask, unserved: Sequence[PodSe
                 f"asks {quantity(best.resource, asked)} {best.resource}; ClusterQueue {queue.name} can never "
                 f"have more than {quantity(best.resource, most)} (flavor {best.flavor})"
             )
-    refusals = sorted({each.message for choice in unserved for each in choice.reasons})
-    return f"no flavor of ClusterQueue {queue.name} takes its pods: {'; '.join(refusals)}"
+    refusals = dict.fromkeys(each for choice in unserved for each in _refusals(view, queue, ask, choice))
+    said = "; ".join(refusals) or "; ".join(
+        sorted({each.message for choice in unserved for each in choice.reasons})
+    )
+    return f"no flavor of ClusterQueue {queue.name} takes its pods: {said}"
+
+
+def _refusals(view: KueueView, queue: Queue, ask: Ask, choice: PodSetChoice) -> Iterator[str]:
+    """Why each flavor is out of the question for a pod set, for a person."""
+    template = next(each.template for each in ask.pod_sets if each.name == choice.name)
+    groups = {queue.covered[name] for name in choice.requests if name in queue.covered}
+    for flavor in dict.fromkeys(name for at in sorted(groups) for name in queue.spec.groups[at].flavors):
+        refusal = view.snapshot.refusal(template, flavor)
+        if refusal is not None:
+            yield f"{flavor} {_REFUSALS[refusal.kind].format(refusal.detail)}"
 
 
 def _keys(view: KueueView, queue: Queue, ask: Ask, choice: PodSetChoice) -> Iterator[FlavorResource]:

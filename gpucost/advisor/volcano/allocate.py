@@ -48,6 +48,7 @@ class Allocate:
         self._world, self._queues, self._rooms = world, queues, rooms
         self._turns = list(turns)
         self._hopeless: set[object] = set()
+        self._until: Turn | None = None
         self.before: list[Turn] = []
         self.skipped: str = ""
         self.unasked: list[str] = []
@@ -56,6 +57,7 @@ class Allocate:
         """What happens to ``until`` at its turn; None where its queue gets none. ``before`` are jobs that
         got nodes first, in order; ``skipped`` is its queue where that is overused when its turn comes;
         ``unasked`` are jobs that no node was asked for, and count as not placed."""
+        self._until = until
         by_queue = self._by_queue()
         heads = [(queue_key(name, self._queues), name) for name in by_queue]
         heapq.heapify(heads)
@@ -83,13 +85,17 @@ class Allocate:
         found: dict[str, list[tuple[Key, int]]] = {}
         for at, turn in enumerate(self._turns):
             if turn.waits and turn.gang.queue in self._queues.attrs and turn.gang.size >= turn.least:
-                found.setdefault(turn.gang.queue, []).append((self._key(turn), at))
+                found.setdefault(turn.gang.queue, []).append((self._first_key(turn), at))
         for each in found.values():
             heapq.heapify(each)
         return found
 
     def _key(self, turn: Turn) -> Key:
         return job_key(turn, self._world.config, self._world.total)
+
+    def _first_key(self, turn: Turn) -> Key:
+        known = None if turn is self._until else self._world.job_keys.get(turn.gang.uid)
+        return self._key(turn) if known is None else known
 
     def _try(self, turn: Turn) -> Try:
         """Rooms only shrink while the action runs, so what found no room will find none later."""

@@ -33,17 +33,18 @@ def _is_counted(resource: str) -> bool:
     return "/" in resource and not resource.startswith(_NOT_COUNTED)
 
 
-def _slack(resource: str) -> float:
+def slack(resource: str) -> float:
+    """Less than so much is nothing."""
     return 0.1 if resource in (CPU, MEMORY) else 0.0001
 
 
 def at_most(resource: str, amount: float, limit: float) -> bool:
     """Whether an amount is not above a limit, as Volcano compares."""
-    return amount < limit or amount == limit or abs(amount - limit) < _slack(resource)
+    return amount < limit or amount == limit or abs(amount - limit) < slack(resource)
 
 
 def is_nothing(amounts: Amounts) -> bool:
-    return all(amount < _slack(resource) for resource, amount in amounts.items())
+    return all(amount < slack(resource) for resource, amount in amounts.items())
 
 
 def covers(have: Amounts, amounts: Amounts) -> bool:

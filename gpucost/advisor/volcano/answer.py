@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from gpucost.advisor.answers import Decision, Evidence, Layer, PodSetAnswer, Subject, Victim
 from gpucost.advisor.volcano.allocate import MOST_KINDS, Allocate, Try, gangs_ahead, is_asked, place_gang
 from gpucost.advisor.volcano.amounts import Amounts, at_most, plus
-from gpucost.advisor.volcano.enqueue import Enqueue
-from gpucost.advisor.volcano.evict import PREEMPT, RECLAIM, Candidate, Evictions
+from gpucost.advisor.volcano.entry import Entry, enter, queues_before
+from gpucost.advisor.volcano.evict import PREEMPT, RECLAIM, Evictions
 from gpucost.advisor.volcano.gang import Gang
 from gpucost.advisor.volcano.hypernodes import Domains, domains_of
 from gpucost.advisor.volcano.never import impossible
@@ -17,6 +17,7 @@ from gpucost.advisor.volcano.order import Turn
 from gpucost.advisor.volcano.queues import ByWeight, Queues, Refusal
 from gpucost.advisor.volcano.rules import Gaps, gaps, rules_named
 from gpucost.advisor.volcano.session import World
+from gpucost.advisor.volcano.victims import Candidate
 from gpucost.advisor.volcano.words import compared, counted_as, evidence_of, left_of, named, refused_says
 from gpucost.cluster.fit import MOST_RULES
 
@@ -65,9 +66,31 @@ class _Walk:
         self.why: list[str] = []
         self.left: Mapping[str, int] | None = None
         self.ahead: int | None = None
-        self._still_out: set[int] = set()
 
     def answer(self) -> VolcanoAnswer:
+        plain = self._at_a_glance()
+        if plain is not None:
+            return plain
+        gang = self.gang
+        self._say_what_is_assumed()
+        if not is_asked(gang):
+            says = f"its pods are of more than {MOST_KINDS} kinds, or have more than {MOST_RULES} rules"
+            return self._of(Decision.UNKNOWN, Layer.PLACEMENT, "NotEvaluated", f"{says}: not evaluated")
+        domains = self._domains()
+        never = impossible(gang, self.world, queues_before(gang, self.world), domains)
+        if never is not None:
+            return self._of(Decision.NEVER, never.layer, never.reason, never.says, list(never.evidence))
+        if "enqueue" not in self.config.actions:
+            self.why.append("the action enqueue is not configured: every job counts as let in")
+        entry = enter(gang, self.world)
+        if entry.refused is not None:
+            if {PREEMPT, RECLAIM} & set(self.config.actions):
+                self.why.append("a job that is not let in cannot preempt or reclaim either")
+            return self._refused(entry.refused)
+        return self._allocate(entry, domains)
+
+    def _at_a_glance(self) -> VolcanoAnswer | None:
+        """What needs no look at other jobs."""
         gang, state = self.gang, self.world.overview.state
         if gang.queue not in self.world.queues:
             return self._no_queue(state.is_unread("volcano_queues"))
@@ -77,57 +100,30 @@ class _Walk:
             return self._too_few()
         if not any(task.count for task in gang.tasks):
             return self._of(Decision.NOW, Layer.NONE, "Placed", "all of its pods have nodes")
+        return None
+
+    def _say_what_is_assumed(self) -> None:
+        gang = self.gang
         if gang.min_member < gang.size:
-            of = f"{gang.about}, {gang.minimum_field}: {gang.min_member}"
             self.why.append(
-                f"it starts with {gang.min_member} of its {gang.size} pods, and those hold what "
-                f"they have while the rest waits ({of})"
+                f"it starts with {gang.min_member:,} of its {gang.size:,} pods, and those hold what they have "
+                f"while the rest waits ({gang.about}, {gang.minimum_field}: {gang.min_member})"
             )
         if not self.config.is_read:
             self.assumptions.append("the scheduler's configuration was not read: that of its chart")
         if not self.world.queues[gang.queue].state:
             self.assumptions.append(f"nothing says whether queue {gang.queue} is open: it is taken to be")
-        if not is_asked(gang):
-            says = f"its pods are of more than {MOST_KINDS} kinds, or have more than {MOST_RULES} rules"
-            return self._of(Decision.UNKNOWN, Layer.PLACEMENT, "NotEvaluated", f"{says}: not evaluated")
-        others = [each for each in self.world.pending if each.uid != gang.uid]
-        domains = self._domains()
-        queues = self.world.queues_of([*others, gang], gang.uid)
-        never = impossible(gang, self.world, queues, domains)
-        if never is not None:
-            return self._of(Decision.NEVER, never.layer, never.reason, never.says, list(never.evidence))
-        refused = self._enqueue(queues, others)
-        if refused is not None:
-            if {PREEMPT, RECLAIM} & set(self.config.actions):
-                self.why.append("a job that is not let in cannot preempt or reclaim either")
-            return self._refused(refused)
-        return self._allocate(self._let_in(others), domains)
 
-    def _enqueue(self, queues: Queues, others: list[Gang]) -> Refusal | None:
-        asking = [self.gang] if self.gang.is_pending else []
-        run = Enqueue(self.world, queues, [*others, *asking], self.gang.uid)
-        if "enqueue" not in self.config.actions:
-            self.why.append("the action enqueue is not configured: every job counts as let in")
-        refused = run.run(self.gang)
-        self._still_out = {id(run.pending[at]) for at, why in run.refused.items() if why is not None}
-        return refused
-
-    def _let_in(self, others: list[Gang]) -> list[Gang]:
-        """Those that are let in: their pods exist in the next session."""
-        return [replace(each, phase="Inqueue") for each in others if id(each) not in self._still_out]
-
-    def _allocate(self, others: list[Gang], domains: Domains) -> VolcanoAnswer:
-        world, has_gangs = self.world, "gang" in self.config.plugins
-        if not has_gangs:
+    def _allocate(self, entry: Entry, domains: Domains) -> VolcanoAnswer:
+        world, asking = self.world, entry.asking
+        if not world.has_gangs:
             self.why.append("the plugin gang is not configured: its pods start one by one")
-        asking = replace(self.gang, phase="Inqueue") if self.gang.is_pending else self.gang
-        queues, rooms = self._queues([*others, asking]), world.rooms.copy()
-        turn = Turn.of(asking, has_gangs)
+        queues, turn = entry.queues.copy(), Turn.of(asking, world.has_gangs)
         unplaced = [each for each in world.unplaced if each.uid != asking.uid]
-        turns = [Turn.of(each, has_gangs) for each in (*unplaced, *others)]
+        turns = [Turn.of(each, world.has_gangs) for each in (*unplaced, *entry.others)]
         self.ahead = len(gangs_ahead(turn, turns, world))
         self._say_left(queues)
-        run = Allocate(world, queues, rooms, [*turns, turn])
+        run = Allocate(world, queues, world.rooms.copy(), [*turns, turn])
         tried = run.run(turn)
         if run.unasked:
             self.assumptions.append(f"not placed, as it is not evaluated: {named(run.unasked)}")
@@ -136,19 +132,19 @@ class _Walk:
         if run.before:
             self.why.append(f"before it {named([each.gang.name for each in run.before])} get nodes")
         for action in (each for each in self.config.actions if each in (PREEMPT, RECLAIM)):
-            found = self._evict(action, others, asking, domains)
+            found = self._evict(action, entry, domains)
             if found is not None:
                 return found
         if not {PREEMPT, RECLAIM} & set(self.config.actions):
             self.why.append("neither preempt nor reclaim is configured: nobody is evicted for it")
-        return self._waits(run, tried, others, asking, domains)
+        return self._waits(run, tried, entry, domains)
 
-    def _evict(self, action: str, others: list[Gang], asking: Gang, domains: Domains) -> VolcanoAnswer | None:
+    def _evict(self, action: str, entry: Entry, domains: Domains) -> VolcanoAnswer | None:
         if domains.allowed is not None:
             self.why.append(f"{action} for a hard networkTopology is not followed")
             return None
-        queues, rooms = self._queues([*others, asking]), self.world.rooms.copy()
-        run = Evictions(action, self.world, queues, rooms, Turn.of(asking, "gang" in self.config.plugins))
+        turn = Turn.of(entry.asking, self.world.has_gangs)
+        run = Evictions(action, self.world, entry.queues.copy(), self.world.rooms.copy(), turn)
         if not run.run():
             self.why.append(f"{action} finds no pods whose leaving would make room for all of it")
             return None
@@ -174,9 +170,8 @@ class _Walk:
             found.append(Victim(subject, gang.queue, gang.priority, action, units))
         return tuple(found)
 
-    def _waits(
-        self, run: Allocate, tried: Try | None, others: list[Gang], asking: Gang, domains: Domains
-    ) -> VolcanoAnswer:
+    def _waits(self, run: Allocate, tried: Try | None, entry: Entry, domains: Domains) -> VolcanoAnswer:
+        asking = entry.asking
         if run.skipped:
             says = f"queue {run.skipped} has all it deserves, so its turn is skipped"
             weight = str(self.world.queues[run.skipped].weight)
@@ -191,7 +186,7 @@ class _Walk:
             rest = counted_as(sum(task.count for task in asking.tasks), "pod")
             says = f"the nodes have no room for its other {rest}, which are beyond its minimum"
         reason = "NotEnoughResources"
-        if run.before and self._fits_alone(others, asking, domains):
+        if run.before and self._fits_alone(entry, domains):
             says, reason = (
                 f"jobs before it take the room: {named([t.gang.name for t in run.before])}",
                 "Behind",
@@ -202,10 +197,9 @@ class _Walk:
         found = self._minimum(meaning)
         return self._of(Decision.WAITS, Layer.PLACEMENT, reason, says, [found])
 
-    def _fits_alone(self, others: list[Gang], asking: Gang, domains: Domains) -> bool:
-        queues = self._queues([*others, asking])
-        turn = Turn.of(asking, "gang" in self.config.plugins)
-        return place_gang(self.world, queues, self.world.rooms.copy(), turn, domains).placed
+    def _fits_alone(self, entry: Entry, domains: Domains) -> bool:
+        turn = Turn.of(entry.asking, self.world.has_gangs)
+        return place_gang(self.world, entry.queues.copy(), self.world.rooms.copy(), turn, domains).placed
 
     def _placed(self, nodes: Mapping[int, Mapping[str, int]], action: str, domain: str) -> VolcanoAnswer:
         tasks = self.gang.tasks
@@ -222,9 +216,6 @@ class _Walk:
         says = f"runs now: {counted_as(placed, 'pod')} on {counted_as(used, 'node')}{where}"
         answer = self._of(Decision.NOW, Layer.NONE, "Fits", says)
         return replace(answer, pod_sets=sets, action=action)
-
-    def _queues(self, more: list[Gang]) -> Queues:
-        return self.world.queues_of(more, self.gang.uid)
 
     def _domains(self) -> Domains:
         state, nodes = self.world.overview.state, list(self.world.rooms.nodes)

@@ -6,67 +6,45 @@ framework/session_plugins.go (JobEnqueueable), v1.15.1.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from gpucost.advisor.volcano.amounts import add_to, minus, plus, too_much
+from gpucost.advisor.volcano.amounts import Amounts, add_to, minus, plus, too_much
 from gpucost.advisor.volcano.gang import Gang
 from gpucost.advisor.volcano.order import Key, Turn, job_key, queue_key
-from gpucost.advisor.volcano.queues import Queues, Refusal, reserved
-from gpucost.advisor.volcano.session import World
+from gpucost.advisor.volcano.queues import Queues, Refusal
 from gpucost.cluster.scheduling import VolcanoConfig
 
 FACTOR = "overcommit-factor"
 DEFAULT_FACTOR = 1.2
 NO_QUEUE = ""
+Place: TypeAlias = tuple[Key, Key]
+"""Of a queue, then of a job in it; smaller goes first. Letting jobs in changes neither."""
 
 
-class Enqueue:
-    """One run of the action for jobs that are ``pending``. ``refused`` is why they stay out, by their place
-    among these. ``without`` is the uid of a job that counts for nothing else."""
+class Votes:
+    """What the plugins say of one job after another, while those that are let in take their place. ``idle``
+    is what overcommit has to give (``idle_of``), ``promised`` what it has reserved; queues are changed."""
 
-    def __init__(self, world: World, queues: Queues, pending: Sequence[Gang], without: str = "") -> None:
-        self._world, self._queues = world, queues
-        self._factors = factors(world.config)
-        own = world.gangs.get(without)
-        self._promised = minus(world.reserved, {} if own is None else reserved(own))
-        self.pending = pending
-        self.refused: dict[int, Refusal | None] = {}
-
-    def run(self, until: Gang) -> Refusal | None:
-        """Why ``until`` is not let in, None where it is. All that wait are asked, those before it first, and
-        take their place; a job that is refused keeps nobody back."""
-        if "enqueue" not in self._world.config.actions:
-            return None
-        by_queue = self._by_queue()
-        heads = [(queue_key(name, self._queues), name) for name in by_queue]
-        heapq.heapify(heads)
-        while heads:
-            _, name = heapq.heappop(heads)
-            _, at = heapq.heappop(by_queue[name])
-            gang = self.pending[at]
-            refused = self.refused[at] = self.ask(gang)
-            if gang is until and refused is not None:
-                return refused
-            if refused is None:
-                self._let_in(gang)
-            if by_queue[name]:
-                heapq.heappush(heads, (queue_key(name, self._queues), name))
-        return None
+    def __init__(self, config: VolcanoConfig, queues: Queues, idle: Amounts, promised: Amounts) -> None:
+        self._config, self.queues, self.idle = config, queues, idle
+        self.promised: dict[str, float] = dict(promised)
+        self._refused: set[object] = set()
 
     def ask(self, gang: Gang) -> Refusal | None:
         """The plugins vote tier by tier: one that rejects decides; a tier that permits asks no further."""
         if gang.min_resources is None:
             # Not even a closed queue is asked (enqueue.go).
             return None
-        for tier in self._world.config.tiers:
+        for tier in self._config.tiers:
             permits = False
             for plugin in tier:
                 if plugin == "overcommit":
                     refused = self._overcommit(gang)
                 elif plugin in ("proportion", "capacity"):
-                    refused = self._queues.enqueueable(gang)
+                    refused = self.queues.enqueueable(gang)
                 else:
                     continue
                 if refused is not None:
@@ -76,33 +54,100 @@ class Enqueue:
                 return None
         return None
 
-    @cached_property
-    def idle(self) -> dict[str, float]:
-        """What overcommit has to give: the cluster times its factor, less what is used."""
-        factor, total = self._factors, self._world.total
-        most = {key: amount * factor.get(key, factor[FACTOR]) for key, amount in total.items()}
-        return minus(most, self._world.used)
+    def takes(self, gang: Gang) -> bool:
+        """Lets it in, if nobody refuses it. While jobs are only let in, who was refused stays refused, and
+        with it everybody who asks the same queue, or the whole cluster, for the same."""
+        alike = gang.minimum_key
+        if alike in self._refused or (gang.queue, alike) in self._refused:
+            return False
+        refused = self.ask(gang)
+        if refused is None:
+            self.let_in(gang)
+        elif refused.reason == "Overcommit":
+            self._refused.add(alike)
+        else:
+            self._refused.add((gang.queue, alike))
+        return refused is None
+
+    def let_in(self, gang: Gang) -> None:
+        add_to(self.promised, gang.minimum)
+        self.queues.enqueued(gang)
 
     def _overcommit(self, gang: Gang) -> Refusal | None:
         minimum = gang.minimum
-        wanted, idle = plus(self._promised, minimum), self.idle
+        wanted, idle = plus(self.promised, minimum), self.idle
         short = too_much(wanted, idle, minimum)
         return Refusal("Overcommit", NO_QUEUE, FACTOR, short, wanted, idle) if short else None
 
-    def _let_in(self, gang: Gang) -> None:
-        add_to(self._promised, gang.minimum)
-        self._queues.enqueued(gang)
 
-    def _by_queue(self) -> dict[str, list[tuple[Key, int]]]:
-        has_gangs = "gang" in self._world.config.plugins
-        found: dict[str, list[tuple[Key, int]]] = {}
-        for at, gang in enumerate(self.pending):
-            if gang.queue in self._queues.attrs:
-                key = job_key(Turn.of(gang, has_gangs), self._world.config, self._world.total)
-                found.setdefault(gang.queue, []).append((key, at))
-        for each in found.values():
-            heapq.heapify(each)
-        return found
+def idle_of(config: VolcanoConfig, total: Amounts, used: Amounts) -> dict[str, float]:
+    """What overcommit has to give: the cluster times its factor, less what is used."""
+    factor = factors(config)
+    most = {key: amount * factor.get(key, factor[FACTOR]) for key, amount in total.items()}
+    return minus(most, used)
+
+
+@dataclass(frozen=True)
+class Line:
+    """All that wait to be let in, in the order in which they are asked, and how one run of the action ends
+    for them. A job that is refused keeps nobody back. Jobs of queues that do not exist are not asked."""
+
+    places: Sequence[Place]
+    gangs: Sequence[Gang]
+    taken: Sequence[int]
+    """Those that are let in, by their place among ``gangs``."""
+    at: Mapping[str, int] = field(default_factory=dict)
+    """Places by uid."""
+
+    @classmethod
+    def of(cls, pending: Iterable[Gang], votes: Votes, place_of: PlaceOf) -> Line:
+        ordered = sorted(
+            ((place_of(gang), gang) for gang in pending if gang.queue in votes.queues.attrs),
+            key=lambda each: each[0],
+        )
+        gangs = [gang for _, gang in ordered]
+        taken = [at for at, gang in enumerate(gangs) if votes.takes(gang)]
+        return cls([place for place, _ in ordered], gangs, taken, {g.uid: at for at, g in enumerate(gangs)})
+
+    def let_in(self) -> list[Gang]:
+        return [self.gangs[at] for at in self.taken]
+
+    def before(self, uid: str) -> list[Gang]:
+        """Those that are let in before one of them."""
+        return [self.gangs[at] for at in self.taken if at < self.at[uid]]
+
+    def with_one(self, gang: Gang, place: Place, votes: Votes) -> tuple[Refusal | None, list[Gang]]:
+        """Why a job that joins it is refused, None where it is let in; and who else is let in then. Only who
+        was let in without it is asked again, until one of them is refused because of it."""
+        at = bisect_left(self.places, place)
+        found = [self.gangs[each] for each in self.taken if each < at]
+        for each in found:
+            votes.let_in(each)
+        refused = votes.ask(gang)
+        if refused is not None:
+            return refused, found
+        votes.let_in(gang)
+        for behind in (each for each in self.taken if each >= at):
+            if not votes.takes(self.gangs[behind]):
+                found += [other for other in self.gangs[behind + 1 :] if votes.takes(other)]
+                break
+            found.append(self.gangs[behind])
+        return None, found
+
+
+class PlaceOf:
+    """The place of a job in the order of a session, whose queues have shares as they are at its start."""
+
+    def __init__(self, config: VolcanoConfig, total: Amounts, queues: Queues) -> None:
+        self._config, self._total, self._queues = config, total, queues
+        self._keys: dict[str, Key] = {}
+        self._has_gangs = "gang" in config.plugins
+
+    def __call__(self, gang: Gang) -> Place:
+        key = self._keys.get(gang.queue)
+        if key is None:
+            key = self._keys[gang.queue] = queue_key(gang.queue, self._queues)
+        return key, job_key(Turn.of(gang, self._has_gangs), self._config, self._total)
 
 
 def factors(config: VolcanoConfig) -> Mapping[str, float]:

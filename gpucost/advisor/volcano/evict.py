@@ -8,34 +8,22 @@ first follows scores that are not restated: here those with room, then by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 from gpucost.advisor.placement.rooms import Rooms, how_many, positive
 from gpucost.advisor.volcano.allocate import in_turn
 from gpucost.advisor.volcano.amounts import Amounts, counted, covers, minus, plus, share, too_much
-from gpucost.advisor.volcano.gang import Gang
-from gpucost.advisor.volcano.order import Turn, job_key, queue_key
+from gpucost.advisor.volcano.order import Key, Turn, job_key, queue_key
 from gpucost.advisor.volcano.queues import ByCapacity, ByWeight, Queues
 from gpucost.advisor.volcano.rules import flag
 from gpucost.advisor.volcano.session import World
+from gpucost.advisor.volcano.victims import Candidate
 from gpucost.cluster.fit import PODS
-from gpucost.cluster.pods import Pod, PodPhase, PodTemplate
+from gpucost.cluster.pods import PodTemplate
 
 PREEMPT, RECLAIM = "preempt", "reclaim"
-PREEMPTABLE = "volcano.sh/preemptable"
 CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 SYSTEM = "kube-system"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A running pod of another gang. ``number`` is its place among the pods of its gang."""
-
-    pod: Pod
-    gang: Gang
-    asked: Amounts
-    number: int
 
 
 _Vote = Callable[[Amounts, Sequence[Candidate]], list[Candidate]]
@@ -51,7 +39,9 @@ class Evictions:
         self.nodes: dict[int, dict[str, int]] = {}
         self.notes: dict[str, None] = {}
         self._gone: dict[str, int] = {}
-        self._by_node = self._candidates()
+        self._by_node: dict[str, Sequence[Candidate]] = dict(world.candidates)
+        self._queue_keys: dict[str, Key] = {}
+        self._job_keys: dict[str, Key] = {}
 
     def run(self) -> bool:
         """Whether the gang would be complete once its victims are gone; else nobody is evicted. Leaves rooms
@@ -85,6 +75,7 @@ class Evictions:
                 continue
             for victim in victims:
                 self._evict(victim)
+            self._queue_keys.clear()
             rooms.take_at(at, template.requests, 1)
             self._queues.allocate(self._gang.queue, asked)
             return rooms.name(at)
@@ -131,6 +122,8 @@ class Evictions:
         self._by_node[victim.pod.node] = [each for each in left if each is not victim]
 
     def _is_offered(self, each: Candidate) -> bool:
+        if each.gang.uid == self._gang.uid:
+            return False
         if self._action == PREEMPT:
             return each.gang.queue == self._gang.queue and bool(positive(each.pod.requests))
         queue = self._world.queues.get(each.gang.queue)
@@ -242,28 +235,15 @@ class Evictions:
 
     def _victim_key(self, each: Candidate) -> tuple[object, ...]:
         """The last in the order of queues, jobs and pods leaves first."""
-        world = self._world
-        turn = Turn.of(each.gang, "gang" in world.config.plugins)
-        key = job_key(turn, world.config, world.total)
-        return (queue_key(each.gang.queue, self._queues), key, each.number)
-
-    def _candidates(self) -> dict[str, list[Candidate]]:
-        found: dict[str, list[Candidate]] = {}
-        for each in _running(self._world):
-            if each.gang.uid != self._gang.uid and each.gang.queue in self._queues.attrs:
-                found.setdefault(each.pod.node, []).append(each)
-        return found
-
-
-def _running(world: World) -> Iterator[Candidate]:
-    """Pods that run and may be evicted at all."""
-    for uid, gang in world.gangs.items():
-        members = sorted(world.members.get(uid, ()), key=lambda pod: (pod.meta.name, pod.meta.uid))
-        for number, pod in enumerate(members):
-            if pod.is_bound and pod.phase is PodPhase.RUNNING and pod.meta.deleted_ms is None:
-                said = pod.meta.annotations.get(PREEMPTABLE) or pod.meta.labels.get(PREEMPTABLE, "true")
-                if said.lower() in ("true", "1", "t"):
-                    yield Candidate(pod, gang, world.asked(pod.template), number)
+        world, gang = self._world, each.gang
+        of_queue = self._queue_keys.get(gang.queue)
+        if of_queue is None:
+            of_queue = self._queue_keys[gang.queue] = queue_key(gang.queue, self._queues)
+        of_job = self._job_keys.get(gang.uid)
+        if of_job is None:
+            turn = Turn.of(gang, world.has_gangs)
+            of_job = self._job_keys[gang.uid] = job_key(turn, world.config, world.total)
+        return of_queue, of_job, each.number
 
 
 def _conforming(_asked: Amounts, offered: Sequence[Candidate]) -> list[Candidate]:

@@ -83,6 +83,11 @@ class Gang:
         return counted(self.min_resources or {})
 
     @cached_property
+    def minimum_key(self) -> object:
+        """Equal for those of equal minResources."""
+        return tuple(sorted(self.minimum.items()))
+
+    @cached_property
     def wants(self) -> Amounts:
         """What all its waiting pods ask for."""
         return plus(*(times(asked_of(task.template), task.count) for task in self.tasks))

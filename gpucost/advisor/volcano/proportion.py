@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpucost.advisor.volcano.amounts import (
@@ -10,14 +10,11 @@ from gpucost.advisor.volcano.amounts import (
     MEMORY,
     Amounts,
     counted,
-    covers,
     exceeding,
-    is_nothing,
+    keys,
     least,
-    minus,
-    most,
     plus,
-    times,
+    slack,
 )
 from gpucost.cluster.quantities import CPU
 from gpucost.cluster.volcano import VolcanoQueue
@@ -69,31 +66,57 @@ def deserved(total: Amounts, claims: Iterable[Claim]) -> dict[str, dict[str, flo
     A guarantee may come on top of what a round gave the others: then all together deserve more than there is.
     """
     queues = sorted(claims, key=lambda claim: claim.name)
-    found: dict[str, dict[str, float]] = {claim.name: {} for claim in queues}
-    remaining: dict[str, float] = dict(total)
-    done: set[str] = set()
-    rounds = 0
-    while True:
-        open_ = [claim for claim in queues if claim.name not in done]
-        weights = sum(claim.weight for claim in open_)
-        if weights <= 0:
-            return found
+    names = keys(total, *(part for claim in queues for part in (claim.request, claim.guarantee)))
+    shares = [_Share(claim, names) for claim in queues]
+    remaining = [total.get(name, 0.0) for name in names]
+    nothing = [slack(name) for name in names]
+    open_, rounds = shares, 0
+    while (weights := sum(share.weight for share in open_)) > 0:
         before = remaining
-        for claim in open_:
-            old = found[claim.name]
-            new = plus(old, times(before, claim.weight / weights))
-            new = least(least(new, claim.real_capability, INFINITE), claim.request, 0.0)
-            if covers(new, claim.request) or _same(new, old):
-                done.add(claim.name)
-            new = most(new, claim.guarantee)
-            found[claim.name] = new
-            remaining = minus(remaining, minus(new, old))
+        remaining = list(before)
+        for share in open_:
+            for at, taken in enumerate(share.take(before, weights)):
+                remaining[at] -= taken
         # Guarantees above what the cluster has leave less than nothing, which nobody can be given.
-        remaining = {key: max(0.0, amount) for key, amount in remaining.items()}
+        remaining = [max(0.0, amount) for amount in remaining]
+        open_ = [share for share in open_ if not share.is_done]
         rounds += 1
-        if is_nothing(remaining) or _same(remaining, before) or rounds >= MOST_ROUNDS:
-            return found
+        is_over = all(amount < few for amount, few in zip(remaining, nothing, strict=True))
+        if is_over or remaining == before or rounds >= MOST_ROUNDS:
+            break
+    return {share.name: share.named(names, total) for share in shares}
 
 
-def _same(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    return all(one.get(key, 0.0) == other.get(key, 0.0) for key in {*one, *other})
+class _Share:
+    """What one queue has been given so far, by place among the names of resources."""
+
+    __slots__ = ("_cap", "_guarantee", "_named", "_nothing", "_request", "given", "is_done", "name", "weight")
+
+    def __init__(self, claim: Claim, names: Sequence[str]) -> None:
+        self.name, self.weight, self.is_done = claim.name, claim.weight, False
+        self._request = [claim.request.get(name, 0.0) for name in names]
+        caps = (claim.real_capability.get(name, INFINITE) for name in names)
+        self._cap = list(map(min, caps, self._request))
+        self._guarantee = [claim.guarantee.get(name, 0.0) for name in names]
+        self._named = claim.guarantee
+        self._nothing = [slack(name) for name in names]
+        self.given = [0.0] * len(names)
+
+    def take(self, before: Sequence[float], weights: float) -> list[float]:
+        """Its part of a round, and how much more it has then. It is done when it has all it asks for, or got
+        nothing."""
+        factor, old = self.weight / weights, self.given
+        new = [
+            min(have + amount * factor, cap) for have, amount, cap in zip(old, before, self._cap, strict=True)
+        ]
+        self.is_done = new == old or all(
+            want <= have or want - have < few
+            for want, have, few in zip(self._request, new, self._nothing, strict=True)
+        )
+        self.given = list(map(max, new, self._guarantee))
+        return [now - have for now, have in zip(self.given, old, strict=True)]
+
+    def named(self, names: Sequence[str], total: Amounts) -> dict[str, float]:
+        """Of what the cluster has, and of what it is guaranteed."""
+        pairs = zip(names, self.given, strict=True)
+        return {name: amount for name, amount in pairs if name in total or name in self._named}

@@ -5,10 +5,11 @@ Sources: volcano, pkg/scheduler/plugins/proportion/proportion.go and plugins/cap
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from gpucost.advisor.volcano.amounts import (
     Amounts,
@@ -106,6 +107,30 @@ class QueueAttr:
         self.elastic, self.inqueue = plus(self.elastic, sums.elastic), plus(self.inqueue, sums.inqueue)
 
 
+class Overlay(Mapping[str, QueueAttr]):
+    """Queues of which each is copied when it is first looked at: a question touches few of many."""
+
+    def __init__(self, base: Mapping[str, QueueAttr]) -> None:
+        self._base = base
+        self._own: dict[str, QueueAttr] = {}
+
+    def __getitem__(self, name: str) -> QueueAttr:
+        found = self._own.get(name)
+        if found is None:
+            # Amounts are replaced, never changed in place: a shallow copy will do.
+            found = self._own[name] = copy(self._base[name])
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._base
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._base)
+
+    def __len__(self) -> int:
+        return len(self._base)
+
+
 def promised(gang: Gang) -> dict[str, float]:
     """Of its minResources what a job that was let in has not got yet; of one that runs only where it has as
     many pods as it needs (plugins/util, GetInqueueResource)."""
@@ -137,9 +162,19 @@ class Queues:
     ``proportion`` and ``capacity`` refine it.
     """
 
-    def __init__(self, attrs: Mapping[str, QueueAttr], total: Amounts) -> None:
+    def __init__(
+        self, attrs: Mapping[str, QueueAttr], total: Amounts, present: frozenset[str] = frozenset()
+    ) -> None:
+        """``present`` are queues that have jobs."""
         self.attrs = attrs
         self.total = total
+        self.present = present
+
+    def copy(self) -> Self:
+        """The same, to be changed apart. This one must not be changed any more."""
+        other = copy(self)
+        other.attrs = Overlay(self.attrs)
+        return other
 
     def chain(self, name: str) -> Sequence[QueueAttr]:
         """The queues in which a job of it counts: the queue, and with a hierarchy its ancestors."""
@@ -238,8 +273,14 @@ class ByCapacity(Queues):
     """The plugin capacity: the real capability is the limit, of each ancestor too where ``hierarchy`` is on;
     ``broken`` is why the hierarchy cannot be built, and then nothing is let in anywhere."""
 
-    def __init__(self, attrs: Mapping[str, QueueAttr], total: Amounts, broken: Refusal | None = None) -> None:
-        super().__init__(attrs, total)
+    def __init__(
+        self,
+        attrs: Mapping[str, QueueAttr],
+        total: Amounts,
+        present: frozenset[str] = frozenset(),
+        broken: Refusal | None = None,
+    ) -> None:
+        super().__init__(attrs, total, present)
         self.broken = broken
 
     def enqueueable(self, gang: Gang) -> Refusal | None:

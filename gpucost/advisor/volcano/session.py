@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from gpucost.advisor.placement.rooms import Rooms
 from gpucost.advisor.volcano import capacity
-from gpucost.advisor.volcano.amounts import Amounts, add_to, counted, plus
+from gpucost.advisor.volcano.amounts import Amounts, add_to, at_most, counted, plus
+from gpucost.advisor.volcano.enqueue import Line, PlaceOf, Votes, idle_of
 from gpucost.advisor.volcano.gang import Gang, asked_of, gang_of_group
+from gpucost.advisor.volcano.order import Key, Turn, job_key
 from gpucost.advisor.volcano.proportion import (
     Claim,
     deserved,
@@ -18,6 +21,7 @@ from gpucost.advisor.volcano.proportion import (
 )
 from gpucost.advisor.volcano.queues import NO_SUMS, ByCapacity, ByWeight, QueueAttr, Queues, Sums, reserved
 from gpucost.advisor.volcano.rules import flag
+from gpucost.advisor.volcano.victims import Candidate, running
 from gpucost.cluster.fit import PODS
 from gpucost.cluster.objects import Resources
 from gpucost.cluster.overview import Overview
@@ -41,8 +45,9 @@ class World:
 
     def warm(self) -> None:
         """Works out now what the first answer would have to wait for."""
-        _ = self.settled, self.reserved, self.pending, self.unplaced, self._sums, self.total, self.used
-        _ = self.empty
+        _ = self.after, self.empty.base, self.job_keys
+        if {"preempt", "reclaim"} & set(self.config.actions):
+            _ = self.candidates
 
     @cached_property
     def queues(self) -> Mapping[str, VolcanoQueue]:
@@ -105,6 +110,81 @@ class World:
         return [gang for gang in self.gangs.values() if not gang.is_pending and gang.tasks]
 
     @cached_property
+    def has_gangs(self) -> bool:
+        return "gang" in self.config.plugins
+
+    @cached_property
+    def before(self) -> Queues:
+        """The queues before anybody is let in. To be copied."""
+        return self.queues_of(self.pending)
+
+    @cached_property
+    def line(self) -> Line:
+        return Line.of(self.pending, self.votes(self.before), PlaceOf(self.config, self.total, self.before))
+
+    @cached_property
+    def entered(self) -> Mapping[str, Gang]:
+        """Jobs that are let in next, by uid: their pods exist then. Without the action all are."""
+        gangs = self.line.let_in() if "enqueue" in self.config.actions else self.pending
+        return {gang.uid: self.as_let_in(gang) for gang in gangs}
+
+    @cached_property
+    def _let_in(self) -> dict[str, Gang]:
+        return {}
+
+    def as_let_in(self, gang: Gang) -> Gang:
+        """One of ``pending``, once it is let in."""
+        found = self._let_in.get(gang.uid)
+        if found is None:
+            found = self._let_in[gang.uid] = replace(gang, phase="Inqueue")
+        return found
+
+    @cached_property
+    def after(self) -> Queues:
+        """The queues once those are let in that are let in next. To be copied."""
+        return self.queues_of(self.entered.get(gang.uid, gang) for gang in self.pending)
+
+    @cached_property
+    def job_keys(self) -> Mapping[str, Key]:
+        """Of jobs that wait for nodes, by uid."""
+        gangs = (*self.unplaced, *self.entered.values())
+        return {gang.uid: job_key(Turn.of(gang, self.has_gangs), self.config, self.total) for gang in gangs}
+
+    @cached_property
+    def idle(self) -> Mapping[str, float]:
+        return idle_of(self.config, self.total, self.used)
+
+    def votes(self, queues: Queues, promised: Amounts | None = None) -> Votes:
+        """Of one run of enqueue, over a copy of the queues."""
+        return Votes(self.config, queues.copy(), self.idle, self.reserved if promised is None else promised)
+
+    def joined(self, queues: Queues, gang: Gang) -> Queues:
+        """A copy of the queues with one more job, which is let in. What queues deserve changes only where its
+        own had all it asked for: otherwise nothing but its weight limits it, and that stays."""
+        if gang.queue not in queues.present:
+            return self.queues_of([*(self.entered.get(each.uid, each) for each in self.pending), gang])
+        found, old = queues.copy(), queues.attrs[gang.queue]
+        sums = Sums.of([gang])
+        for attr in found.chain(gang.queue):
+            attr.add(sums, has_pods=PODS in self.total)
+        request, deserves = found.attrs[gang.queue].request, old.deserved
+        more = [key for key, amount in request.items() if amount > old.request.get(key, 0.0)]
+        if isinstance(found, ByWeight) and any(
+            at_most(key, old.request.get(key, 0.0), deserves.get(key, 0.0)) for key in more
+        ):
+            self._divide(found.attrs, found.present)
+        return found
+
+    @cached_property
+    def candidates(self) -> Mapping[str, Sequence[Candidate]]:
+        """Pods that may be evicted, by node."""
+        found: dict[str, list[Candidate]] = {}
+        for each in running(self.gangs, self.members, self.asked):
+            if each.gang.queue in self.queues:
+                found.setdefault(each.pod.node, []).append(each)
+        return found
+
+    @cached_property
     def _sums(self) -> Mapping[str, Sums]:
         return {name: Sums.of(gangs.values()) for name, gangs in self.settled.items()}
 
@@ -132,7 +212,7 @@ class World:
         free: dict[str, float] = {}
         for node in self.rooms.nodes:
             if node.is_ready:
-                free = plus(free, counted(self.rooms.free(node.meta.name)))
+                add_to(free, counted(self.rooms.free(node.meta.name)))
         return {key: amount - free.get(key, 0.0) for key, amount in self.total.items()}
 
     def asked(self, template: PodTemplate) -> dict[str, float]:
@@ -151,7 +231,11 @@ class World:
         attrs = {name: self._attr(queue, free) for name, queue in self.queues.items()}
         present = self._fill(attrs, jobs, without)
         if "proportion" not in self.config.plugins:
-            return Queues(attrs, self.total)
+            return Queues(attrs, self.total, present)
+        self._divide(attrs, present)
+        return ByWeight(attrs, self.total, present)
+
+    def _divide(self, attrs: Mapping[str, QueueAttr], present: frozenset[str]) -> None:
         claims = [
             Claim(name, attr.queue.weight, attr.guarantee, attr.real_capability, attr.request)
             for name, attr in attrs.items()
@@ -159,7 +243,6 @@ class World:
         ]
         for name, amounts in deserved(self.total, claims).items():
             attrs[name].deserved = amounts
-        return ByWeight(attrs, self.total)
 
     def _by_capacity(self, jobs: Sequence[Gang], without: str) -> Queues:
         hierarchy = flag(self.config, "capacity", "enableHierarchy", False)
@@ -168,10 +251,10 @@ class World:
         else:
             attrs, broken = capacity.flat(self.queues, self.total), None
         taken = self._fill(attrs, [gang for gang in jobs if gang.uid], without)
-        self._fill(attrs, [gang for gang in jobs if not gang.uid], None)
+        present = taken | self._fill(attrs, [gang for gang in jobs if not gang.uid], None)
         if hierarchy and broken is None:
             broken = capacity.summed_up(attrs, taken)
-        return ByCapacity(attrs, self.total, broken)
+        return ByCapacity(attrs, self.total, present, broken)
 
     def _attr(self, queue: VolcanoQueue, free: Amounts) -> QueueAttr:
         guarantee = counted(queue.guarantee or {})

@@ -3,30 +3,62 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpucost.advisor.answers import Decision
+from gpucost.advisor.answers import Advice, Decision
 from gpucost.advisor.redact import redact_advice
+from gpucost.api.webhook.channel import Tell
 from gpucost.api.webhook.desk import Outcome
 from gpucost.api.webhook.warnings import warnings_of
 from gpucost.api.webhook.wire import Result
+from gpucost.cluster.manifest import JobManifest
 from gpucost.domain.errors import InputError
-from gpucost.service.advising import Advising, NoState
+from gpucost.service.advising import Advising, Informed, NoState
 
-# Suggestions are verified by asking again, about ten times: they are tried if that fits into what is left.
-_ASKED_AGAIN = 12
+# Between the end of a step that took as long as thought and the deadline: the way back.
+_BACK_S = 0.01
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
+class Cost:
+    """How long a step takes, so that it is begun only where it will end in time.
+
+    Mean and mean deviation as in RFC 6298, which follow a cluster that grows. A step that is never begun
+    would never be measured again: each time that it does not fit, it counts as a little cheaper.
+    """
+
+    mean_s: float = 0.0
+    deviation_s: float = 0.0
+    is_known: bool = False
+
+    def fits(self, left_s: float) -> bool:
+        """Whether to begin it."""
+        if self.mean_s + 2 * self.deviation_s + _BACK_S <= left_s:
+            return True
+        self.mean_s, self.deviation_s = self.mean_s * 0.99, self.deviation_s * 0.99
+        return False
+
+    def took(self, seconds: float) -> None:
+        if not self.is_known:
+            self.mean_s, self.deviation_s, self.is_known = seconds, seconds / 2, True
+            return
+        self.deviation_s += (abs(seconds - self.mean_s) - self.deviation_s) / 4
+        self.mean_s += (seconds - self.mean_s) / 8
+
+
+@dataclass(frozen=True)
 class Adviser:
     """Advice for whoever works in the namespace of the review. Called by one thread only."""
 
     advising: Advising
+    _wait: Cost = field(default_factory=Cost)
+    _suggestions: Cost = field(default_factory=Cost)
 
-    def __call__(self, document: Mapping[str, Any], until_s: float, tell: Callable[[Outcome], None]) -> None:
-        """Tells an outcome, and then perhaps a better one. ``until_s`` is the deadline on ``time.monotonic``.
+    def __call__(self, document: Mapping[str, Any], until_s: float, tell: Tell) -> None:
+        """Tells an outcome, and then better ones: how long it waits, what to change. Each only if ``tell``
+        wants more and there is time; ``until_s`` is the deadline on ``time.monotonic``.
 
         Raises whatever a rule raises.
         """
@@ -42,11 +74,29 @@ class Adviser:
         if not informed.asks_gpus(manifest):
             tell(Outcome(Result.NO_GPUS))
             return
-        reader = informed.tenants.of_namespace(manifest.namespace)
-        begun_s = time.monotonic()
-        found = self.advising.advise_at_admission(manifest, informed, suggestions=False)
-        tell(Outcome(Result.ADVISED, warnings_of(redact_advice(found, reader))))
-        now_s = time.monotonic()
-        if found.decision is not Decision.NOW and (now_s - begun_s) * _ASKED_AGAIN < until_s - now_s:
-            found = self.advising.advise_at_admission(manifest, informed)
-            tell(Outcome(Result.ADVISED, warnings_of(redact_advice(found, reader))))
+        found = self.advising.advise_at_admission(manifest, informed)
+        is_wanted = tell(_advised(found, informed))
+        for cost, step in ((self._wait, self._with_wait), (self._suggestions, self._with_suggestions)):
+            if not is_wanted or found.decision is Decision.NOW:
+                return
+            if step == self._with_wait and found.decision is not Decision.WAITS:
+                continue
+            if not cost.fits(until_s - time.monotonic()):
+                continue
+            begun_s = time.monotonic()
+            found = step(manifest, informed, found)
+            cost.took(time.monotonic() - begun_s)
+            is_wanted = tell(_advised(found, informed))
+
+    def _with_wait(self, manifest: JobManifest, informed: Informed, found: Advice) -> Advice:
+        del found
+        return self.advising.wait_at_admission(manifest, informed)
+
+    def _with_suggestions(self, manifest: JobManifest, informed: Informed, found: Advice) -> Advice:
+        better = self.advising.advise_at_admission(manifest, informed, suggestions=True)
+        return replace(found, suggestions=better.suggestions)
+
+
+def _advised(found: Advice, informed: Informed) -> Outcome:
+    reader = informed.tenants.of_namespace(found.subject.namespace)
+    return Outcome(Result.ADVISED, warnings_of(redact_advice(found, reader)))

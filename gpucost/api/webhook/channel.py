@@ -20,7 +20,10 @@ from gpucost.api.webhook.wire import Result
 
 logger = logging.getLogger(__name__)
 
-Answering = Callable[[Mapping[str, Any], float, Callable[[Outcome], None]], None]
+Tell = Callable[[Outcome, bool], bool]
+"""Told an outcome and whether a better one could follow, says whether it is wanted. The last outcome is told
+with False: then nobody waits for the other side."""
+Answering = Callable[[Mapping[str, Any], float, Tell], None]
 """``adviser.Adviser``."""
 
 
@@ -66,8 +69,11 @@ class Remote:
         self._channel.send({"document": task.review.document, "until_s": task.until_s})
         while True:
             found = self._channel.receive()
-            task.outcome = Outcome(Result(found["result"]), found["warnings"])
+            is_wanted = task.tell(Outcome(Result(found["result"]), found["warnings"]))
             if found["is_last"]:
+                return
+            self._channel.send({"is_wanted": is_wanted})
+            if not is_wanted:
                 return
 
     def reviewed(self, result: str) -> None:
@@ -85,28 +91,36 @@ def serve(channel: Channel, answering: Answering, reviewed: Callable[[str, int],
     """Answer the listener until it has gone."""
     try:
         while True:
-            message = channel.receive()
-            if "reviews" in message:
-                for result, count in message["reviews"].items():
-                    reviewed(result, count)
-            else:
-                _answer(channel, answering, message)
+            _answer(channel, answering, _received(channel, reviewed), reviewed)
     except (EOFError, OSError):
         return
 
 
-def _answer(channel: Channel, answering: Answering, message: Mapping[str, Any]) -> None:
-    last = Outcome(Result.ERROR)
+def _received(channel: Channel, reviewed: Callable[[str, int], None]) -> Any:
+    """The next message that is not a report, which may come at any time."""
+    while "reviews" in (message := channel.receive()):
+        for result, count in message["reviews"].items():
+            reviewed(result, count)
+    return message
 
-    def tell(outcome: Outcome, is_last: bool = False) -> None:
-        nonlocal last
+
+def _answer(
+    channel: Channel, answering: Answering, message: Mapping[str, Any], reviewed: Callable[[str, int], None]
+) -> None:
+    last, is_open = Outcome(Result.ERROR), True
+
+    def tell(outcome: Outcome, more: bool) -> bool:
+        nonlocal last, is_open
         last = outcome
-        channel.send({"result": outcome.result, "warnings": outcome.warnings, "is_last": is_last})
+        channel.send({"result": outcome.result, "warnings": outcome.warnings, "is_last": not more})
+        is_open = more and bool(_received(channel, reviewed)["is_wanted"])
+        return is_open
 
     try:
         answering(message["document"], message["until_s"], tell)
-    except OSError:
+    except (EOFError, OSError):
         raise
     except Exception:  # a manifest or a state that nobody thought of
         logger.exception("no advice for a review")
-    tell(last, is_last=True)
+    if is_open:
+        tell(last, False)

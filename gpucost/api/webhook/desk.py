@@ -2,7 +2,7 @@
 
 Advice is computed in Python, which cannot be stopped from outside. So there is one worker and no more; while
 it is late nobody is made to wait for it, and what waited too long is not begun. A task may leave a first
-outcome and go on to a better one: at its deadline, what is there counts.
+outcome and go on to a better one while nobody else waits: at its deadline, what is there counts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gpucost.api.webhook.wire import Result, Review
 
 logger = logging.getLogger(__name__)
 
-# Of the usual time of a task, by which it is told how long the queue takes.
+# Of the usual time to the first outcome of a task, by which it is told how long the queue takes.
 _NEWEST_COUNTS = 0.2
 
 
@@ -39,16 +39,26 @@ class Task:
     review: Review
     until_s: float
     loop: asyncio.AbstractEventLoop
+    others_wait: Callable[[], bool]
     outcome: Outcome | None = None
+    first_s: float | None = None
+    """When the first outcome was there, on the same clock."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def left_s(self) -> float:
         return self.until_s - time.monotonic()
 
+    def tell(self, outcome: Outcome) -> bool:
+        """Leave an outcome; whether a better one is wanted."""
+        self.outcome = outcome
+        if self.first_s is None:
+            self.first_s = time.monotonic()
+        return self.left_s > 0 and not self.others_wait()
+
 
 class Desk:
-    """``work`` sets ``outcome`` of a task, any number of times. ``in_flight`` is how many reviews may wait or
+    """``work`` tells a task its outcome, any number of times. ``in_flight`` is how many reviews may wait or
     be worked on; one more is answered at once, and so is one whose turn would come too late."""
 
     def __init__(self, work: Callable[[Task], None], in_flight: int) -> None:
@@ -67,7 +77,7 @@ class Desk:
 
     async def ask(self, review: Review, until_s: float) -> Outcome:
         """The outcome at ``until_s`` at the latest. Called in one event loop only."""
-        task = Task(review, until_s, asyncio.get_running_loop())
+        task = Task(review, until_s, asyncio.get_running_loop(), lambda: self._taken > 1)
         current = self._current
         is_late = current is not None and current.left_s <= 0
         if is_late or self._taken >= self._in_flight or self._taken * self._usual_s > task.left_s:
@@ -96,7 +106,8 @@ class Desk:
             # RuntimeError: the loop has ended, and nobody waits for this any more.
             with contextlib.suppress(RuntimeError):
                 task.loop.call_soon_threadsafe(self._end, task)
-            self._usual_s += (time.monotonic() - begun - self._usual_s) * _NEWEST_COUNTS
+            took_s = (task.first_s or time.monotonic()) - begun
+            self._usual_s += (took_s - self._usual_s) * _NEWEST_COUNTS
 
     def _end(self, task: Task) -> None:
         self._taken -= 1

@@ -17,8 +17,9 @@ from pathlib import Path
 from gpucost.api.webhook.app import WebhookApp
 from gpucost.api.webhook.channel import Channel, Remote
 from gpucost.api.webhook.server import TlsFiles, WebhookServer
+from gpucost.api.webhook.token import Token
 
-_REPORTS_EVERY_S = 1.0
+_LOOKS_EVERY_S = 1.0
 
 
 def main(listener_fd: int, channel_fd: int) -> None:
@@ -26,9 +27,11 @@ def main(listener_fd: int, channel_fd: int) -> None:
     channel = Channel(socket.socket(fileno=channel_fd))
     found = channel.receive()
     tls = None if found["tls"] is None else TlsFiles(*map(Path, found["tls"]))
+    token = Token(found["token"], None if found["token_file"] is None else Path(found["token_file"]))
+    token.renew()
     remote = Remote(channel)
     app = WebhookApp(
-        found["token"],
+        token,
         remote.reviewed,
         remote,
         deadline_ms=found["deadline_ms"],
@@ -40,7 +43,8 @@ def main(listener_fd: int, channel_fd: int) -> None:
         signal.signal(number, lambda *_: ended.set())
     server.start()
     parent = os.getppid()
-    while not ended.wait(_REPORTS_EVERY_S) and os.getppid() == parent:
+    while not ended.wait(_LOOKS_EVERY_S) and os.getppid() == parent:
+        token.renew()
         try:
             remote.report()
         except OSError:

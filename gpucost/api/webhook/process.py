@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpucost.api.webhook.channel import Answering, Channel, serve
 from gpucost.api.webhook.server import TlsFiles
@@ -31,6 +32,8 @@ class WebhookProcess:
     deadline_ms: int
     in_flight: int
     tls: TlsFiles | None = None
+    token_file: Path | None = None
+    """Where ``token`` is from: it is read again when the file is replaced."""
     _closed: threading.Event = field(default_factory=threading.Event)
     _process: subprocess.Popen[bytes] | None = None
     _channel: Channel | None = None
@@ -84,6 +87,7 @@ class WebhookProcess:
         tls = None if self.tls is None else [str(self.tls.certificate), str(self.tls.key)]
         return {
             "token": self.token,
+            "token_file": None if self.token_file is None else str(self.token_file),
             "deadline_ms": self.deadline_ms,
             "in_flight": self.in_flight,
             "tls": tls,

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpucost.advisor.answers import Advice
-from gpucost.reports.display import visible
+from gpucost.advisor.answers import Advice, ChangeKind, Decision, Suggestion, Wait
+from gpucost.advisor.headline import about
+from gpucost.advisor.kueue.answer import BLOCKED
+from gpucost.reports.display import counted, money, visible
 
 LONGEST = 120
 """Characters of one warning."""
@@ -23,13 +25,76 @@ _NAME = "gpucost: "
 _MOST_SHOWN = 1_000
 
 
+_PARTIAL = "size: "
+# Of what was asked again about a suggestion.
+_THEN = {
+    Decision.NOW: "would run now with one change",
+    Decision.LATER: "would start with new nodes after one change",
+    Decision.WAITS: "would wait less with one change",
+}
+
+
 def warnings_of(advice: Advice) -> list[str]:
-    """What happens, and then the best suggestion. Names in ``advice`` must be such as the reader may see."""
-    lines = [advice.says]
-    if advice.suggestions:
-        best = advice.suggestions[0]
-        lines.append(f"try {best.rule}: {best.says}" + (f" ({best.caveat})" if best.caveat else ""))
+    """What happens, then the best suggestion and what to mind. Names in ``advice`` must be such as the reader
+    may see."""
+    lines = [_says(advice)]
+    lines += [f"gets {each.removeprefix(_PARTIAL)}" for each in advice.why if each.startswith(_PARTIAL)]
+    own = (each for each in advice.suggestions if each.change.kind is ChangeKind.MANIFEST)
+    best = next(own, next(iter(advice.suggestions), None))
+    if best is not None:
+        lines.append(_suggested(best))
+        lines += [f"mind: {best.caveat}"] if best.caveat else []
     return fitted(lines)
+
+
+def _says(advice: Advice) -> str:
+    """One sentence. The reason is the advisor's own; what it says before that is said shorter here, since
+    there are no lines below."""
+    reason = advice.says.partition(": ")[2]
+    match advice.decision:
+        case Decision.NOW:
+            return _now(advice)
+        case Decision.LATER:
+            return f"starts in about {about(advice.later_ms or 0)}, once an autoscaler has added nodes"
+        case Decision.WAITS if advice.reason == BLOCKED:
+            return (
+                f"{_waits(advice.wait)}: the head of queue {advice.queue} does not fit yet, "
+                "and nobody passes it (StrictFIFO)"
+            )
+        case Decision.WAITS:
+            return f"{_waits(advice.wait)}: {reason}"
+        case Decision.NEVER:
+            return f"will not run as it is: {reason}"
+        case _:
+            return f"no forecast: {reason}"
+
+
+def _now(advice: Advice) -> str:
+    nodes = {node for each in advice.pod_sets for node in each.nodes}
+    parts = ["runs now", f" on {counted(len(nodes), 'node')}" if nodes else ""]
+    if advice.victims:
+        parts.append(f", by preempting {counted(len(advice.victims), 'workload')}")
+    if advice.borrowed:
+        parts.append(", on borrowed quota, which can be taken back")
+    if advice.price is not None:
+        parts.append(f"; {advice.price.currency} {money(advice.price.per_hour)}/h")
+    return "".join(parts)
+
+
+def _waits(wait: Wait | None) -> str:
+    """Roughly: at admission there is time for a few samples only, of which the middle is told."""
+    if wait is None:
+        return "waits"
+    if wait.p50_ms is None:
+        return f"waits longer than {about(wait.horizon_ms)}"
+    return f"waits about {about(wait.p50_ms)}"
+
+
+def _suggested(best: Suggestion) -> str:
+    then = _THEN.get(best.decision, "would be better off with one change")
+    if best.change.kind is ChangeKind.CLUSTER:
+        then += " by an administrator"
+    return f"{then}: {best.says}"
 
 
 def fitted(lines: Iterable[str]) -> list[str]:

@@ -18,6 +18,9 @@ MOST_BYTES = 1_048_576
 """A larger review is allowed without advice: the API server takes objects of about 1.5 MB."""
 
 _LONGEST_UID = 253
+_AMOUNTS = frozenset({"limits", "requests"})
+# What stands elsewhere: claims, and the runtime of a TrainJob with its pods.
+_REFERENCES = frozenset({"resourceClaims", "claims", "runtimeRef"})
 # The API server writes the uid first; of a review that is too large, or no JSON, this is all that is read.
 _HEAD_BYTES = 4096
 _UID = re.compile(rb'"request"\s*:\s*\{\s*"uid"\s*:\s*"([-0-9A-Za-z._:]{1,253})"')
@@ -48,7 +51,6 @@ class Result(StrEnum):
     """Made by a controller, whose own object got the advice."""
     OPERATION = "operation"
     """Neither CREATE nor UPDATE, or of a subresource."""
-    DRY_RUN = "dry_run"
     NO_OBJECT = "no_object"
     INVALID_MANIFEST = "invalid_manifest"
     MALFORMED = "malformed"
@@ -112,11 +114,34 @@ def _refusal(sent: Mapping[str, Any], request: Mapping[str, Any], content_type: 
         (content_type.partition(";")[0].strip().lower() != "application/json", Result.CONTENT_TYPE),
         (sent.get("apiVersion") != API_VERSION or sent.get("kind") != KIND, Result.VERSION),
         (request.get("operation") != "CREATE" or bool(request.get("subResource")), Result.OPERATION),
-        (request.get("dryRun") is True, Result.DRY_RUN),
         (not isinstance(metadata, dict), Result.NO_OBJECT),
         (isinstance(metadata, dict) and _has_controller(metadata), Result.OWNED),
+        (isinstance(found, dict) and not may_ask_gpus(found), Result.NO_GPUS),
     )
     return next((result for applies, result in checks if applies), None)
+
+
+def may_ask_gpus(document: Mapping[str, Any]) -> bool:
+    """Whether anything in ``spec`` asks for an extended resource or a claim, or may by what it refers to.
+
+    Most objects ask for neither, and are told apart here in no time: they need nobody who knows the cluster.
+    GPUs are extended resources, whose names have a slash (kubernetes, pkg/apis/core/v1/helper/helpers.go:
+    IsExtendedResourceName, v1.34).
+    """
+    left: list[Any] = [document.get("spec")]
+    while left:
+        found = left.pop()
+        if isinstance(found, list):
+            left.extend(found)
+        elif isinstance(found, dict):
+            for key, value in found.items():
+                if key in _REFERENCES and value:
+                    return True
+                if key in _AMOUNTS and isinstance(value, dict) and any("/" in name for name in value):
+                    return True
+                if isinstance(value, dict | list):
+                    left.append(value)
+    return False
 
 
 def _has_controller(metadata: Mapping[str, Any]) -> bool:
