@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from gpucost.advisor.answers import Subject
 from gpucost.advisor.asking import Asking
@@ -13,6 +14,8 @@ from gpucost.cluster.manifest import JobManifest
 from gpucost.cluster.pods import PodSet
 from gpucost.cluster.scheduling import KueueConfig
 
+DEFAULT_QUEUE = "default"
+_OF_PODS = ("pod", "deployment", "statefulset")
 NO_QUEUE = (
     "it names no queue of Kueue (label kueue.x-k8s.io/queue-name): no quota holds it, and none is kept for it"
 )
@@ -21,10 +24,16 @@ NO_QUEUE = (
 def asking_of_manifest(manifest: JobManifest, known: Knowledge) -> Asking:
     """As if it were submitted now."""
     state, config = known.state, known.state.schedulers.kueue
+    remarks: list[str] = []
+    if _is_defaulted(manifest, known):
+        manifest = replace(manifest, queue=DEFAULT_QUEUE)
+        remarks.append(f"it names no queue: Kueue gives it LocalQueue {DEFAULT_QUEUE} of its namespace")
     switched_off = _switched_off(manifest, config)
     is_queued = bool(manifest.queue) and not switched_off
     workloads = as_workloads(manifest, state, config) if is_queued else ()
-    remarks = [f"{flaw.field}: {flaw.value}: {flaw.allowed}" for each in workloads[:1] for flaw in each.flaws]
+    remarks += [
+        f"{flaw.field}: {flaw.value}: {flaw.allowed}" for each in workloads[:1] for flaw in each.flaws
+    ]
     if manifest.queue and switched_off:
         remarks.append(f"Kueue's integration {switched_off} is switched off: no quota holds it")
     if state.cluster_queues and not manifest.queue and _asks_gpus(manifest.job.pod_sets, known):
@@ -41,6 +50,16 @@ def asking_of_manifest(manifest: JobManifest, known: Knowledge) -> Asking:
         remarks=tuple(remarks),
         assumptions=assumptions(manifest) if workloads else (),
     )
+
+
+def _is_defaulted(manifest: JobManifest, known: Knowledge) -> bool:
+    """Whether Kueue names a queue where the job does not: a LocalQueue of that name is in its namespace
+    (gate LocalQueueDefaulting, on since v0.17). Pods of their own are left alone."""
+    framework = FRAMEWORKS.get(manifest.job.job_kind, "pod")
+    if manifest.queue or framework in _OF_PODS or manifest.job.meta.owner is not None:
+        return False
+    is_on = known.state.schedulers.kueue.gates.get("LocalQueueDefaulting", True)
+    return is_on and (manifest.namespace, DEFAULT_QUEUE) in known.state.local_queue_by_name
 
 
 def _switched_off(manifest: JobManifest, config: KueueConfig) -> str:

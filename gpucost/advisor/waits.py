@@ -18,6 +18,8 @@ from gpucost.advisor.placement.place import place
 from gpucost.advisor.placement.rooms import Rooms
 from gpucost.advisor.placement.wanted import Wanted
 from gpucost.advisor.placing import wanted_of
+from gpucost.advisor.volcano.discipline import Stage, VolcanoDiscipline
+from gpucost.advisor.volcano.gang import Gang
 from gpucost.advisor.wait.simulate import Run, Sampling, Scene, simulate
 from gpucost.cluster.kueue import Workload
 from gpucost.cluster.pods import Pod
@@ -29,8 +31,7 @@ _SEED = 1
 
 
 def wait_of(asking: Asking, found: LayerResult, known: Knowledge) -> Wait | None:
-    """None where the simulation does not cover what holds it: Volcano's queues, and a queue whose head can
-    never be served."""
+    """None where the simulation does not cover what holds it: a queue whose head can never be served."""
     settings = known.settings
     if not settings.samples:
         return None
@@ -42,8 +43,8 @@ def wait_of(asking: Asking, found: LayerResult, known: Knowledge) -> Wait | None
             return None
         wait = _at_kueue(asking, found, known, ask, sampling)
         return _with_calibration(wait, known, found.queue)
-    if asking.gang is not None and found.layer is Layer.QUOTA:
-        return None
+    if asking.gang is not None and asking.gang.queue in known.world.queues:
+        return _at_volcano(asking, asking.gang, known, sampling)
     return _for_nodes(asking, known, sampling)
 
 
@@ -72,6 +73,37 @@ def _at_kueue(asking: Asking, found: LayerResult, known: Knowledge, ask: Ask, sa
     rooms = known.rooms_for(asking.subject.uid).without(asking.own_pods)
     with disciplines(view, ask, lambda: _Nodes(rooms, wanted, pods)) as make:
         return simulate(Scene(ask.uid, running, [*behind, target], make), known.run_times, sampling)
+
+
+def _at_volcano(asking: Asking, gang: Gang, known: Knowledge, sampling: Sampling) -> Wait:
+    """Its queue, and nodes: all that hold either may end."""
+    jobs: dict[str, list[Pod]] = {}
+    for job, pods in sorted(known.pods_by_job.items()):
+        bound = [pod for pod in pods if pod.is_bound and pod.node and not _stays(pod)]
+        if (
+            bound
+            and job != asking.subject.uid
+            and not asking.own_pods.intersection(p.meta.uid for p in bound)
+        ):
+            jobs[job] = bound
+    stage = Stage(gang, known.world, jobs)
+    running = [_run_of_pods(job, pods, known) for job, pods in jobs.items()]
+    others = {uid: known.world.gangs[uid] for uid in (*stage.begun, *(each.uid for each in stage.rivals))}
+    runs = {uid: _run_of_gang(each, known) for uid, each in others.items()}
+    running += [run for uid, run in runs.items() if uid in stage.begun]
+    waiting = [run for uid, run in runs.items() if uid not in stage.begun]
+    target = Run(stage.id, asking.team, asking.subject.name, asking.gpus)
+    scene = Scene(stage.id, running, [*waiting, target], lambda: VolcanoDiscipline(stage))
+    wait = simulate(scene, known.run_times, sampling)
+    return replace(wait, basis="; ".join(filter(None, (wait.basis, stage.assumed))))
+
+
+def _run_of_gang(gang: Gang, known: Knowledge) -> Run:
+    group = known.world.groups[gang.uid]
+    catalog = known.overview.catalog
+    gpus = round(sum(amount for name, amount in gang.wants.items() if catalog.is_gpu(name)))
+    ownership = known.overview.ownership
+    return Run(gang.uid, ownership.team_of(group), ownership.job_of(group).name, gpus)
 
 
 def _for_nodes(asking: Asking, known: Knowledge, sampling: Sampling) -> Wait:

@@ -126,6 +126,11 @@ class QuotaNode:
         self.epoch[0] += 1
         self.usage[key] = self.usage.get(key, 0) + amount
 
+    def restore(self, usage: Mapping[FlavorResource, int]) -> None:
+        """Count so much and nothing else here; the parents are to be restored with it."""
+        self.epoch[0] += 1
+        self.usage = dict(usage)
+
     @property
     def path(self) -> list[QuotaNode]:
         """From itself to its root."""

@@ -3,11 +3,12 @@ memory."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -38,6 +39,8 @@ HISTORY_EVERY_S = 15 * 60.0
 LONGEST_AGE_S = 120.0
 """An answer from an older state is none: as long as a watch may be silent (gpucost.service.watching)."""
 _CLOSING_S = 5.0
+_REST = 3
+"""How much longer than working out a state nothing is worked out."""
 # The middle one of three is near enough for "about", and each more costs a third more.
 _SAMPLES_AT_ADMISSION, _HOURS_AT_ADMISSION = 3, 24.0
 
@@ -215,10 +218,11 @@ class Advising:
             return
         version = (self.watched.version, self._history, self.learnt.known)
         if self._informed is None or version != self._version:
-            overview = self.watched.overview(self.watched.cluster)
-            if overview is None:
-                return
-            self._informed, self._version = self._inform(overview), version
+            with _uncollected() if self.has_webhook else nullcontext():
+                overview = self.watched.overview(self.watched.cluster)
+                if overview is None:
+                    return
+                self._informed, self._version = self._inform(overview), version
         self._checked_s = self.monotonic()
 
     def learn(self) -> None:
@@ -301,14 +305,28 @@ class Advising:
                 self.refresh()
             except Exception:  # an object nobody thought of must not end all advice
                 logger.exception("the state cannot be prepared for advice")
-            # A large state takes seconds of one core: half of the time is left to others.
-            self._closed.wait(max(self.every_s, time.monotonic() - begun))
+            # A large state takes seconds of one core: most of the time is left to others.
+            self._closed.wait(max(self.every_s, _REST * (time.monotonic() - begun)))
 
     def _learn(self) -> None:
         while True:
             self.learn()
             if self._closed.wait(HISTORY_EVERY_S):
                 return
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collector of garbage, which nothing can interrupt. A state is millions of new objects: while
+    they are made it would go through all of them again and again, a second each time in which no review gets
+    its advice. What it has missed it does once, afterwards."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _prepare(found: Informed, has_webhook: bool) -> None:

@@ -23,7 +23,7 @@ from gpucost.cluster.scheduling import KueueConfig
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.kube.manifests import manifest_of, reread
-from tests.advisor.worlds import GPU, NOW, flavor, node, overview, queue, state, workload
+from tests.advisor.worlds import GPU, NOW, flavor, local_queue, node, overview, queue, state, workload
 from tests.cluster import builders
 from tests.pricing.books import book, price
 
@@ -193,6 +193,15 @@ def test_without_a_queue_only_nodes_decide() -> None:
     found = ask(job(queue=""), queue("ml", 0), *nodes(2))
     assert (found.decision, found.scheduler, found.queue) == (Decision.NOW, "kube-scheduler", "")
     assert any("names no queue" in line for line in found.why)
+
+
+def test_kueue_gives_a_job_without_a_queue_the_default_one() -> None:
+    found = ask(job(queue=""), queue("ml", 8), local_queue("default", "ml", "ml"), *nodes(2))
+    assert (found.decision, found.queue) == (Decision.NEVER, "ml")
+    assert any("Kueue gives it LocalQueue default" in line for line in found.why)
+    off = KueueConfig("v0.19.2", gates={"LocalQueueDefaulting": False}, is_read=True)
+    found = ask(job(queue=""), queue("ml", 8), local_queue("default", "ml", "ml"), *nodes(2), kueue=off)
+    assert (found.decision, found.queue) == (Decision.NOW, "")
 
 
 def test_a_queue_that_does_not_exist() -> None:

@@ -203,7 +203,6 @@ def test_an_exception_leaves_members_where_they_were(monkeypatch: pytest.MonkeyP
     assert members(view.snapshot) == held
 
 
-@pytest.mark.xfail(strict=True, reason="usage is not put back where a search or a cycle is interrupted")
 def test_an_exception_leaves_usage_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     state = worlds.state(
         queue("a", 8, within="LowerPriority"),
@@ -265,9 +264,6 @@ def test_in_a_strict_queue_it_starts_after_the_head() -> None:
     assert _started(state, (), ("old",), ("older",), ("big",)) == [set(), set(), {"big"}, {"new"}]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a head that cannot fit at a glance is not parked, and blocks its queue"
-)
 def test_in_another_queue_it_passes_the_head() -> None:
     state = _line(is_strict=False)
     assert _started(state, (), ("old",)) == [set(), {"new"}]
@@ -304,7 +300,6 @@ def test_the_gate_holds_it_back_with_its_quota() -> None:
         assert list(again.start(0, (), ())) == ["new"]
 
 
-@pytest.mark.xfail(strict=True, reason="a glance remembers by uid, also what is asked no more")
 def test_each_question_is_answered_for_what_is_asked() -> None:
     """A manifest that is changed and asked about again is another, though it has the same uid."""
     state = worlds.state(queue("a", 8), workload("old", "a", 4, holding=True), workload("new", "a", 8))

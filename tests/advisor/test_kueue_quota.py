@@ -186,9 +186,6 @@ def test_zero_of_what_no_group_covers_is_nothing() -> None:
     assert found.pod_sets[0].flavors == {GPU: "h100"}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="quotaCheckStrategy is read from Kueue's Configuration, and not followed"
-)
 def test_what_no_group_covers_is_ignored_where_kueue_is_told_to() -> None:
     config = KueueConfig("v0.19.2", ignores_undeclared=True, is_read=True)
     found = decided("new", queue("a", 8), workload("new", "a", cpu=1), kueue=config)

@@ -179,7 +179,7 @@ def working(found: Advising) -> Callable[[Task], None]:
 
     def work(task: Task) -> None:
         assert task.review.document is not None
-        adviser(task.review.document, task.until_s, task.tell)
+        adviser(task.review.document, task.until_s, lambda outcome, more: task.tell(outcome) and more)
 
     return work
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -207,10 +208,9 @@ def test_a_round_has_an_end_and_goes_round(ledger: Ledger) -> None:
 
 
 def test_a_slow_round_ends_early(ledger: Ledger) -> None:
-    clock = iter(range(0, 1000, 10))
-    found = service(
-        ledger, *full(*map(numbered, range(5))), ask=lambda *_: None, seconds=lambda: float(next(clock))
-    )
+    seconds = count(0.0, foretelling.LONGEST_ROUND_S)
+    every = full(*map(numbered, range(5)))
+    found = service(ledger, *every, ask=lambda *_: None, seconds=lambda: next(seconds))
     found.turn()
     assert found.asked == ["w00"]
 

@@ -130,7 +130,7 @@ def _why_never(view: KueueView, queue: Queue, ask: Ask, unserved: Sequence[PodSe
         resource
         for each in unserved
         for resource, amount in each.requests.items()
-        if resource not in queue.covered and amount
+        if resource not in queue.covered and amount and not view.snapshot.config.ignores_undeclared
     ]
     if uncovered:
         return f"ClusterQueue {queue.name} has no quota for {_some(uncovered)} at all"

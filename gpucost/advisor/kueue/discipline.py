@@ -72,8 +72,9 @@ def disciplines(
         open_.append(KueueDiscipline(view, ask, gate()))
         return open_[-1]
 
-    try:
-        yield make
-    finally:
-        while open_:
-            open_.pop().close()
+    with view.guarded(ask.queue):
+        try:
+            yield make
+        finally:
+            while open_:
+                open_.pop().close()

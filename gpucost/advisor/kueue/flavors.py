@@ -135,7 +135,7 @@ class Assigner:
         reasons: list[Reason] = []
         failed = False
         for resource in sorted(total):
-            if resource in choices or (resource not in covered and not total[resource]):
+            if resource in choices or self._is_ignored(resource, total[resource]):
                 continue
             found, why = self._find(resource, [asked for asked, _ in group], total, assignment.usage)
             if not found:  # what is said of groups before it is forgotten
@@ -148,6 +148,11 @@ class Assigner:
             each.reasons, each.failed = reasons, failed
             self._count(assignment, each)
         return not failed
+
+    def _is_ignored(self, resource: str, amount: int) -> bool:
+        """Of what the queue does not cover: nothing asked, or all of it with IgnoreUndeclared."""
+        is_covered = resource in self._queue.covered
+        return not is_covered and (not amount or self._snapshot.config.ignores_undeclared)
 
     def _count(self, assignment: Assignment, choice: PodSetChoice) -> None:
         assignment.pod_sets.append(choice)

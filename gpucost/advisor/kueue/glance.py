@@ -15,12 +15,13 @@ class Glance:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self._needs: dict[str, _Need | None] = {}
+        self._needs: dict[str, tuple[Ask, _Need | None]] = {}
 
     def may_fit(self, ask: Ask) -> bool:
-        if ask.uid not in self._needs:
-            self._needs[ask.uid] = self._need(ask)
-        need = self._needs[ask.uid]
+        known = self._needs.get(ask.uid)
+        if known is None or known[0] is not ask:
+            known = self._needs[ask.uid] = ask, self._need(ask)
+        need = known[1]
         if need is None:
             return False
         available = self._snapshot.queues[ask.queue].node.available
@@ -37,7 +38,7 @@ class Glance:
             by_group: dict[int, dict[str, int]] = {}
             for resource, amount in requested(asked, asked.least, queue.covered).items():
                 group = queue.covered.get(resource)
-                if group is None and amount:
+                if group is None and amount and not self._snapshot.config.ignores_undeclared:
                     return None
                 if group is not None:
                     by_group.setdefault(group, {})[resource] = amount

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gpucost.advisor.kueue.asks import Ask, in_order
@@ -80,6 +81,25 @@ class KueueView:
 
     def outlook(self, ask: Ask, beside: Sequence[Ask] = ()) -> Outlook:
         """Of one that asks now, and ``beside`` it others of the same job. It may be in line already."""
+        with self.guarded(ask.queue):
+            return self._outlook(ask, beside)
+
+    @contextmanager
+    def guarded(self, queue: str) -> Iterator[None]:
+        """Whatever goes wrong within, the usage of the queue's tree is as before: the next question must not
+        pay for it."""
+        nodes: list[QuotaNode] = [self.snapshot.queues[queue].node.path[-1]]
+        for node in nodes:  # grows meanwhile
+            nodes.extend(node.children)
+        before = [dict(node.usage) for node in nodes]
+        try:
+            yield
+        except BaseException:
+            for node, usage in zip(nodes, before, strict=True):
+                node.restore(usage)
+            raise
+
+    def _outlook(self, ask: Ask, beside: Sequence[Ask]) -> Outlook:
         lines_ = self.lines_of(ask.queue)
         line = lines_[ask.queue]
         own = {each.uid for each in (ask, *beside)}
@@ -129,7 +149,7 @@ class KueueView:
         members = [
             member for name in self.tree(ask.queue) for member in self.snapshot.queues[name].members.values()
         ]
-        with self.snapshot.without(members):
+        with self.guarded(ask.queue), self.snapshot.without(members):
             return nominate(self.snapshot, ask)
 
     def _fits_empty(self, ask: Ask) -> bool:

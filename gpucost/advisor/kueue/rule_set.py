@@ -104,6 +104,8 @@ def _drift(config: KueueConfig) -> Iterator[str]:
         if (gate.fair_sharing and not config.fair_sharing) or (gate.classical and config.fair_sharing):
             continue
         yield f"feature gate {name} is {_switch(is_on)}, by default {_switch(gate.is_on)}: {gate.decides}"
+    if config.block_admission:
+        yield "waitForPodsReady.blockAdmission holds everybody back while pods of others start: not followed"
     for each in config.unread:
         yield f"Kueue's Configuration: {each}"
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gpucost.advisor.kueue.asks import Ask, ask_of, in_order
-from gpucost.advisor.kueue.cycle import Cycle, Processed
+from gpucost.advisor.kueue.cycle import STRICT, Cycle, Processed
 from gpucost.advisor.kueue.glance import Glance
 from gpucost.advisor.kueue.nominate import Nominee
 from gpucost.advisor.kueue.results import Outcome
@@ -71,9 +71,7 @@ class Sandbox:
 
     def cycle(self) -> tuple[list[Processed], bool]:
         """What was decided of each head, and whether anything changed by it."""
-        heads = [head for line in self.lines.values() if (head := line.head) is not None]
-        if self._glance is not None:
-            heads = [head for head in heads if self._glance.may_fit(head)]
+        heads = list(self._heads())
         done = self._cycle.run(heads, self._nominees)
         changed = False
         freed = False
@@ -97,6 +95,18 @@ class Sandbox:
         if freed:
             self.wake()
         return done, changed or freed
+
+    def _heads(self) -> Iterator[Ask]:
+        for name, line in self.lines.items():
+            head = line.head
+            if self._glance is not None:
+                is_strict = self.snapshot.queues[name].spec.strategy == STRICT
+                while head is not None and not self._glance.may_fit(head):
+                    if not is_strict:
+                        line.park(head)
+                    head = None if is_strict else line.head
+            if head is not None:
+                yield head
 
     def wake(self) -> None:
         """After quota came back."""

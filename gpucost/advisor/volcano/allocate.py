@@ -50,13 +50,15 @@ class Allocate:
         self._hopeless: set[object] = set()
         self._until: Turn | None = None
         self.before: list[Turn] = []
+        self.placed: list[tuple[Turn, Try]] = []
         self.skipped: str = ""
         self.unasked: list[str] = []
 
     def run(self, until: Turn) -> Try | None:
         """What happens to ``until`` at its turn; None where its queue gets none. ``before`` are jobs that
-        got nodes first, in order; ``skipped`` is its queue where that is overused when its turn comes;
-        ``unasked`` are jobs that no node was asked for, and count as not placed."""
+        got nodes first, in order, and ``placed`` the same with their nodes; ``skipped`` is its queue where
+        that is overused when its turn comes; ``unasked`` are jobs that no node was asked for, and count as
+        not placed."""
         self._until = until
         by_queue = self._by_queue()
         heads = [(queue_key(name, self._queues), name) for name in by_queue]
@@ -75,6 +77,7 @@ class Allocate:
                 return tried
             if tried.placed:
                 self.before.append(turn)
+                self.placed.append((turn, tried))
                 if turn.waits:
                     heapq.heappush(by_queue[name], (self._key(turn), at))
             if by_queue[name]:
@@ -105,25 +108,31 @@ class Allocate:
         shape = shape_of(turn)
         if shape in self._hopeless:
             return Try()
-        domains = NO_DOMAINS
-        if turn.gang.topology:
-            state, nodes = self._world.overview.state, list(self._rooms.nodes)
-            domains = domains_of(turn.gang, self._world.config, state.hyper_nodes.values(), nodes)
+        domains = domains_for(turn.gang, self._world)
         tried = place_gang(self._world, self._queues, self._rooms, turn, domains)
         if not tried.placed and tried.refused is None:
             self._hopeless.add(shape)
         return tried
 
 
+def domains_for(gang: Gang, world: World) -> Domains:
+    """What it may use of the nodes of a snapshot."""
+    if not gang.topology:
+        return NO_DOMAINS
+    hyper_nodes = world.overview.state.hyper_nodes.values()
+    return domains_of(gang, world.config, hyper_nodes, list(world.rooms.nodes))
+
+
 def is_asked(gang: Gang) -> bool:
     """Whether nodes are asked for it: a tenant can write pods of thousands of kinds, with thousands of rules
     each, and each costs a look at every node."""
-    if len(gang.tasks) > MOST_KINDS and len({_kind(task.template) for task in gang.tasks}) > MOST_KINDS:
+    if len(gang.tasks) > MOST_KINDS and len({kind_of(task.template) for task in gang.tasks}) > MOST_KINDS:
         return False
     return all(is_evaluated(task.template) for task in gang.tasks)
 
 
-def _kind(template: PodTemplate) -> object:
+def kind_of(template: PodTemplate) -> object:
+    """Equal for pods that fit the same nodes."""
     return where(template), tuple(sorted(template.requests.items()))
 
 
@@ -134,7 +143,7 @@ def shape_of(turn: Turn) -> object:
         turn.least - sum(turn.ready.values()),
         tuple(sorted(gang.topology.items())),
         gang.nodes if gang.topology else (),
-        tuple((left, _kind(task.template)) for left, task in zip(turn.left, gang.tasks, strict=True)),
+        tuple((left, kind_of(task.template)) for left, task in zip(turn.left, gang.tasks, strict=True)),
         tuple(sorted(gang.min_task_member.items())) if gang.asks_per_task else (),
         tuple(sorted(turn.ready.items())) if gang.asks_per_task else (),
     )

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gpucost.advisor.answers import Decision, Evidence, Layer, PodSetAnswer, Subject, Victim
-from gpucost.advisor.volcano.allocate import MOST_KINDS, Allocate, Try, gangs_ahead, is_asked, place_gang
+from gpucost.advisor.volcano.allocate import (
+    MOST_KINDS,
+    Allocate,
+    Try,
+    domains_for,
+    gangs_ahead,
+    is_asked,
+    place_gang,
+)
 from gpucost.advisor.volcano.amounts import Amounts, at_most, plus
 from gpucost.advisor.volcano.entry import Entry, enter, queues_before
 from gpucost.advisor.volcano.evict import PREEMPT, RECLAIM, Evictions
 from gpucost.advisor.volcano.gang import Gang
-from gpucost.advisor.volcano.hypernodes import Domains, domains_of
+from gpucost.advisor.volcano.hypernodes import Domains
 from gpucost.advisor.volcano.never import impossible
 from gpucost.advisor.volcano.order import Turn
 from gpucost.advisor.volcano.queues import ByWeight, Queues, Refusal
@@ -106,7 +114,7 @@ class _Walk:
         gang = self.gang
         if gang.min_member < gang.size:
             self.why.append(
-                f"it starts with {gang.min_member:,} of its {gang.size:,} pods, and those hold what they have "
+                f"it starts with {gang.min_member:,} of its {gang.size:,} pods, and those hold GPUs "
                 f"while the rest waits ({gang.about}, {gang.minimum_field}: {gang.min_member})"
             )
         if not self.config.is_read:
@@ -218,8 +226,7 @@ class _Walk:
         return replace(answer, pod_sets=sets, action=action)
 
     def _domains(self) -> Domains:
-        state, nodes = self.world.overview.state, list(self.world.rooms.nodes)
-        found = domains_of(self.gang, self.config, state.hyper_nodes.values(), nodes)
+        found = domains_for(self.gang, self.world)
         self.assumptions += found.notes
         return found
 

@@ -15,7 +15,8 @@ from gpucost.advisor.volcano.session import World
 @dataclass(frozen=True)
 class Entry:
     """``refused`` is why the job is not let in. ``asking`` is it as it is then, ``others`` are the other jobs
-    that are let in with it, ``queues`` all queues then: to be copied before they are changed."""
+    that are let in with it, ``queues`` all queues then: to be copied before they are changed. Where it is
+    refused, ``others`` are those let in before it, and ``queues`` are as they were before them."""
 
     refused: Refusal | None
     asking: Gang
@@ -48,7 +49,7 @@ def enter(gang: Gang, world: World) -> Entry:
         return _among(gang, world, line.let_in())
     refused, let_in = line.with_one(gang, place_of(gang), votes)
     if refused is not None:
-        return Entry(refused, gang, (), before)
+        return Entry(refused, gang, let_in, before)
     return _among(gang, world, let_in)
 
 
@@ -56,9 +57,10 @@ def _of_known(gang: Gang, world: World) -> Entry:
     entered: Mapping[str, Gang] = world.entered
     if gang.is_pending and gang.uid not in entered:
         votes = world.votes(world.before)
-        for each in world.line.before(gang.uid):
+        let_in = world.line.before(gang.uid)
+        for each in let_in:
             votes.let_in(each)
-        return Entry(votes.ask(gang), gang, (), world.before)
+        return Entry(votes.ask(gang), gang, let_in, world.before)
     others = [each for uid, each in entered.items() if uid != gang.uid]
     return Entry(None, entered.get(gang.uid, gang), others, world.after)
 

@@ -133,7 +133,8 @@ def _may_fit(gang: Gang, world: World, rooms: Rooms, among: frozenset[str] | Non
             ready[task.name] = ready.get(task.name, 0) + count
         if any(ready.get(task, 0) < least for task, least in gang.min_task_member.items()):
             return False
-    if _needed(gang, world) < sum(task.count for task in gang.tasks):
+    if len(gang.tasks) == 1 or _needed(gang, world) < sum(task.count for task in gang.tasks):
+        # Of equal pods it is enough to count them.
         return True
     allowed = None if among is None else frozenset(at for found in counts for at in found)
     return not Packing(rooms, [Item(task.count, task.template, allowed) for task in gang.tasks]).cannot()

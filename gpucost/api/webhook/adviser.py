@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -48,13 +48,21 @@ class Cost:
         self.mean_s += (seconds - self.mean_s) / 8
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A better answer, made of the one before, and what that costs."""
+
+    cost: Cost
+    better: Callable[[JobManifest, Informed, Advice], Advice]
+
+
 @dataclass(frozen=True)
 class Adviser:
     """Advice for whoever works in the namespace of the review. Called by one thread only."""
 
     advising: Advising
     _wait: Cost = field(default_factory=Cost)
-    _suggestions: Cost = field(default_factory=Cost)
+    _change: Cost = field(default_factory=Cost)
 
     def __call__(self, document: Mapping[str, Any], until_s: float, tell: Tell) -> None:
         """Tells an outcome, and then better ones: how long it waits, what to change. Each only if ``tell``
@@ -66,27 +74,31 @@ class Adviser:
             informed = self.advising.informed()
             manifest = self.advising.read(document, informed)
         except NoState:
-            tell(Outcome(Result.NO_STATE))
+            tell(Outcome(Result.NO_STATE), False)
             return
         except InputError:
-            tell(Outcome(Result.INVALID_MANIFEST))
+            tell(Outcome(Result.INVALID_MANIFEST), False)
             return
         if not informed.asks_gpus(manifest):
-            tell(Outcome(Result.NO_GPUS))
+            tell(Outcome(Result.NO_GPUS), False)
             return
         found = self.advising.advise_at_admission(manifest, informed)
-        is_wanted = tell(_advised(found, informed))
-        for cost, step in ((self._wait, self._with_wait), (self._suggestions, self._with_suggestions)):
-            if not is_wanted or found.decision is Decision.NOW:
+        steps = self._steps(found.decision)
+        while True:
+            step = next((each for each in steps if each.cost.fits(until_s - time.monotonic())), None)
+            if not tell(_advised(found, informed), step is not None) or step is None:
                 return
-            if step == self._with_wait and found.decision is not Decision.WAITS:
-                continue
-            if not cost.fits(until_s - time.monotonic()):
-                continue
+            steps = steps[steps.index(step) + 1 :]
             begun_s = time.monotonic()
-            found = step(manifest, informed, found)
-            cost.took(time.monotonic() - begun_s)
-            is_wanted = tell(_advised(found, informed))
+            found = step.better(manifest, informed, found)
+            step.cost.took(time.monotonic() - begun_s)
+
+    def _steps(self, decision: Decision) -> Sequence[Step]:
+        """What may follow the first answer, in this order."""
+        if decision is Decision.NOW:
+            return ()
+        change = Step(self._change, self._with_suggestions)
+        return (Step(self._wait, self._with_wait), change) if decision is Decision.WAITS else (change,)
 
     def _with_wait(self, manifest: JobManifest, informed: Informed, found: Advice) -> Advice:
         del found
