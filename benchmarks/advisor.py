@@ -20,6 +20,7 @@ from dataclasses import replace
 from random import Random
 
 from benchmarks.support.advised_cluster import GPU, NOW, cluster, settled
+from benchmarks.support.volcano_cluster import volcano_figures
 from gpucost.advisor.advise import advise
 from gpucost.advisor.answers import Decision
 from gpucost.advisor.knowledge import Knowledge
@@ -119,6 +120,7 @@ def main() -> None:
             ratios["p99_to_bare_pass"] = round(figures["one_advice_p99_ms"] / bare, 2)
     ratios["p99_twice_to_one"] = round(figures["twice_advice_p99_ms"] / figures["one_advice_p99_ms"], 2)
     ratios["p99_one_to_tenth"] = round(figures["one_advice_p99_ms"] / figures["tenth_advice_p99_ms"], 2)
+    figures |= volcano_figures(args.advices)
     for key, value in figures.items():
         print(f"{key:<30} {value}")
     holds = (

@@ -18,7 +18,7 @@ from gpucost.advisor.placement.place import place
 from gpucost.advisor.placement.rooms import Rooms
 from gpucost.advisor.placement.wanted import Wanted
 from gpucost.advisor.placing import wanted_of
-from gpucost.advisor.volcano.discipline import Stage, VolcanoDiscipline
+from gpucost.advisor.volcano.discipline import Stage, VolcanoDiscipline, run_id
 from gpucost.advisor.volcano.gang import Gang
 from gpucost.advisor.wait.simulate import Run, Sampling, Scene, simulate
 from gpucost.cluster.kueue import Workload
@@ -80,18 +80,13 @@ def _at_volcano(asking: Asking, gang: Gang, known: Knowledge, sampling: Sampling
     jobs: dict[str, list[Pod]] = {}
     for job, pods in sorted(known.pods_by_job.items()):
         bound = [pod for pod in pods if pod.is_bound and pod.node and not _stays(pod)]
-        if (
-            bound
-            and job != asking.subject.uid
-            and not asking.own_pods.intersection(p.meta.uid for p in bound)
-        ):
+        is_own = job == asking.subject.uid or any(pod.meta.uid in asking.own_pods for pod in bound)
+        if bound and not is_own:
             jobs[job] = bound
     stage = Stage(gang, known.world, jobs)
     running = [_run_of_pods(job, pods, known) for job, pods in jobs.items()]
-    others = {uid: known.world.gangs[uid] for uid in (*stage.begun, *(each.uid for each in stage.rivals))}
-    runs = {uid: _run_of_gang(each, known) for uid, each in others.items()}
-    running += [run for uid, run in runs.items() if uid in stage.begun]
-    waiting = [run for uid, run in runs.items() if uid not in stage.begun]
+    running += [_run_of_gang(each, known) for each in stage.begun_gangs]
+    waiting = [_run_of_gang(each, known) for each in stage.rivals]
     target = Run(stage.id, asking.team, asking.subject.name, asking.gpus)
     scene = Scene(stage.id, running, [*waiting, target], lambda: VolcanoDiscipline(stage))
     wait = simulate(scene, known.run_times, sampling)
@@ -103,7 +98,7 @@ def _run_of_gang(gang: Gang, known: Knowledge) -> Run:
     catalog = known.overview.catalog
     gpus = round(sum(amount for name, amount in gang.wants.items() if catalog.is_gpu(name)))
     ownership = known.overview.ownership
-    return Run(gang.uid, ownership.team_of(group), ownership.job_of(group).name, gpus)
+    return Run(run_id(gang), ownership.team_of(group), ownership.job_of(group).name, gpus)
 
 
 def _for_nodes(asking: Asking, known: Knowledge, sampling: Sampling) -> Wait:

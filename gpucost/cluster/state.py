@@ -35,6 +35,7 @@ _COLLECTIONS: Mapping[str, str] = {
     "flavors": "resourceflavors.kueue.x-k8s.io",
     "checks": "admissionchecks.kueue.x-k8s.io",
     "topologies": "topologies.kueue.x-k8s.io",
+    "pod_groups": "podgroups.scheduling.volcano.sh",
     "volcano_queues": "queues.scheduling.volcano.sh",
     "workloads": "workloads.kueue.x-k8s.io",
 }

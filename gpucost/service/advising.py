@@ -317,9 +317,9 @@ class Advising:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the collector of garbage, which nothing can interrupt. A state is millions of new objects: while
-    they are made it would go through all of them again and again, a second each time in which no review gets
-    its advice. What it has missed it does once, afterwards."""
+    """Without the collector of garbage, which nothing can interrupt. A state is millions of new objects:
+    while they are made it would go through all of them again and again, a second each time in which no
+    review gets its advice. What it has missed it does once, afterwards."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

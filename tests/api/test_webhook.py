@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,13 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.advisor.answers import Advice, Decision, Subject
+from gpucost.advisor.answers import Advice, Decision, PodSetAnswer, Price, Subject, Victim, Wait
+from gpucost.advisor.kueue.answer import BLOCKED
 from gpucost.api.webhook.adviser import Cost
 from gpucost.api.webhook.app import WebhookApp
 from gpucost.api.webhook.desk import Desk, Outcome, Task
 from gpucost.api.webhook.token import Token
 from gpucost.api.webhook.warnings import LONGEST, MOST, MOST_BYTES, fitted, warnings_of
 from gpucost.api.webhook.wire import Result, Review, may_ask_gpus, read
+from gpucost.cluster.kueue import FlavorResource
+from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from tests.api.advisor_worlds import (
     FOREIGN,
     TOKEN,
@@ -309,9 +313,12 @@ def test_a_slow_rule_is_not_waited_for_nor_piled_up() -> None:
     world = World(SmallEngine(hang), deadline_ms=50)
     assert "warnings" not in response_of(world.post(body()))
     assert begun.is_set()
-    for _ in range(5):
+    for _ in range(10):
         assert "warnings" not in response_of(world.post(body()))
-    assert world.advising.status.reviews() == {"deadline": 1, "busy": 5}
+    reviews = world.advising.status.reviews()
+    assert set(reviews) == {"deadline", "busy"}
+    assert sum(reviews.values()) == 11
+    assert reviews["busy"] > 5, "only at first somebody waits for it"
     assert len(world.engine.asked) == 1
     go_on.set()
     world.close()
@@ -454,3 +461,98 @@ def test_a_long_line_is_cut_between_words() -> None:
     (found,) = fitted(["waits: " + "several words " * 20])
     assert found.endswith(("several…", "words…"))
     assert len(found) <= LONGEST
+
+
+PLACED = (PodSetAnswer("main", 2, {}, {"n1": 1, "n2": 1}),)
+VICTIM = Victim(FOREIGN, "ml-queue", None, "InClusterQueue", {})
+WAIT = Wait(3 * HOUR_MS, 9 * HOUR_MS, 24 * HOUR_MS, "", 3)
+NO_RUN = Wait(None, None, 24 * HOUR_MS, "", 3)
+SHORT = "asks 16 nvidia.com/gpu; ClusterQueue ml has 0 left (flavor h100)"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"decision": "now", "says": "runs now"}, "runs now"),
+        ({"decision": "now", "says": "runs now", "pod_sets": PLACED}, "runs now on 2 nodes"),
+        (
+            {"decision": "now", "says": "runs now", "price": Price(12_340_000_000, "USD", None, None, ())},
+            "runs now; USD 12.34/h",
+        ),
+        (
+            {
+                "decision": "now",
+                "says": "runs now",
+                "borrowed": {FlavorResource("h100", "nvidia.com/gpu"): 8},
+            },
+            "runs now, on borrowed quota, which can be taken back",
+        ),
+        (
+            {"decision": "now", "says": "", "victims": (VICTIM,), "pod_sets": PLACED},
+            "runs now on 2 nodes, by preempting 1 workload",
+        ),
+        (
+            {"decision": "later", "says": "starts in about 10 min: fits once …", "later_ms": 10 * MINUTE_MS},
+            "starts in about 10 min, once an autoscaler has added nodes",
+        ),
+        ({"decision": "waits", "says": f"waits: {SHORT}"}, f"waits: {SHORT}"),
+        (
+            {"decision": "waits", "says": f"waits about 3 h (p90 9 h): {SHORT}", "wait": WAIT},
+            f"waits about 3 h: {SHORT}",
+        ),
+        (
+            {"decision": "waits", "says": f"waits longer than 24 h: {SHORT}", "wait": NO_RUN},
+            f"waits longer than 24 h: {SHORT}",
+        ),
+        (
+            {"decision": "waits", "reason": BLOCKED, "says": "waits: stands behind cv/x", "wait": WAIT},
+            "waits about 3 h: the head of queue ml-queue does not fit yet, and nobody passes it (StrictFIFO)",
+        ),
+        (
+            {"decision": "never", "says": "never runs as it is: there is no queue x"},
+            "will not run as it is: there is no queue x",
+        ),
+        (
+            {"decision": "unknown", "says": "unknown: PodGroups could not be read"},
+            "no forecast: PodGroups could not be read",
+        ),
+    ],
+)
+def test_each_answer_is_one_sentence(changes: dict[str, Any], said: str) -> None:
+    bare = replace(advice(Subject("Job", "ml", "train")), victims=(), suggestions=(), why=())
+    found = replace(bare, **(changes | {"decision": Decision(changes["decision"])}))
+    assert warnings_of(found) == [f"gpucost: {said}"]
+
+
+def test_whose_change_it_is_and_what_to_mind_is_said() -> None:
+    found = advice(Subject("Job", "ml", "train"))
+    own, admins = found.suggestions
+    assert warnings_of(replace(found, suggestions=(admins, replace(own, caveat="slower"))))[1:] == [
+        "gpucost: would run now with one change: asks 4 GPUs: runs now",
+        "gpucost: mind: slower",
+    ], "one's own comes before an administrator's"
+    (said,) = warnings_of(replace(found, suggestions=(replace(admins, says="8 more GPUs of quota"),)))[1:]
+    assert said == "gpucost: would run now with one change by an administrator: 8 more GPUs of quota"
+
+
+def test_partial_admission_is_said() -> None:
+    found = replace(advice(Subject("Job", "ml", "train")), decision=Decision.NOW, suggestions=())
+    said = warnings_of(replace(found, why=("size: 4 of 8 pods (partial admission)", "quota: has room")))
+    assert said[1:] == ["gpucost: gets 4 of 8 pods (partial admission)"]
+
+
+def test_a_token_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "token"
+    token = Token("the-first-token-of-all", file)
+    assert not token.renew(), "there is no file yet"
+    file.write_text("the-second-token-of-all\n", encoding="utf-8")
+    assert token.renew()
+    assert token.matches("the-second-token-of-all")
+    assert not token.matches("the-first-token-of-all")
+    assert not token.renew(), "nothing has changed"
+    for sent in (b"short", b"two words of a token", b"\xff" * 20, b""):
+        file.write_bytes(sent)
+        assert not token.renew()
+    assert token.matches("the-second-token-of-all")
+    assert "the token before stays" in caplog.text
+    assert "two words" not in caplog.text

@@ -132,14 +132,15 @@ class Stage:
         if not isinstance(self.queues, ByWeight):
             return {}
         known = self.world.gangs
-        new = [each for each in (*self.begun_gangs, *self.waiting) if each.uid not in known or known[each.uid].is_pending]
+        gangs = (*self.begun_gangs, *self.waiting)
+        new = [each for each in gangs if each.uid not in known or known[each.uid].is_pending]
         all_in = [replace(each, phase="Inqueue") for each in new]
         return {name: attr.deserved for name, attr in self.world.queues_of(all_in).attrs.items()}
 
 
 class VolcanoDiscipline:
-    """As ``gpucost.advisor.wait.simulate.Discipline``: after each end, those that wait are let in and tried on
-    nodes, in order; nobody holds others up."""
+    """As ``gpucost.advisor.wait.simulate.Discipline``: after each end, those that wait are let in and tried
+    on nodes, in order; nobody holds others up."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage, world = stage, stage.world

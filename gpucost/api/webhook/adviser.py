@@ -19,6 +19,8 @@ from gpucost.service.advising import Advising, Informed, NoState
 
 # Between the end of a step that took as long as thought and the deadline: the way back.
 _BACK_S = 0.01
+# A few samples of the wait, and suggestions, against the first answer: both ask many times.
+_TIMES_FIRST = 40
 
 
 @dataclass
@@ -32,6 +34,11 @@ class Cost:
     mean_s: float = 0.0
     deviation_s: float = 0.0
     is_known: bool = False
+
+    def guess(self, first_s: float) -> None:
+        """Before it was measured: from how long the first answer took."""
+        if not self.is_known:
+            self.took(first_s * _TIMES_FIRST)
 
     def fits(self, left_s: float) -> bool:
         """Whether to begin it."""
@@ -82,8 +89,11 @@ class Adviser:
         if not informed.asks_gpus(manifest):
             tell(Outcome(Result.NO_GPUS), False)
             return
+        begun_s = time.monotonic()
         found = self.advising.advise_at_admission(manifest, informed)
         steps = self._steps(found.decision)
+        for each in steps:
+            each.cost.guess(time.monotonic() - begun_s)
         while True:
             step = next((each for each in steps if each.cost.fits(until_s - time.monotonic())), None)
             if not tell(_advised(found, informed), step is not None) or step is None:

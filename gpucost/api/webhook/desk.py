@@ -1,7 +1,7 @@
 """Work with a deadline for an event loop: one worker, a short queue, and an answer in time whatever it does.
 
 Advice is computed in Python, which cannot be stopped from outside. So there is one worker and no more; while
-it is late nobody is made to wait for it, and what waited too long is not begun. A task may leave a first
+it is very late nobody is made to wait for it, and what waited too long is not begun. A task may leave a first
 outcome and go on to a better one while nobody else waits: at its deadline, what is there counts.
 """
 
@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 # Of the usual time to the first outcome of a task, by which it is told how long the queue takes.
 _NEWEST_COUNTS = 0.2
+# A worker that is late by less is about to be done: a pause of the collector of garbage, most of the time.
+_GRACE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Desk:
         """The outcome at ``until_s`` at the latest. Called in one event loop only."""
         task = Task(review, until_s, asyncio.get_running_loop(), lambda: self._taken > 1)
         current = self._current
-        is_late = current is not None and current.left_s <= 0
+        is_late = current is not None and current.left_s < -_GRACE_S
         if is_late or self._taken >= self._in_flight or self._taken * self._usual_s > task.left_s:
             return Outcome(Result.BUSY)
         self._taken += 1

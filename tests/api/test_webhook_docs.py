@@ -1,0 +1,60 @@
+"""What docs/webhook.md has people install."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from gpucost.api.webhook.wire import Result
+from gpucost.domain.jobs import JobKind, job_kind
+from tests.support.cluster.installed import everything
+
+PAGE = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text(encoding="utf-8")
+_BLOCK = re.compile(r"^```yaml kubernetes\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OBJECTS: list[dict[str, Any]] = [
+    found for block in _BLOCK.findall(PAGE) for found in yaml.safe_load_all(block)
+]
+SERVICE, CONFIGURATION = OBJECTS
+HOOK = CONFIGURATION["webhooks"][0]
+
+
+@pytest.mark.parametrize("found", OBJECTS, ids=lambda found: found["kind"])
+def test_objects_are_valid_by_the_schemas_of_kubernetes(found: dict[str, Any]) -> None:
+    kubernetes_validate.validate(found, kubernetes_validate.latest_version(), strict=True)
+
+
+def test_submissions_go_on_without_it() -> None:
+    assert (HOOK["failurePolicy"], HOOK["timeoutSeconds"], HOOK["sideEffects"]) == ("Ignore", 2, "None")
+    (excluded,) = HOOK["namespaceSelector"]["matchExpressions"]
+    assert excluded["operator"] == "NotIn"
+    assert {"kube-system", SERVICE["metadata"]["namespace"]} <= set(excluded["values"])
+
+
+def test_it_leads_to_the_service() -> None:
+    to = HOOK["clientConfig"]["service"]
+    meta, (port,) = SERVICE["metadata"], SERVICE["spec"]["ports"]
+    assert (to["namespace"], to["name"], to["port"]) == (meta["namespace"], meta["name"], port["port"])
+    assert to["path"] == "/v1/admission/TOKEN"
+
+
+def test_its_rules_name_every_kind_that_people_submit() -> None:
+    named = {
+        (group, name) for rule in HOOK["rules"] for group in rule["apiGroups"] for name in rule["resources"]
+    }
+    served = {
+        (kind.group, kind.plural): job_kind(f"{kind.group}/{version}" if kind.group else version, kind.kind)
+        for kind, version in everything()
+    }
+    left_out = {JobKind.OTHER, JobKind.POD, JobKind.REPLICA_SET, JobKind.DAEMON_SET}
+    assert named == {key for key, kind in served.items() if kind not in left_out}
+
+
+def test_every_result_is_explained() -> None:
+    for result in Result:
+        assert f"`{result.value}`" in PAGE
+    assert "dry_run" not in PAGE
