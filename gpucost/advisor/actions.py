@@ -6,31 +6,34 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
-from gpucost.advisor.advise import ask_again
-from gpucost.advisor.answers import ChangeKind, Suggestion
-from gpucost.advisor.existing import Existing
+from gpucost.advisor.advise import advise_asking, ask_again
+from gpucost.advisor.answers import Advice, ChangeKind, Decision, Suggestion
+from gpucost.advisor.existing import Existing, asking_of
 from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.suggest.case import RANK
+from gpucost.advisor.suggest.case import RANK, is_clearly_less, is_longer, is_shorter
 from gpucost.advisor.suggest.operations import patched
 from gpucost.advisor.suggest.patching import merge_patch, operations
 from gpucost.advisor.suggest.ranking import RULES, suggestions
+from gpucost.advisor.suggest.switches import activation
+from gpucost.cluster.kueue import WorkloadState
 from gpucost.cluster.manifest import JobManifest
 from gpucost.cluster.overview import Overview
 from gpucost.domain.errors import InputError
 from gpucost.domain.jobs import JobKind
 
-_GANG, _IN_PART = "gang", "min-count"
-"""Names of rules: start whole or not at all; start in part."""
-_SMALLER = frozenset((_IN_PART, "fewer-gpus-per-pod", "fewer-pods"))
+_GANG = "gang"
+"""Name of the rule: start whole or not at all."""
+_SMALLER = frozenset(("min-count", "fewer-gpus-per-pod", "fewer-pods"))
 """Those after which the job does less at a time than it was made for."""
 
 
-def actions(found: Existing, known: Knowledge) -> tuple[Suggestion, ...]:
+def actions(found: Existing, known: Knowledge, outlook: Advice) -> tuple[Suggestion, ...]:
     """Changes with which it would run if it were submitted again: it and its pods are taken out of the
     cluster, and its manifest is asked about. None where its manifest cannot be made from what is known.
 
-    A Volcano job that has started in part, as its minimum lets it, is asked about with all its pods as the
-    minimum: to start in part again is no help.
+    ``outlook`` is what is said of it as it stands, with what it holds already: only what is better than that
+    is given. A Volcano job that has started in part, as its minimum lets it, is asked about with all its pods
+    as the minimum: to start in part again is no help.
 
     The soonest come first; of those that do equally well, those that leave the job what it is before smaller
     jobs, and then those for whoever submits it before those for administrators.
@@ -45,9 +48,26 @@ def actions(found: Existing, known: Knowledge) -> tuple[Suggestion, ...]:
     whole = _started_whole(found, manifest, known)
     if whole is not None:
         gang = [each for each in suggested if each.rule == _GANG]
-        rest = [each for each in _suggested(whole, apart) if each.rule != _IN_PART]
-        suggested = (*gang, *_rebased(rest, whole, manifest))
-    return tuple(sorted(suggested, key=_order)[:most])
+        suggested = (*gang, *_rebased(_suggested(whole, apart), whole, manifest))
+    better = (each for each in suggested if _is_better(each, outlook))
+    return tuple(sorted(better, key=_order)[:most])
+
+
+def activations(found: Existing, known: Knowledge) -> tuple[Suggestion, ...]:
+    """To let a deactivated workload queue again, with what the advisor says of it once it does. None where
+    it is not deactivated, and where it would never run then either."""
+    workload = found.workload
+    is_off = workload is not None and workload.state is WorkloadState.INACTIVE
+    if workload is None or not is_off or known.settings.most_suggestions < 1:
+        return ()
+    answer = advise_asking(asking_of(found, known), known)
+    if answer.decision in (Decision.NEVER, Decision.UNKNOWN):
+        return ()
+    price = answer.price.per_hour if answer.price is not None else None
+    says = f"set spec.active of Workload {workload.meta.name} to true, so that it queues again"
+    caveat = "somebody, or Kueue itself, deactivated it for a reason: see what its Workload says first"
+    change = activation(workload)
+    return (Suggestion("activate", says, change, answer.decision, price, answer.wait, caveat),)
 
 
 def without(found: Existing, known: Knowledge) -> Knowledge:
@@ -104,6 +124,24 @@ def _rebased(found: Sequence[Suggestion], on: JobManifest, onto: JobManifest) ->
             yield replace(each, change=change)
         else:
             yield each
+
+
+def _is_better(suggestion: Suggestion, outlook: Advice) -> bool:
+    """Sooner, or no later and cheaper without doing less at a time, or whole where it started in part."""
+    if outlook.decision not in RANK:
+        return True
+    mine, now = RANK[suggestion.decision], RANK[outlook.decision]
+    if mine != now:
+        return mine < now or suggestion.rule == _GANG
+    if suggestion.decision is not Decision.WAITS:
+        return True
+    if is_longer(suggestion.wait, outlook.wait):
+        return False
+    if suggestion.rule == _GANG or is_shorter(suggestion.wait, outlook.wait):
+        return True
+    if suggestion.rule in _SMALLER or suggestion.price_per_hour is None or outlook.price is None:
+        return False
+    return is_clearly_less(suggestion.price_per_hour, outlook.price.per_hour)
 
 
 def _order(suggestion: Suggestion) -> tuple[int, bool, bool]:

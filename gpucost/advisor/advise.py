@@ -11,7 +11,7 @@ from gpucost.advisor.headline import headline
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.kueue.answer import kueue_answer, rules_named
 from gpucost.advisor.layers import LayerResult
-from gpucost.advisor.placing import placement_answer
+from gpucost.advisor.placing import NOT_READ, placement_answer, started
 from gpucost.advisor.price import price_of
 from gpucost.advisor.suggest.ranking import suggestions
 from gpucost.advisor.volcano.answer import VolcanoAnswer, volcano_answer
@@ -29,7 +29,14 @@ def advise(manifest: JobManifest, known: Knowledge, with_suggestions: bool = Tru
     advice = advise_asking(asking, known)
     if not with_suggestions:
         return advice
-    return replace(advice, suggestions=suggestions(manifest, advice, known, ask_again))
+    found = suggestions(manifest, advice, known, ask_again)
+    stopped = (f"suggestions stopped{_after(known)}: there may be more",) if known.is_late() else ()
+    return replace(advice, suggestions=found, assumptions=(*advice.assumptions, *stopped))
+
+
+def _after(known: Knowledge) -> str:
+    seconds = known.settings.budget_s
+    return "" if seconds is None else f" after {seconds:g} s"
 
 
 def ask_again(manifest: JobManifest, known: Knowledge, with_wait: bool) -> Advice:
@@ -76,9 +83,14 @@ def _through_layers(asking: Asking, known: Knowledge) -> tuple[LayerResult, str,
         return LayerResult(Decision.UNKNOWN, Layer.QUOTA, INCOMPLETE, says), DEFAULT, ""
     if not any(each.count for each in asking.pod_sets):
         return LayerResult(Decision.NOW, Layer.NONE, NO_PODS, "wants no pods"), DEFAULT, ""
+    if asking.refused is not None:
+        return LayerResult(Decision.NEVER, Layer.QUOTA, *asking.refused), DEFAULT, ""
     if asking.workloads:
-        quota = kueue_answer(known.kueue, known.overview, asking.workloads)
         rules = rules_named(known.overview)
+        quota = _unread_quota(asking, known) or kueue_answer(known.kueue, known.overview, asking.workloads)
+        quota = started(known, asking, quota)
+        if quota.decision is Decision.WAITS:
+            return _never_placed(quota, asking, known) or quota, KUEUE, rules
         if quota.decision is not Decision.NOW:
             return quota, KUEUE, rules
         if asking.gang is not None:
@@ -89,6 +101,27 @@ def _through_layers(asking: Asking, known: Knowledge) -> tuple[LayerResult, str,
         gang = volcano_answer(asking.gang, known.world)
         return _of_volcano(gang), VOLCANO, gang.rules
     return placement_answer(known, asking), DEFAULT, ""
+
+
+def _unread_quota(asking: Asking, known: Knowledge) -> LayerResult | None:
+    """Whether quota would be a guess, because nobody could read who holds it."""
+    state = known.state
+    local = state.local_queue_by_name.get((asking.subject.namespace, asking.workloads[-1].queue))
+    queue = state.cluster_queue_by_name.get(local.cluster_queue) if local is not None else None
+    needed = ["workloads", "flavors", *(["cohorts"] if queue is not None and queue.cohort else [])]
+    unread = [each for each in needed if queue is not None and state.is_unread(each)]
+    if not unread:
+        return None
+    says = f"{' and '.join(unread)} of Kueue could not be read: who has the quota is not known"
+    return LayerResult(Decision.UNKNOWN, Layer.QUOTA, NOT_READ, says)
+
+
+def _never_placed(quota: LayerResult, asking: Asking, known: Knowledge) -> LayerResult | None:
+    """One that waits for quota in vain: no node would take its pods in any flavor, not even an empty one."""
+    nodes = placement_answer(known, asking)
+    if nodes.decision is not Decision.NEVER:
+        return None
+    return replace(_joined(quota, nodes), why=(*nodes.why, f"quota: {quota.says}", *quota.why), pod_sets=())
 
 
 def _joined(quota: LayerResult, nodes: LayerResult) -> LayerResult:
@@ -122,6 +155,7 @@ def _of_volcano(found: VolcanoAnswer) -> LayerResult:
         evidence=found.evidence,
         assumptions=found.assumptions,
         drift=found.drift,
+        partly=found.partly,
     )
 
 

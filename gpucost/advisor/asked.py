@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpucost.advisor.answers import Subject
 from gpucost.advisor.asking import Asking
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.kueue.submitted import FRAMEWORKS, as_workloads, assumptions
+from gpucost.advisor.kueue.words import MISCONFIGURED
+from gpucost.advisor.suspended import SUSPENDED, not_lifted, switched_off
 from gpucost.advisor.volcano.gang import Gang, gang_of_manifest, is_for_volcano
+from gpucost.cluster.kueue import Workload
 from gpucost.cluster.manifest import JobManifest
 from gpucost.cluster.pods import PodSet
-from gpucost.cluster.scheduling import KueueConfig
 
 DEFAULT_QUEUE = "default"
+NOT_SERVED = "KindNotServed"
 _OF_PODS = ("pod", "deployment", "statefulset")
 NO_QUEUE = (
     "it names no queue of Kueue (label kueue.x-k8s.io/queue-name): no quota holds it, and none is kept for it"
@@ -28,14 +31,13 @@ def asking_of_manifest(manifest: JobManifest, known: Knowledge) -> Asking:
     if _is_defaulted(manifest, known):
         manifest = replace(manifest, queue=DEFAULT_QUEUE)
         remarks.append(f"it names no queue: Kueue gives it LocalQueue {DEFAULT_QUEUE} of its namespace")
-    switched_off = _switched_off(manifest, config)
-    is_queued = bool(manifest.queue) and not switched_off
+    off = switched_off(manifest.job.job_kind, config)
+    is_queued = bool(manifest.queue) and not off and not state.is_absent("cluster_queues")
     workloads = as_workloads(manifest, state, config) if is_queued else ()
-    remarks += [
-        f"{flaw.field}: {flaw.value}: {flaw.allowed}" for each in workloads[:1] for flaw in each.flaws
-    ]
-    if manifest.queue and switched_off:
-        remarks.append(f"Kueue's integration {switched_off} is switched off: no quota holds it")
+    if manifest.queue and state.is_absent("cluster_queues"):
+        remarks.append("Kueue is not in this cluster: the queue it names holds nothing")
+    if manifest.queue and off:
+        remarks.append(f"Kueue's integration {off} is switched off: no quota holds it")
     if state.cluster_queues and not manifest.queue and _asks_gpus(manifest.job.pod_sets, known):
         remarks.append(NO_QUEUE)
     return Asking(
@@ -47,9 +49,31 @@ def asking_of_manifest(manifest: JobManifest, known: Knowledge) -> Asking:
         sum(gpus_of(each, known) for each in manifest.job.pod_sets),
         manifest.deadline_s,
         unknown=manifest.unknown,
+        refused=_refused(manifest, workloads, known),
         remarks=tuple(remarks),
         assumptions=assumptions(manifest) if workloads else (),
     )
+
+
+def _refused(
+    manifest: JobManifest, workloads: Sequence[Workload], known: Knowledge
+) -> tuple[str, str] | None:
+    """What keeps the job, or its Workload, from being made at all."""
+    job, state = manifest.job, known.state
+    group = job.as_owner.group
+    collection = f"{job.kind.lower()}s.{group}" if group else f"{job.kind.lower()}s"
+    if state.is_absent(collection):
+        return NOT_SERVED, f"this cluster serves no {collection}"
+    unlifted = not_lifted(job, manifest.queue, state)
+    if unlifted:
+        return SUSPENDED, unlifted
+    flaw = next((flaw for each in workloads[:1] for flaw in each.flaws), None)
+    of_kueue = bool(manifest.kueue_priority_class)
+    classes = "workloadpriorityclasses.kueue.x-k8s.io" if of_kueue else "priorityclasses.scheduling.k8s.io"
+    if flaw is None or state.is_unread(classes):
+        return None
+    kind = "WorkloadPriorityClass" if of_kueue else "PriorityClass"
+    return MISCONFIGURED, f"there is no {kind} {flaw.value}, which it names"
 
 
 def _is_defaulted(manifest: JobManifest, known: Knowledge) -> bool:
@@ -60,12 +84,6 @@ def _is_defaulted(manifest: JobManifest, known: Knowledge) -> bool:
         return False
     is_on = known.state.schedulers.kueue.gates.get("LocalQueueDefaulting", True)
     return is_on and (manifest.namespace, DEFAULT_QUEUE) in known.state.local_queue_by_name
-
-
-def _switched_off(manifest: JobManifest, config: KueueConfig) -> str:
-    """The name of Kueue's integration for its kind, where that is known to be off; else empty."""
-    name = FRAMEWORKS.get(manifest.job.job_kind, "")
-    return name if config.frameworks is not None and name not in config.frameworks else ""
 
 
 def team_of(

@@ -30,5 +30,7 @@ class Asking:
     own_pods: frozenset[str] = frozenset()
     """Uids of its pods that are bound already: what they hold is its own."""
     unknown: tuple[str, ...] = ()
+    refused: tuple[str, str] | None = None
+    """Why it can never be made as it is, before any layer: a reason in one word, and what it says."""
     remarks: Sequence[str] = ()
     assumptions: tuple[str, ...] = ()

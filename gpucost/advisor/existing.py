@@ -9,9 +9,11 @@ from gpucost.advisor.answers import Subject
 from gpucost.advisor.asked import gpus_of
 from gpucost.advisor.asking import Asking
 from gpucost.advisor.knowledge import Knowledge
+from gpucost.advisor.suspended import SUSPENDED, unlifted
 from gpucost.cluster.jobs import JobObject
 from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.overview import Overview
+from gpucost.cluster.ownership import KUEUE_QUEUES
 from gpucost.cluster.pods import Pod, PodSet
 from gpucost.cluster.volcano import GroupKind, PodGroup
 from gpucost.domain.jobs import Job, JobKind
@@ -50,6 +52,13 @@ class Existing:
                 if each.state is state:
                     return each
         return self.workloads[-1] if self.workloads else None
+
+    @property
+    def queue(self) -> str:
+        """The LocalQueue of Kueue that it or its pods name; empty for none."""
+        metas = [*(each.meta for each in self.objects[:1]), *(pod.meta for pod in self.pods)]
+        places = [place for meta in metas for place in (meta.labels, meta.annotations)]
+        return next((place[key] for place in places for key in KUEUE_QUEUES if place.get(key)), "")
 
     @property
     def bound(self) -> frozenset[str]:
@@ -110,7 +119,17 @@ def asking_of(found: Existing, known: Knowledge) -> Asking:
         gang,
         sum(gpus_of(each, known) for each in pod_sets),
         own_pods=own,
+        refused=_refused(found, known),
     )
+
+
+def _refused(found: Existing, known: Knowledge) -> tuple[str, str] | None:
+    """That it is suspended, and nothing that is there lifts that."""
+    job = found.object
+    if job is None or found.workloads:
+        return None
+    says = unlifted(job, found.queue, known.state)
+    return (SUSPENDED, says) if says else None
 
 
 def whole_of(found: Existing, asking: Asking, known: Knowledge) -> Asking | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gpucost.advisor.actions import actions
+from gpucost.advisor.actions import actions, activations
 from gpucost.advisor.advise import advise_asking
 from gpucost.advisor.answers import (
     Advice,
@@ -15,11 +15,14 @@ from gpucost.advisor.answers import (
     LayerAnswer,
     Verdict,
 )
+from gpucost.advisor.ended import end_of
 from gpucost.advisor.existing import Existing, asking_of, find, whole_of
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.kueue.answer import rules_named
-from gpucost.advisor.steps import device_step, placement_step, quota_step, running_step
+from gpucost.advisor.quota_step import quota_step
+from gpucost.advisor.steps import device_step, placement_step, running_step
 from gpucost.cluster.kueue import WorkloadState
+from gpucost.domain.time import DAY_MS, EARLIEST_MS
 
 _STEPS: Sequence[Callable[[Existing, Knowledge], LayerAnswer]] = (
     quota_step,
@@ -38,6 +41,9 @@ def explain(kind: str, namespace: str, name: str, known: Knowledge) -> Explanati
     found = find(kind, namespace, name, known)
     if found is None:
         return None
+    end = end_of(found)
+    if end is not None:
+        return _ended(found, _dated(end, known))
     steps = _walk(found, known)
     held = next((each for each in steps if each.verdict is Verdict.HOLDS), None)
     if held is None:
@@ -52,10 +58,17 @@ def explain(kind: str, namespace: str, name: str, known: Knowledge) -> Explanati
         f"{held.layer.value} holds it: {held.says}",
         held.since_ms,
         steps,
-        actions(found, known) if advice is not None else (),
+        actions(found, known, advice) if advice is not None else activations(found, known),
         advice,
         advice.rules if advice is not None else rules_named(known.overview),
     )
+
+
+def _ended(found: Existing, end: LayerAnswer) -> Explanation:
+    """Nothing holds what has ended: only how it ended is told."""
+    inner = (Layer.QUOTA, Layer.PLACEMENT, Layer.DEVICE)
+    before = [LayerAnswer(each, Verdict.NOT_REACHED, "", None) for each in inner]
+    return Explanation(found.subject, Layer.NONE, end.says, end.since_ms, (*before, end))
 
 
 def _with_advice(
@@ -108,12 +121,20 @@ def _reason(advice: Advice) -> str:
     return advice.why[0].partition(": ")[2] if advice.why else advice.says
 
 
+def _dated(answer: LayerAnswer, known: Knowledge) -> LayerAnswer:
+    """Without a time that cannot be: before gpucost knows any, or later than clocks disagree."""
+    since_ms = answer.since_ms
+    if since_ms is None or EARLIEST_MS <= since_ms <= known.state.at_ms + DAY_MS:
+        return answer
+    return replace(answer, since_ms=None)
+
+
 def _walk(found: Existing, known: Knowledge) -> tuple[LayerAnswer, ...]:
     """Layers after the first that holds it are not reached, but for those that hold it as well."""
     steps: list[LayerAnswer] = []
     is_held = False
     for step in _STEPS:
-        answer = step(found, known)
+        answer = _dated(step(found, known), known)
         if is_held and answer.verdict is not Verdict.HOLDS:
             answer = LayerAnswer(answer.layer, Verdict.NOT_REACHED, "", None)
         is_held = is_held or answer.verdict is Verdict.HOLDS
@@ -122,14 +143,17 @@ def _walk(found: Existing, known: Knowledge) -> tuple[LayerAnswer, ...]:
 
 
 def _advice(found: Existing, held: LayerAnswer, known: Knowledge) -> Advice | None:
-    """What the advisor says of it now; None where it asks for nothing any more. The rest of a job that has
+    """What the advisor says of it now; None where it does not ask: it runs, its workload is deactivated, or
+    Kueue holds it and nobody knows by which workload. The rest of a job that has
     some of its pods on nodes never runs where the whole never would, even on its own nodes."""
     if held.layer is Layer.RUNNING:
         return None
     workload = found.workload
-    if workload is not None and workload.state is WorkloadState.FINISHED:
+    if workload is not None and workload.state is WorkloadState.INACTIVE:
         return None
     asking = asking_of(found, known)
+    if held.layer is Layer.QUOTA and workload is None and asking.gang is None and asking.refused is None:
+        return None
     advice = advise_asking(asking, known)
     whole = whole_of(found, asking, known)
     if whole is None or advice.decision is not Decision.WAITS:

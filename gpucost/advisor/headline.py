@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from gpucost.advisor.answers import Decision, Layer, Wait
 from gpucost.advisor.layers import LayerResult
-from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from gpucost.domain.time import DAY_MS, MINUTE_MS
 
 _MOST_NAMED = 2
+REST = "; the rest "
+"""Between what starts of a job and what becomes of the others."""
+STARTS_WITH = "starts with "
+"""Before what starts of a gang whose minimum is below its size."""
 
 
 def headline(found: LayerResult, wait: Wait | None) -> str:
@@ -17,7 +21,10 @@ def headline(found: LayerResult, wait: Wait | None) -> str:
         case Decision.LATER:
             return f"starts in about {about(found.later_ms or 0)}: {found.says}"
         case Decision.WAITS:
-            return f"{_waits(wait)}: {found.says}"
+            partly = f"{found.partly}{REST}" if found.partly else ""
+            return f"{partly}{_waits(wait)}: {found.says}"
+        case Decision.NEVER if found.partly:
+            return f"{found.partly}{REST}never runs as it is: {found.says}"
         case Decision.NEVER:
             return f"never runs as it is: {found.says}"
         case _:
@@ -25,15 +32,17 @@ def headline(found: LayerResult, wait: Wait | None) -> str:
 
 
 def about(span_ms: int) -> str:
-    """A span in one or two units: ``20 min``, ``3 h``, ``2 d 4 h``."""
+    """A span nobody knows to the minute: ``20 min``, ``1 h 40 min``, ``5 h 30 min``, ``2 d 4 h``."""
     minutes = max(1, -(-span_ms // MINUTE_MS))
     if minutes < 60:
         return f"{minutes} min"
-    if span_ms < 10 * HOUR_MS and minutes % 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    if span_ms < 2 * DAY_MS:
-        return f"{round(minutes / 60)} h"
+    if minutes < 10 * 60:
+        step = 10 if minutes < 3 * 60 else 30
+        hours, rest = divmod((minutes + step // 2) // step * step, 60)
+        return f"{hours} h {rest} min" if rest else f"{hours} h"
     hours = round(minutes / 60)
+    if span_ms < 2 * DAY_MS:
+        return f"{hours} h"
     return f"{hours // 24} d {hours % 24} h" if hours % 24 else f"{hours // 24} d"
 
 
@@ -44,13 +53,14 @@ def _now(found: LayerResult) -> str:
         more = len(nodes) - _MOST_NAMED
         named = ", ".join(nodes[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
         where = f" on {len(nodes):,} node{'s' if len(nodes) > 1 else ''} ({named})"
+    runs = found.partly or "runs now"
     if found.victims:
         count = len(found.victims)
         who = f"{count:,} workloads are" if count > 1 else "1 workload is"
-        return f"runs now{where}, once {who} preempted for it"
+        return f"{runs}{where}, once {who} preempted for it"
     borrows = ", on borrowed quota" if found.borrowed else ""
     says = f": {found.says}" if found.says and found.layer is Layer.NONE else ""
-    return f"runs now{where}{borrows}{says}"
+    return f"{runs}{where}{borrows}{says}"
 
 
 def _waits(wait: Wait | None) -> str:
@@ -59,5 +69,5 @@ def _waits(wait: Wait | None) -> str:
     if wait.p50_ms is None:
         return f"waits longer than {about(wait.horizon_ms)}"
     late = "" if wait.p90_ms is None else f" (p90 {about(wait.p90_ms)})"
-    late = late or f" (p90 beyond {about(wait.horizon_ms)})"
+    late = late or f" (p90 longer than {about(wait.horizon_ms)})"
     return f"waits about {about(wait.p50_ms)}{late}"

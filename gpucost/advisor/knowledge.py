@@ -29,6 +29,11 @@ MOST_UNPLACED = 200
 """Kinds of pods without a node that are looked at before others ask."""
 
 
+def never() -> bool:
+    """Nobody waits for the answer."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A finding that is open on a job: ``rule`` found it, ``action`` is what to do."""
@@ -48,7 +53,8 @@ class Knowledge:
     ``read`` makes a manifest of a document that was changed, as it was made of the first; ``write`` makes a
     document of a job that exists, its workload and its PodGroup, and ``read_new`` a manifest of that.
     ``calibration`` says how often ranges of waits held so far, by ClusterQueue; ``troubles`` what is found
-    against a job that runs, by its uid. None where nobody knows.
+    against a job that runs, by its uid. None where nobody knows. ``is_late`` is asked between two samples of
+    a wait and before each suggestion: once it says so, what is there by then is the answer.
     """
 
     overview: Overview
@@ -61,6 +67,7 @@ class Knowledge:
     read_new: Callable[[Document], JobManifest] | None = None
     troubles: Callable[[str], Sequence[Trouble]] | None = None
     used: Callable[[JobManifest], PastUse | None] | None = None
+    is_late: Callable[[], bool] = never
 
     @property
     def state(self) -> ClusterState:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpucost.advisor.answers import Decision, Evidence, Layer, PodSetAnswer, Victim
+from gpucost.advisor.kueue.results import Assigned
 from gpucost.cluster.kueue import FlavorResource
 
 
@@ -13,7 +14,9 @@ from gpucost.cluster.kueue import FlavorResource
 class LayerResult:
     """``layer`` is the one that holds it, NONE where ``decision`` is NOW. ``says`` is the reason in a few
     words, without the job's name (``8 more nvidia.com/gpu needed in flavor h100``); ``why`` are lines of the
-    form ``label: text``. The rest as in ``Advice``."""
+    form ``label: text``. ``others`` are workloads that get quota before it or with it, by uid.
+    ``partly`` is what of it starts although not all does (``2 of its 3 pods``); then the rest is about the
+    others, and ``pod_sets`` are those that start. The rest as in ``Advice``."""
 
     decision: Decision
     layer: Layer
@@ -30,3 +33,5 @@ class LayerResult:
     evidence: tuple[Evidence, ...] = ()
     assumptions: tuple[str, ...] = ()
     drift: tuple[str, ...] = ()
+    partly: str = ""
+    others: Mapping[str, tuple[Assigned, ...]] = field(default_factory=dict)

@@ -3,54 +3,149 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from gpucost.advisor.answers import Decision, Evidence, Layer, PodSetAnswer
 from gpucost.advisor.asking import Asking
 from gpucost.advisor.knowledge import Knowledge
+from gpucost.advisor.kueue.words import quantity
 from gpucost.advisor.layers import LayerResult
 from gpucost.advisor.placement.freed import freed
 from gpucost.advisor.placement.mended import Repair, mended
-from gpucost.advisor.placement.place import Placement, place
+from gpucost.advisor.placement.place import Placement, place, reserve
 from gpucost.advisor.placement.pools import silent_about, with_pools
 from gpucost.advisor.placement.rooms import Rooms
 from gpucost.advisor.placement.wanted import Wanted, of_pod_set
+from gpucost.cluster.objects import added
 from gpucost.cluster.pods import PodSet
 from gpucost.domain.time import MINUTE_MS
+from gpucost.domain.words import counted
 
 UNSCHEDULABLE = "Unschedulable"
 FREED_IS_USELESS = "FreedCapacityUnusable"
 LARGER_THAN_ANY_NODE = "LargerThanAnyNode"
 NODES_UNUSABLE = "NodesUnusable"
 NOT_EVALUATED = "NotEvaluated"
+NOT_READ = "NotRead"
 _SOME_NODES = 3
 _NO_OTHER_PODS = "rules about other pods, topology spreading, volumes and host ports are not evaluated"
 
 
 def wanted_of(known: Knowledge, asking: Asking, quota: LayerResult | None) -> list[Wanted]:
-    """What its pods ask of nodes, with the flavors and sizes that ``quota`` gave them; None for no quota.
+    """What its pods ask of nodes, with the flavors and sizes that ``quota`` gave them; None for no quota."""
+    return [each for part in parts_of(known, asking, quota) for each in part.wanted]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Pods of one pod set that have the same flavors. ``wanted`` are several where each workload of the job
+    has a topology of its own; ``given`` is what quota says of them, None where nothing does."""
+
+    name: str
+    wanted: tuple[Wanted, ...]
+    given: PodSetAnswer | None
+
+    @property
+    def count(self) -> int:
+        return sum(each.count for each in self.wanted)
+
+
+def parts_of(known: Knowledge, asking: Asking, quota: LayerResult | None) -> list[Part]:
+    """All pods of a job, by pod set and flavors; those of equal workloads together.
 
     Pod sets that nobody counts quota for (a job is more than its workload) come as they are.
     """
-    given = {each.name: each for each in quota.pod_sets} if quota is not None else {}
-    sets = [each for workload in asking.workloads for each in workload.pod_sets]
-    return [_wanted(known, each, given.get(each.name)) for each in (sets or asking.pod_sets) if each.count]
+    times = max(1, len(asking.workloads))
+    sets = asking.workloads[0].pod_sets if asking.workloads else asking.pod_sets
+    parts = []
+    for each in (one for one in sets if one.count):
+        given: list[PodSetAnswer | None] = []
+        if quota is not None:
+            given += [one for one in quota.pod_sets if one.name == each.name]
+        for answer in given or [None]:
+            whole = each.count * times if answer is None else answer.count
+            flavors = sorted(set(answer.flavors.values())) if answer is not None else []
+            named = replace(each, name=f"{each.name} in {', '.join(flavors)}") if len(given) > 1 else each
+            parts.append(Part(each.name, tuple(_wanted_each(known, named, answer, whole, times)), answer))
+    return parts
+
+
+def _wanted_each(
+    known: Knowledge, pod_set: PodSet, given: PodSetAnswer | None, whole: int, times: int
+) -> Iterator[Wanted]:
+    """All as one, unless a topology holds the pods of each of several workloads together."""
+    if times == 1 or not pod_set.topology:
+        yield _wanted(known, pod_set, given, whole)
+        return
+    for number in range(whole // pod_set.count):
+        yield _wanted(known, replace(pod_set, name=f"{pod_set.name}-{number}"), given, pod_set.count)
 
 
 def placement_answer(known: Knowledge, asking: Asking, quota: LayerResult | None = None) -> LayerResult:
     """Of the pods of a job whose quota, if any, is there once the victims in ``quota`` have left."""
-    wanted = wanted_of(known, asking, quota)
+    unread = [each for each in ("nodes", "pods") if known.state.is_unread(each)]
+    if unread:
+        says = f"{' and '.join(unread)} could not be read: what is free is not known"
+        return LayerResult(Decision.UNKNOWN, Layer.PLACEMENT, NOT_READ, says)
+    parts = parts_of(known, asking, quota)
+    wanted = [each for part in parts for each in part.wanted]
     gone = (
         {uid for each in quota.victims for uid in known.pods_by_workload.get(each.subject.uid, ())}
         if quota
         else set()
     )
     before = known.rooms_for(asking.subject.uid).without(asking.own_pods)
-    rooms = before.without(gone)
+    rooms = _left_by_others(known, before.without(gone), quota)
     found = place(rooms, wanted)
     assumptions = (_NO_OTHER_PODS, *found.unknown) if found.fits or found.unknown else (_NO_OTHER_PODS,)
     answer = _answer(known, before, rooms, wanted, found, bool(gone))
-    return replace(answer, assumptions=assumptions, pod_sets=_pod_sets(quota, wanted, answer, found))
+    if answer.decision is Decision.WAITS and asking.gang is None and not asking.subject.uid:
+        says = "; ".join((*_held_meanwhile(known, wanted, found), answer.says))
+        answer = replace(answer, says=says)
+    return replace(answer, assumptions=assumptions, pod_sets=_pod_sets(parts, answer, found))
+
+
+def started(known: Knowledge, asking: Asking, quota: LayerResult) -> LayerResult:
+    """Where some of its workloads have quota and others none: whether those that have it find nodes too."""
+    if not quota.partly:
+        return quota
+    nodes = placement_answer(known, asking, quota)
+    does = "can start now"
+    if nodes.decision is not Decision.NOW:
+        does = "can have quota now, but not all of these a node"
+    elif quota.victims:
+        does = f"can start once {counted(len(quota.victims), 'workload')} left"
+    return replace(quota, partly=f"{quota.partly} {does}", pod_sets=())
+
+
+def _held_meanwhile(known: Knowledge, wanted: Sequence[Wanted], found: Placement) -> Iterator[str]:
+    """What is taken while the rest waits, as nothing makes its pods start together."""
+    if any(each.topology for each in wanted) or not found.is_exact:
+        return
+    placed = {each.name: sum(found.nodes.get(each.name, {}).values()) for each in wanted}
+    pods, whole = sum(placed.values()), sum(each.count for each in wanted)
+    gpus = sum(
+        amount * placed[each.name]
+        for each in wanted
+        for name, amount in each.asks.requests.items()
+        if known.overview.catalog.is_gpu(name)
+    )
+    if pods:
+        holds = f" and hold {counted(gpus, 'GPU')}" if gpus else ""
+        yield f"{pods:,} of its {counted(whole, 'pod')} would start{holds} while the others wait"
+
+
+def _left_by_others(known: Knowledge, rooms: Rooms, quota: LayerResult | None) -> Rooms:
+    """Once those have their nodes that get quota before it or with it, though they have no pods yet."""
+    wanted = [
+        _wanted(known, pod_set, PodSetAnswer(each.name, each.count, each.flavors, {}), each.count)
+        for uid, assigned in (quota.others if quota is not None else {}).items()
+        if uid in known.state.workloads
+        for each in assigned
+        for pod_set in known.state.workloads[uid].pod_sets
+        if pod_set.name == each.name and each.count
+    ]
+    return reserve(rooms, wanted) if wanted else rooms
 
 
 def _answer(
@@ -117,15 +212,13 @@ def _grown(known: Knowledge, rooms: Rooms, wanted: Sequence[Wanted]) -> LayerRes
 
 def _too_big(found: Placement) -> LayerResult:
     worst = found.too_big[0]
-    says = (
-        f"a pod of {worst.pod_set} asks {worst.asks:,} {worst.resource}; the largest node that takes it has "
-        f"{worst.most:,}"
-    )
+    asks, most = (quantity(worst.resource, amount) for amount in (worst.asks, worst.most))
+    says = f"a pod of {worst.pod_set} asks {asks} {worst.resource}; the largest node that takes it has {most}"
     return LayerResult(Decision.NEVER, Layer.PLACEMENT, LARGER_THAN_ANY_NODE, says, tuple(_why(found)))
 
 
 def _short(found: Placement) -> str:
-    parts = [f"{count:,} of its pods find no node ({name})" for name, count in sorted(found.short.items())]
+    parts = [f"no node for {count:,} of its pods ({name})" for name, count in sorted(found.short.items())]
     said = [found.line(name) for name in sorted(found.short)][:1]
     return ": ".join(["; ".join(parts) or "its pods find no room together", *filter(None, said)])
 
@@ -146,23 +239,24 @@ def _where(found: Placement) -> str:
     return f"on {len(nodes):,} node{'s' if len(nodes) != 1 else ''}: {named}{more}"
 
 
-def _wanted(known: Knowledge, pod_set: PodSet, given: PodSetAnswer | None) -> Wanted:
+def _wanted(known: Knowledge, pod_set: PodSet, given: PodSetAnswer | None, count: int) -> Wanted:
     names = dict.fromkeys(given.flavors.values()) if given is not None else ()
     flavors = [known.state.flavor_by_name[name] for name in names if name in known.state.flavor_by_name]
     topologies = {each.meta.name: each for each in known.state.topologies.values()}
-    count = given.count if given is not None else None
     return of_pod_set(pod_set, flavors, topologies, count)
 
 
-def _pod_sets(
-    quota: LayerResult | None, wanted: Sequence[Wanted], answer: LayerResult, found: Placement
-) -> tuple[PodSetAnswer, ...]:
+def _pod_sets(parts: Sequence[Part], answer: LayerResult, found: Placement) -> tuple[PodSetAnswer, ...]:
     """Nodes only where all of the gang has one."""
-    flavors = {each.name: each.flavors for each in quota.pod_sets} if quota is not None else {}
     nodes = found.nodes if answer.decision is Decision.NOW else {}
     return tuple(
-        PodSetAnswer(each.name, each.count, flavors.get(each.name, {}), nodes.get(each.name, {}))
-        for each in wanted
+        PodSetAnswer(
+            part.name,
+            part.count,
+            part.given.flavors if part.given is not None else {},
+            added(*(nodes.get(each.name, {}) for each in part.wanted)),
+        )
+        for part in parts
     )
 
 

@@ -10,7 +10,7 @@ from gpucost.advisor.asking import Asking
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.layers import LayerResult
 from gpucost.advisor.placement.wanted import Wanted
-from gpucost.advisor.placing import wanted_of
+from gpucost.advisor.placing import parts_of
 from gpucost.cluster.nodes import Node
 from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import parse_product
@@ -28,8 +28,12 @@ def price_of(asking: Asking, found: LayerResult, known: Knowledge) -> tuple[Pric
     """
     if known.prices is None:
         return None, (NO_BOOK,)
+    if asking.unknown:
+        return None, ("price: unknown, as not all that it asks for is known",)
     per_hour, currency, rates = Fraction(0), known.prices.currency, dict[str, None]()
     for node, requests, count in _uses(asking, found, known):
+        if node is None:
+            return None, ("price: unknown, some of its GPUs would be on nodes that are not there yet",)
         boards, why = _boards(node, requests, known)
         if boards is None:
             return None, (f"price: unknown, {why}",)
@@ -41,7 +45,7 @@ def price_of(asking: Asking, found: LayerResult, known: Knowledge) -> tuple[Pric
         per_hour += boards * count * rate.nano_per_board_hour
         rates[rate.rate_id] = None
     if not rates:
-        return None, ("price: it asks for no GPUs",) if not asking.gpus else ("price: unknown, no node fits",)
+        return None, ("price: it asks for no GPUs",)
     run_ms = _run_ms(asking, known)
     nano = round(per_hour)
     for_run = None if run_ms is None else round(per_hour * run_ms / HOUR_MS)
@@ -50,17 +54,23 @@ def price_of(asking: Asking, found: LayerResult, known: Knowledge) -> tuple[Pric
 
 def _uses(
     asking: Asking, found: LayerResult, known: Knowledge
-) -> Iterator[tuple[Node, Mapping[str, int], int]]:
-    """Node, what one pod asks, and how many pods; a set without nodes on the first that admits it."""
-    placed = {each.name: each for each in found.pod_sets}
-    for wanted in wanted_of(known, asking, found if asking.workloads and found.pod_sets else None):
-        nodes = placed[wanted.name].nodes if wanted.name in placed else {}
+) -> Iterator[tuple[Node | None, Mapping[str, int], int]]:
+    """Node, what one pod asks, and how many pods; a set without nodes on the first that admits it. None for
+    pods with GPUs of which no node is known."""
+    for part in parts_of(known, asking, found if found.pod_sets else None):
+        wanted = part.wanted[0]
+        nodes = part.given.nodes if part.given is not None else {}
         real = {name: count for name, count in nodes.items() if name in known.state.node_by_name}
         for name, count in sorted(real.items()):
             yield known.state.node_by_name[name], wanted.asks.requests, count
+        left = part.count - sum(real.values())
         first = None if real else _first(wanted, known)
-        if first is not None:
-            yield first, wanted.asks.requests, wanted.count
+        if left and (first is not None or _asks_gpus(wanted, known)):
+            yield first, wanted.asks.requests, left
+
+
+def _asks_gpus(wanted: Wanted, known: Knowledge) -> bool:
+    return any(known.overview.catalog.is_gpu(name) for name in wanted.asks.requests)
 
 
 def _first(wanted: Wanted, known: Knowledge) -> Node | None:

@@ -2,13 +2,17 @@
 
 What belongs to others stays in the answer as a fact about their queue: how many workloads would have to
 leave, from which queue, what they hold. Who they are does not.
+
+Whether a name stands in an answer must not tell whether somebody has it. So what the reader wrote is said
+back as it is, and where a rule names others, only what is the reader's is named.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 
 from gpucost.advisor.answers import (
     Advice,
@@ -28,6 +32,9 @@ OTHERS = "another team's workload"
 
 # Names of Kubernetes objects, and several with slashes between them (namespace/name, kind/name).
 _WORD = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9._/]*[A-Za-z0-9])?")
+# A digit beside a letter, or a mark inside: no plain word of a sentence.
+_LIKE_A_NAME = re.compile(r"[-._]|[A-Za-z][0-9]|[0-9][A-Za-z]")
+_BETWEEN = frozenset(("and", "more"))
 # Words of our own sentences: whoever calls a job ``queue`` shall not make them unreadable. They tell nothing.
 _OUR_WORDS = frozenset(
     (
@@ -56,48 +63,95 @@ _OUR_WORDS = frozenset(
 )
 
 
+# Where a rule names others (kueue.answer, volcano.answer): only what is the reader's is named there.
+_MENTIONS = re.compile(
+    r"(?<=stands behind )(?!another workload).+?(?=, which )"
+    r"|(?<=before it ).+?(?= get nodes)"
+    r"|(?<=jobs before it take the room: )[^;]+"
+    r"|(?<=not placed, as it is not evaluated: )[^;]+"
+)
+# Evidence and changes of these kinds are about the cluster, or about what the job names; of all other kinds
+# tenants name the objects as they like.
+_OF_CLUSTER = frozenset(
+    (
+        *("admissioncheck", "clusterqueue", "cohort", "configmap", "finding", "hypernode", "localqueue"),
+        *("node", "priorityclass", "queue", "resourceflavor", "topology", "workloadpriorityclass"),
+    )
+)
+_STATUS = "status"
+
+
 @dataclass(frozen=True, slots=True)
 class Reader:
     """Who reads: ``shows`` says whether a workload may be named to them, ``hides`` whether a word is the name
-    of something that may not be."""
+    of something that may not be, ``owns`` whether it is that of something of theirs, and ``knows`` whether
+    they know the word anyway: it is theirs, or the cluster's."""
 
     shows: Callable[[Subject], bool]
     hides: Callable[[str], bool]
+    owns: Callable[[str], bool]
+    knows: Callable[[str], bool]
 
 
-def redact_advice(advice: Advice, reader: Reader) -> Advice:
-    """``advice`` without the names of what ``reader`` may not know of.
+def redact_advice(advice: Advice, reader: Reader, written: object = ()) -> Advice:
+    """``advice`` without the names of what ``reader`` may not know of. ``written`` is what the reader wrote:
+    the manifest that was asked about, whatever holds its words.
 
-    Evidence about such an object is left out, and so is a change to one; in sentences its name becomes
+    Evidence about an object of others is left out, and so is a change to one; in sentences its name becomes
     ``OTHERS``. What the subject itself is called, its pod sets, queue, nodes and flavors are kept.
     """
-    words = _Words(reader, _own(advice))
-    return replace(
-        advice,
-        says=words.text(advice.says),
-        why=words.texts(advice.why),
-        victims=tuple(map(words.victim, advice.victims)),
-        wait=words.wait(advice.wait),
-        suggestions=words.suggestions(advice.suggestions),
-        evidence=words.evidence(advice.evidence),
-        assumptions=words.texts(advice.assumptions),
-        drift=words.texts(advice.drift),
-    )
+    return _Words(reader, _own(advice), written).advice(advice)
 
 
-def redact_explanation(explanation: Explanation, reader: Reader) -> Explanation:
-    """The same for the walk through the layers."""
+def redact_explanation(explanation: Explanation, reader: Reader, written: object = ()) -> Explanation:
+    """The same for the walk through the layers. Of what schedulers say of its objects, words that look like
+    names are kept only where they are known: they may name what has gone."""
     advice = explanation.advice
-    own = _names_of(explanation.subject) if advice is None else _own(advice)
-    words = _Words(reader, own | _names_of(explanation.subject))
+    own = _names_of(explanation.subject) | (frozenset() if advice is None else _own(advice))
+    facts = [fact for step in explanation.steps for fact in step.evidence]
+    words = _Words(reader, own, written, _quotes((*facts, *(advice.evidence if advice is not None else ()))))
     return replace(
         explanation,
         says=words.text(explanation.says),
         steps=tuple(map(words.step, explanation.steps)),
         actions=words.suggestions(explanation.actions),
-        advice=None if advice is None else redact_advice(advice, reader),
+        advice=None if advice is None else words.advice(advice),
         assumptions=words.texts(explanation.assumptions),
     )
+
+
+def words_in(written: object) -> frozenset[str]:
+    """All words of the texts in a document or a dataclass, keys too."""
+    return frozenset(
+        part for text in _texts_in(written) for found in _WORD.finditer(text) for part in found[0].split("/")
+    )
+
+
+def _texts_in(written: object) -> Iterator[str]:
+    """Without recursion: a document may be nested deeply."""
+    left: list[object] = [written]
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            left += (*value.keys(), *value.values())
+        elif is_dataclass(value):
+            left += (getattr(value, field.name) for field in fields(value))
+        elif isinstance(value, Iterable):
+            left += value
+
+
+def _quotes(facts: Iterable[Evidence]) -> tuple[str, ...]:
+    """What schedulers and controllers said, the longest first."""
+    said = {
+        text
+        for fact in facts
+        if fact.field.startswith(_STATUS)
+        for text in (fact.value, fact.meaning)
+        if " " in text
+    }
+    return tuple(sorted(said, key=lambda text: (-len(text), text)))
 
 
 def _own(advice: Advice) -> frozenset[str]:
@@ -115,15 +169,44 @@ def _names_in(pod_set: PodSetAnswer) -> Iterable[str]:
     return (pod_set.name, *pod_set.flavors, *pod_set.flavors.values(), *pod_set.nodes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Words:
-    """The parts of an answer, as ``reader`` may see them. ``own`` are words that are always kept."""
+    """The parts of an answer, as ``reader`` may see them. ``own`` are words that are always kept, and so are
+    those of ``written``; ``quotes`` are texts of the answer that others wrote."""
 
     reader: Reader
     own: frozenset[str]
+    written: object = ()
+    quotes: tuple[str, ...] = ()
+
+    @cached_property
+    def said(self) -> frozenset[str]:
+        """Looked for only where a word would be hidden: manifests may be large."""
+        return words_in(self.written)
+
+    def advice(self, advice: Advice) -> Advice:
+        return replace(
+            advice,
+            says=self.text(advice.says),
+            why=self.texts(advice.why),
+            victims=tuple(map(self.victim, advice.victims)),
+            wait=self.wait(advice.wait),
+            suggestions=self.suggestions(advice.suggestions),
+            evidence=self.evidence(advice.evidence),
+            assumptions=self.texts(advice.assumptions),
+            drift=self.texts(advice.drift),
+        )
 
     def text(self, text: str) -> str:
-        return _WORD.sub(lambda found: OTHERS if self._is_hidden(found[0]) else found[0], text)
+        for quote in self.quotes:
+            if quote in text:
+                text = text.replace(quote, self._each(quote, self._is_unknown))
+        parts: list[str] = []
+        at = 0
+        for found in _MENTIONS.finditer(text):
+            parts += (self._each(text[at : found.start()], self._is_hidden), self._mentioned(found[0]))
+            at = found.end()
+        return "".join((*parts, self._each(text[at:], self._is_hidden)))
 
     def texts(self, texts: Iterable[str]) -> tuple[str, ...]:
         return tuple(map(self.text, texts))
@@ -147,7 +230,7 @@ class _Words:
         return tuple(
             replace(each, value=self.text(each.value), meaning=self.text(each.meaning))
             for each in evidence
-            if not self._tells(each.object)
+            if not self._is_of_others(each.object)
         )
 
     def step(self, step: LayerAnswer) -> LayerAnswer:
@@ -159,13 +242,41 @@ class _Words:
         change = suggestion.change
         if change.kind is ChangeKind.MANIFEST:
             return False
-        return any(map(self._tells, (change.target, change.patch, change.command)))
+        return self._is_of_others(change.target) or any(map(self._tells, (change.patch, change.command)))
+
+    def _is_of_others(self, target: str) -> bool:
+        """Whether ``kind/name`` is a tenant's, and not the reader's."""
+        kind, _, name = target.partition("/")
+        if kind.lower() in _OF_CLUSTER:
+            return self._tells(target)
+        return not all(part in self.own or self.reader.owns(part) for part in name.split("/"))
 
     def _tells(self, text: str) -> bool:
         return any(self._is_hidden(found[0]) for found in _WORD.finditer(text))
 
+    def _mentioned(self, text: str) -> str:
+        return self._each(text, lambda word: not all(map(self._is_plainly_own, word.split("/"))))
+
+    def _each(self, text: str, is_hidden: Callable[[str], bool]) -> str:
+        return _WORD.sub(lambda found: OTHERS if is_hidden(found[0]) else found[0], text)
+
     def _is_hidden(self, word: str) -> bool:
         return any(
-            part not in self.own and part not in _OUR_WORDS and self.reader.hides(part)
+            part not in self.own
+            and part not in _OUR_WORDS
+            and self.reader.hides(part)
+            and part not in self.said
             for part in word.split("/")
         )
+
+    def _is_unknown(self, word: str) -> bool:
+        return any(
+            _LIKE_A_NAME.search(part) is not None
+            and part not in self.own
+            and not self.reader.knows(part)
+            and part not in self.said
+            for part in word.split("/")
+        )
+
+    def _is_plainly_own(self, part: str) -> bool:
+        return part in _BETWEEN or part.isdecimal() or self.reader.owns(part)

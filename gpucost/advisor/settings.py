@@ -25,9 +25,11 @@ class Pool:
 @dataclass(frozen=True, slots=True)
 class AdvisorSettings:
     """``horizon_hours`` and ``samples`` are of the simulation of the wait, 0 samples for none; ``pools``
-    those that scale."""
+    those that scale. ``budget_s`` is what ``Knowledge.is_late`` allows for waits and suggestions, in seconds,
+    for the words of an answer; None where nobody limits it."""
 
     horizon_hours: float = 168.0
     samples: int = 40
     most_suggestions: int = 5
     pools: tuple[Pool, ...] = ()
+    budget_s: float | None = None

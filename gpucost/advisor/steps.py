@@ -1,4 +1,4 @@
-"""One layer of the walk each: what it says of a job that exists."""
+"""One layer of the walk each: what it says of a job that exists. Quota: ``quota_step``."""
 
 from __future__ import annotations
 
@@ -9,23 +9,12 @@ from gpucost.advisor.existing import Existing
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.cluster.fit import lacking
 from gpucost.cluster.gangs import Gang
-from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.pods import Pod, PodPhase
-from gpucost.cluster.quota_reasons import checks_reason, quota_reason
-from gpucost.cluster.volcano import PodGroup
 from gpucost.cluster.waiting import DEVICE_ERRORS, REFUSED, pod_reason, pod_since_ms
+from gpucost.contract.queue_metrics import GangKind
+from gpucost.domain.jobs import JobKind
 
 _MOST_PODS = 3
-
-
-def quota_step(found: Existing, known: Knowledge) -> LayerAnswer:
-    """Its queue: does it have quota, or is it let in?"""
-    workload = found.workload
-    if workload is not None:
-        return _of_workload(workload, known)
-    if found.of_volcano is not None:
-        return _of_group(found.of_volcano)
-    return LayerAnswer(Layer.QUOTA, Verdict.PASSED, "no queue holds it: it has no workload or PodGroup", None)
 
 
 def placement_step(found: Existing, known: Knowledge) -> LayerAnswer:
@@ -37,12 +26,15 @@ def placement_step(found: Existing, known: Knowledge) -> LayerAnswer:
     facts = tuple(_pod_evidence(waiting))
     if gang is not None:
         held = ", ".join(f"{amount:,} {name}" for name, amount in sorted(gang.held.items()))
+        has, holds = ("has", "holds") if gang.running == 1 else ("have", "hold")
         says = (
-            f"{gang.running:,} of {gang.min_members:,} pods that must run together have a node"
-            f"{f', and hold {held} meanwhile' if held else ''}"
+            f"{gang.running:,} of {gang.min_members:,} pods that {_bond(gang)} {has} a node"
+            f"{f', and {holds} {held} meanwhile' if held else ''}"
         )
         since_ms = gang.partial_since_ms
-        return LayerAnswer(Layer.PLACEMENT, Verdict.HOLDS, says, since_ms, (*_gang_evidence(found), *facts))
+        shape = tuple(_shape_evidence(gang, found))
+        facts = (*shape, *_gang_evidence(found), *facts)
+        return LayerAnswer(Layer.PLACEMENT, Verdict.HOLDS, says, since_ms, facts)
     if waiting:
         bound, least = sum(pod.is_bound for pod in alive), _minimum(found)
         says = f"{len(waiting):,} of its {len(alive):,} pods have no node: {_said(waiting[0])}"
@@ -53,7 +45,9 @@ def placement_step(found: Existing, known: Knowledge) -> LayerAnswer:
         since_ms = min(map(pod_since_ms, waiting))
         return LayerAnswer(Layer.PLACEMENT, Verdict.HOLDS, says, since_ms, (*_gang_evidence(found), *facts))
     if gated:
-        says = f"{len(gated):,} of its pods are held back by scheduling gates"
+        names = ", ".join(sorted({gate for pod in gated for gate in pod.gates}))
+        one = "pod is" if len(gated) == 1 else "pods are"
+        says = f"{len(gated):,} {one} held back by scheduling gates: {names}"
         return LayerAnswer(Layer.PLACEMENT, Verdict.UNKNOWN, says, min(pod.meta.created_ms for pod in gated))
     if not alive:
         says = "it has no pods now"
@@ -132,55 +126,31 @@ def running_step(found: Existing, known: Knowledge) -> LayerAnswer:
     return LayerAnswer(Layer.RUNNING, Verdict.PASSED, says, since_ms)
 
 
-def _of_workload(workload: Workload, known: Knowledge) -> LayerAnswer:
-    name = f"workload/{workload.meta.name}"
-    match workload.state:
-        case WorkloadState.PENDING:
-            reason, said = quota_reason(known.state, workload)
-            where = f"LocalQueue {workload.queue} has no quota for it"
-            fact = Evidence(name, "status.conditions[QuotaReserved]", reason, said or "nothing said yet")
-            says = f"{where} ({reason})"
-            return LayerAnswer(Layer.QUOTA, Verdict.HOLDS, says, workload.waiting_since_ms, (fact,))
-        case WorkloadState.RESERVED:
-            reason, said = checks_reason(workload)
-            fact = Evidence(name, "status.admissionChecks", reason, said)
-            says = f"it has quota; admission checks are open: {said or reason}"
-            return LayerAnswer(Layer.QUOTA, Verdict.HOLDS, says, workload.reserved_ms, (fact,))
-        case WorkloadState.EVICTING:
-            evicted = workload.conditions["Evicted"]
-            fact = Evidence(name, "status.conditions[Evicted]", evicted.reason, evicted.message)
-            says = f"it is being evicted: {evicted.reason}"
-            return LayerAnswer(Layer.QUOTA, Verdict.HOLDS, says, evicted.since_ms, (fact,))
-        case WorkloadState.INACTIVE:
-            fact = Evidence(name, "spec.active", "false", "somebody switched it off")
-            return LayerAnswer(
-                Layer.QUOTA, Verdict.HOLDS, "it is deactivated: it does not queue", None, (fact,)
-            )
-        case WorkloadState.FINISHED:
-            return LayerAnswer(Layer.QUOTA, Verdict.PASSED, "it has finished", workload.finished_ms)
-        case _:
-            says = f"admitted in ClusterQueue {workload.cluster_queue}"
-            return LayerAnswer(Layer.QUOTA, Verdict.PASSED, says, workload.admitted_ms)
-
-
-def _of_group(group: PodGroup) -> LayerAnswer:
-    name, queue = f"podgroup/{group.meta.name}", group.queue or "default"
-    if group.phase in ("", "Pending"):
-        said = group.conditions.get("Unschedulable")
-        fact = Evidence(
-            name, "status.phase", group.phase or "none", said.message if said else "not let in yet"
-        )
-        says = f"Volcano's queue {queue} has not let it in"
-        return LayerAnswer(Layer.QUOTA, Verdict.HOLDS, says, group.meta.created_ms, (fact,))
-    return LayerAnswer(
-        Layer.QUOTA, Verdict.PASSED, f"let in by Volcano's queue {queue} ({group.phase})", None
-    )
-
-
 def _partial_gang(found: Existing, known: Knowledge) -> Gang | None:
     return next(
         (each for each in known.overview.gangs if each.job.uid == found.job.uid and each.is_partial), None
     )
+
+
+def _bond(gang: Gang) -> str:
+    """Whether something makes them start together, or their shape only says that they need each other."""
+    return "need each other" if gang.kind is GangKind.JOB else "must run together"
+
+
+def _shape_evidence(gang: Gang, found: Existing) -> Iterator[Evidence]:
+    """Why pods without a PodGroup or workload are taken to need each other."""
+    job = found.object
+    if gang.kind is not GangKind.JOB or job is None:
+        return
+    name = f"{job.kind.lower()}/{job.meta.name}"
+    if job.job_kind is JobKind.JOB:
+        meaning = (
+            "as many completions as parallelism: each pod has a part of its own; nothing starts them together"
+        )
+        yield Evidence(name, "spec.completionMode", "Indexed", meaning)
+    else:
+        meaning = f"worked out: pods of a {job.kind} work together; nothing starts them together"
+        yield Evidence(name, "", str(gang.min_members), meaning)
 
 
 def _minimum(found: Existing) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpucost.advisor.answers import Layer, Wait
 from gpucost.advisor.asking import Asking
 from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.kueue.answer import BLOCKED
+from gpucost.advisor.kueue.answer import BLOCKED, MOST_BESIDE
 from gpucost.advisor.kueue.asks import Ask
 from gpucost.advisor.kueue.discipline import disciplines
 from gpucost.advisor.kueue.modes import Mode
@@ -21,31 +21,44 @@ from gpucost.advisor.placing import wanted_of
 from gpucost.advisor.volcano.discipline import Stage, VolcanoDiscipline, run_id
 from gpucost.advisor.volcano.gang import Gang
 from gpucost.advisor.wait.simulate import Run, Sampling, Scene, simulate
-from gpucost.cluster.kueue import Workload
+from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.pods import Pod
 from gpucost.domain.time import HOUR_MS, SECOND_MS
 
 GRAIN_MS = 60_000
 """Ends are rounded up to a minute: answers are given in minutes, and less is asked."""
+LEAVING_MS = 60_000
+"""What one that was told to leave still needs to stop its pods, at most."""
+EVENTS = 400
+"""Jobs to look at for each sample that the settings ask for: where fewer run and wait, there are up to ten times
+as many samples, since 40 carry no more than the order of magnitude."""
 _SEED = 1
 
 
 def wait_of(asking: Asking, found: LayerResult, known: Knowledge) -> Wait | None:
-    """None where the simulation does not cover what holds it: a queue whose head can never be served."""
+    """None where the simulation does not cover what holds it: a queue whose head can never be served; and
+    where it was late before the first sample."""
     settings = known.settings
     if not settings.samples:
         return None
     horizon_ms = round(settings.horizon_hours * HOUR_MS)
     sampling = Sampling(settings.samples, horizon_ms, _SEED, GRAIN_MS)
     if asking.workloads and found.queue:
-        ask = standing(known.kueue.snapshot, asking.workloads[-1])
-        if found.reason == BLOCKED and _is_stuck(known, ask):
+        asks = [standing(known.kueue.snapshot, each) for each in asking.workloads[:MOST_BESIDE]]
+        if found.reason == BLOCKED and _is_stuck(known, asks[-1]):
             return None
-        wait = _at_kueue(asking, found, known, ask, sampling)
-        return _with_calibration(wait, known, found.queue)
+        wait = _at_kueue(asking, found, known, asks, sampling)
+        return None if wait is None else _with_calibration(wait, known, found.queue)
     if asking.gang is not None and asking.gang.queue in known.world.queues:
         return _at_volcano(asking, asking.gang, known, sampling)
     return _for_nodes(asking, known, sampling)
+
+
+def _simulated(scene: Scene, known: Knowledge, sampling: Sampling) -> Wait | None:
+    times = max(1, min(10, EVENTS // max(1, len(scene.running) + len(scene.waiting))))
+    return simulate(
+        scene, known.run_times, replace(sampling, samples=times * sampling.samples), known.is_late
+    )
 
 
 def _is_stuck(known: Knowledge, ask: Ask) -> bool:
@@ -56,13 +69,19 @@ def _is_stuck(known: Knowledge, ask: Ask) -> bool:
     return known.kueue.nominated_alone(head).assignment.mode is not Mode.FIT
 
 
-def _at_kueue(asking: Asking, found: LayerResult, known: Knowledge, ask: Ask, sampling: Sampling) -> Wait:
-    """Who holds quota in the tree, and, where quota is there and nodes are not, who else is on the nodes."""
-    view = known.kueue
+def _at_kueue(
+    asking: Asking, found: LayerResult, known: Knowledge, asks: Sequence[Ask], sampling: Sampling
+) -> Wait | None:
+    """Until the last of its workloads starts. Who holds quota in the tree, and, where quota is there and
+    nodes are not, who else is on the nodes. None where the simulation would let all start now: it knows
+    fewer rules than the answer, which says that they wait."""
+    view, ask = known.kueue, asks[-1]
     tree = view.tree(ask.queue)
     members = {uid for name in tree for uid in view.snapshot.queues[name].members}
     lines = view.lines_of(ask.queue)
-    waiting = {each.uid for line in lines.values() for each in (*line.heap, *line.parked)} - {ask.uid}
+    waiting = {each.uid for line in lines.values() for each in (*line.heap, *line.parked)} - {
+        each.uid for each in asks
+    }
     wanted = wanted_of(known, asking, found if found.pod_sets else None)
     others = _on_nodes(asking, known, wanted, members) if found.layer is not Layer.QUOTA else {}
     pods = {**known.pods_by_workload, **_uids(others)}
@@ -71,11 +90,12 @@ def _at_kueue(asking: Asking, found: LayerResult, known: Knowledge, ask: Ask, sa
     target = Run(ask.uid, asking.team, asking.subject.name, asking.gpus)
     behind = [_run_of(known.state.workloads[uid], known) for uid in sorted(waiting)]
     rooms = known.rooms_for(asking.subject.uid).without(asking.own_pods)
-    with disciplines(view, ask, lambda: _Nodes(rooms, wanted, pods)) as make:
-        return simulate(Scene(ask.uid, running, [*behind, target], make), known.run_times, sampling)
+    with disciplines(view, ask, lambda: _Nodes(rooms, wanted, pods), asks[:-1]) as make:
+        wait = _simulated(Scene(ask.uid, running, [*behind, target], make), known, sampling)
+    return wait if wait is not None and wait.samples else None
 
 
-def _at_volcano(asking: Asking, gang: Gang, known: Knowledge, sampling: Sampling) -> Wait:
+def _at_volcano(asking: Asking, gang: Gang, known: Knowledge, sampling: Sampling) -> Wait | None:
     """Its queue, and nodes: all that hold either may end."""
     jobs: dict[str, list[Pod]] = {}
     for job, pods in sorted(known.pods_by_job.items()):
@@ -89,7 +109,9 @@ def _at_volcano(asking: Asking, gang: Gang, known: Knowledge, sampling: Sampling
     waiting = [_run_of_gang(each, known) for each in stage.rivals]
     target = Run(stage.id, asking.team, asking.subject.name, asking.gpus)
     scene = Scene(stage.id, running, [*waiting, target], lambda: VolcanoDiscipline(stage))
-    wait = simulate(scene, known.run_times, sampling)
+    wait = _simulated(scene, known, sampling)
+    if wait is None:
+        return None
     return replace(wait, basis="; ".join(filter(None, (wait.basis, stage.assumed))))
 
 
@@ -101,7 +123,7 @@ def _run_of_gang(gang: Gang, known: Knowledge) -> Run:
     return Run(run_id(gang), ownership.team_of(group), ownership.job_of(group).name, gpus)
 
 
-def _for_nodes(asking: Asking, known: Knowledge, sampling: Sampling) -> Wait:
+def _for_nodes(asking: Asking, known: Knowledge, sampling: Sampling) -> Wait | None:
     """No queue: it starts when enough others have ended on nodes that it may use."""
     wanted = wanted_of(known, asking, None)
     jobs = _on_nodes(asking, known, wanted, frozenset())
@@ -112,7 +134,7 @@ def _for_nodes(asking: Asking, known: Knowledge, sampling: Sampling) -> Wait:
     def make() -> _Gated:
         return _Gated(_Nodes(rooms, wanted, pods), target.id)
 
-    return simulate(Scene(target.id, running, [target], make), known.run_times, sampling)
+    return _simulated(Scene(target.id, running, [target], make), known, sampling)
 
 
 def _on_nodes(
@@ -173,8 +195,15 @@ def _run_of(workload: Workload, known: Knowledge) -> Run:
     since = workload.admitted_ms if workload.admitted_ms is not None else workload.reserved_ms
     elapsed = max(0, known.state.at_ms - since) if since is not None and workload.has_quota else 0
     gpus = sum(workload_gpus(workload, known))
-    longest = workload.max_execution_s
-    left = None if longest is None else max(1, (longest - workload.past_execution_s) * SECOND_MS - elapsed)
+    limits = []
+    if workload.max_execution_s is not None:
+        limits.append((workload.max_execution_s - workload.past_execution_s) * SECOND_MS - elapsed)
+    maker = known.overview.ownership.maker_of(workload)
+    if maker is not None and maker.deadline_s is not None:
+        limits.append(maker.deadline_s * SECOND_MS - elapsed)
+    left = max(1, min(limits)) if limits else None
+    if workload.state is WorkloadState.EVICTING:
+        left = LEAVING_MS
     return Run(workload.meta.uid, team, job.name, gpus, elapsed, left)
 
 
@@ -191,7 +220,11 @@ def _run_of_pods(job: str, pods: Sequence[Pod], known: Knowledge) -> Run:
     belonging = known.overview.ownership.of(pods[0])
     since = min((pod.bound_ms for pod in pods if pod.bound_ms is not None), default=known.state.at_ms)
     gpus = sum(sum(known.overview.units.of(pod).values()) for pod in pods)
-    return Run(job, belonging.team, belonging.job.name, gpus, max(0, known.state.at_ms - since))
+    elapsed = max(0, known.state.at_ms - since)
+    limits = [each.deadline_s for each in known.overview.ownership.jobs_of(pods[0])]
+    deadline = min((each for each in limits if each is not None), default=None)
+    left = None if deadline is None else max(1, deadline * SECOND_MS - elapsed)
+    return Run(job, belonging.team, belonging.job.name, gpus, elapsed, left)
 
 
 def _stays(pod: Pod) -> bool:

@@ -192,11 +192,13 @@ def no_state(reason: str) -> ApiError:
     )
 
 
-def advisor_busy(most: int) -> ApiError:
+def advisor_busy(most: int, key: str = "") -> ApiError:
+    """``most`` 1: of this key."""
+    what = f"{most} questions are" if most > 1 else f"a question of the key {key} is"
     return ApiError(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "advisor_busy",
-        f"{most} questions are being answered; trying again is safe",
+        f"{what} being answered; trying again is safe",
         headers={"Retry-After": "1"},
     )
 

@@ -17,7 +17,7 @@ from gpucost.api import bodies
 from gpucost.api.bodies import JSON, YAML, AdviceBody, require_type
 from gpucost.api.errors import advisor_busy, no_state, not_found, responses
 from gpucost.api.limits import ADVICE_PATH, LARGEST_MANIFEST
-from gpucost.api.principal import Principal, Reader, authenticate
+from gpucost.api.principal import LOOPBACK, Principal, Reader, authenticate
 from gpucost.api.services import Known, Services
 from gpucost.api.strict import refuse_unknown_parameters
 from gpucost.domain.errors import InputError, Remark
@@ -82,14 +82,14 @@ def get_advice(
 
     Nothing is submitted. A namespace in which nothing is of the caller's teams is not found.
     """
-    with _asked(known) as (advising, informed):
+    with _asked(known, principal) as (advising, informed):
         manifest = advising.read(question.manifest, informed, _BODY)
         teams, tenants = principal.scope.teams, informed.tenants
         if teams is not None and not tenants.works_in(teams, manifest.namespace):
             raise not_found("metadata.namespace", manifest.namespace, "nothing of your teams is there")
-        found = advising.advise(manifest, informed, suggestions=question.suggestions)
+        found = advising.advise(manifest, informed, suggestions=question.suggestions, teams=teams)
         if teams is not None:
-            found = redact_advice(found, tenants.of_teams(teams))
+            found = redact_advice(found, tenants.of_teams(teams), question.manifest)
         return JSONResponse(document(found))
 
 
@@ -109,32 +109,28 @@ def get_explanation(
 
     A job of a team that the caller may not see is not found.
     """
-    with _asked(known) as (advising, informed):
-        found = None
-        if _may_ask(principal, informed, Subject(kind, namespace, name)):
-            found = advising.explain(kind, namespace, name, informed)
+    with _asked(known, principal) as (advising, informed):
+        found, teams, tenants = None, principal.scope.teams, informed.tenants
+        if teams is None or tenants.owns(teams, Subject(kind, namespace, name)):
+            found = advising.explain(kind, namespace, name, informed, teams=teams)
         if found is None:
             raise not_found("name", name, "no such job")
-        teams = principal.scope.teams
         if teams is not None:
-            found = redact_explanation(found, informed.tenants.of_teams(teams))
+            written = tenants.written_for(found.subject.uid, namespace)
+            found = redact_explanation(found, tenants.of_teams(teams), written)
         return JSONResponse(document(found))
 
 
-def _may_ask(principal: Principal, informed: Informed, subject: Subject) -> bool:
-    teams = principal.scope.teams
-    return teams is None or informed.tenants.owns(teams, subject)
-
-
 @contextmanager
-def _asked(known: Services) -> Iterator[tuple[Advising, Informed]]:
-    """A turn to ask. Raises a 503 without a current state, and while too many ask."""
+def _asked(known: Services, principal: Principal) -> Iterator[tuple[Advising, Informed]]:
+    """A turn to ask. Raises a 503 without a current state, while too many ask, and while the same key does."""
     advising = known.advising
     if advising is None:
         raise no_state("this gpucost watches no cluster: see the setting detectors.state")
-    with advising.turns.one() as is_free:
+    who = "" if principal is LOOPBACK else principal.id  # without keys nobody is told from others
+    with advising.turns.one(who) as is_free:
         if not is_free:
-            raise advisor_busy(advising.turns.most)
+            raise advisor_busy(1 if advising.turns.is_asking(who) else advising.turns.most, who)
         try:
             informed = advising.informed()
         except NoState as error:

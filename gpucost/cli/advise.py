@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gpucost.advisor.answers import Advice
+    from gpucost.cli.advise_parts import Look
     from gpucost.cluster.manifest import JobManifest
 
 CODES: Mapping[str, int] = {"now": 0, "later": 0, "waits": 3, "never": 4, "unknown": 5}
@@ -77,6 +79,8 @@ def advise(
     With --format json a list with one gpucost/Advice/v1 document for each job, also for a single one.
     """
     from gpucost.advisor.encoding import document
+    from gpucost.cli.advise_parts import Look
+    from gpucost.cli.advise_source import STDIN
 
     if apply is not None and no_suggestions:
         raise InputError("--apply", apply, "none with --no-suggestions")
@@ -99,7 +103,9 @@ def advise(
         if format_ == "json":
             write_json([document(each) for each in answers])
         else:
-            print_text(_lines(answers, command_of(ctx), currency))
+            was_piped = STDIN in (*filename, state)
+            look = Look(screen_width(), currency, "" if was_piped else command_of(ctx), was_piped=was_piped)
+            print_text(_lines(jobs, answers, look))
     if exit_code:
         raise typer.Exit(max(CODES[each.decision.value] for each in answers))
 
@@ -137,18 +143,22 @@ def _told_apart(with_codes: bool, debug: bool) -> Iterator[None]:
         raise typer.Exit(Exit.USAGE) from None
 
 
-def _lines(answers: Sequence[Advice], again: str, currency: str) -> Iterator[Text]:
+def _lines(jobs: Sequence[JobManifest], answers: Sequence[Advice], look: Look) -> Iterator[Text]:
     from rich.text import Text
 
-    from gpucost.cli.advise_parts import Look
     from gpucost.cli.advise_screen import advice_lines
 
-    width, number = screen_width(), 1
-    for index, answer in enumerate(answers):
+    for index, (job, answer) in enumerate(zip(jobs, answers, strict=True)):
         if index:
             yield Text()
-        yield from advice_lines(answer, Look(width, currency, again, number))
-        number += len(answer.suggestions)
+        yield from advice_lines(answer, replace(look, is_new=_is_named_by_server(job.document)))
+        look = replace(look, number=look.number + len(answer.suggestions))
+
+
+def _is_named_by_server(document: Mapping[str, Any]) -> bool:
+    """Whether it, or one of the pods of its group, has generateName and no name: kubectl apply refuses it."""
+    objects = document["items"] if document.get("kind") == "List" else [document]
+    return any(not each["metadata"].get("name") for each in objects)
 
 
 def _changed(number: int, jobs: Sequence[JobManifest], answers: Sequence[Advice], format_: str) -> str:

@@ -44,13 +44,16 @@ _GPU = "nvidia.com/gpu"
 @dataclass(frozen=True, slots=True)
 class Look:
     """``width`` is that of the screen, ``currency`` that of the price book, empty for none. ``again`` is the
-    command that asked, ready to be run again with ``--apply``; empty where that cannot be. ``number`` is that
-    of the first suggestion."""
+    command that asked, ready to be run again with ``--apply``; empty where that cannot be, for which
+    ``was_piped`` is the reason where it read standard input. ``number`` is that of the first suggestion.
+    ``is_new`` is whether the API server names the object, which kubectl creates and cannot apply."""
 
     width: int
     currency: str = ""
     again: str = ""
     number: int = 1
+    was_piped: bool = False
+    is_new: bool = False
 
 
 # Lines
@@ -122,8 +125,9 @@ def suggestion_lines(suggestions: Sequence[Suggestion], look: Look) -> Iterator[
 def _change_lines(change: Change, number: int, look: Look, indent: int) -> Iterator[Text]:
     """For whom, the command, and the patch."""
     is_own = change.kind is ChangeKind.MANIFEST
+    verb = "create" if look.is_new else "apply"
     command = (
-        f"{look.again} --apply {number} | kubectl apply -f -" if is_own and look.again else change.command
+        f"{look.again} --apply {number} | kubectl {verb} -f -" if is_own and look.again else change.command
     )
     who = "" if is_own else "for an administrator, "
     if change.patch:
@@ -132,6 +136,9 @@ def _change_lines(change: Change, number: int, look: Look, indent: int) -> Itera
     elif who:
         yield from paragraph(f"{who}to {change.target}:", look.width, indent, "dim")
     yield from block(command, indent)
+    if is_own and look.was_piped:
+        hint = f"save what was piped in to a file to use --apply {number}"
+        yield from paragraph(hint, look.width, indent, "dim")
 
 
 def after(suggestion: Suggestion, currency: str) -> str:

@@ -10,7 +10,7 @@ from gpucost.cli.advise import print_text, screen_width, write_json
 from gpucost.cli.advise_source import Asked, At, Prices, State, knowledge
 from gpucost.cli.context import context_of
 from gpucost.cli.state import ContextName, ExtraResources, Kubeconfig, TeamLabels, Url
-from gpucost.domain.errors import InputError
+from gpucost.domain.errors import InputError, Remark
 
 
 def explain(
@@ -66,9 +66,8 @@ def explain(
     known = knowledge(context_of(ctx), asked)
     found = explainer.explain(kind, namespace, name, known)
     if found is None:
-        raise InputError(
-            "KIND/NAME", subject, f"something that is in namespace {namespace} (-n NAME says which)"
-        )
+        remark = Remark(f"no {kind} {name} in namespace {namespace}")
+        raise InputError("KIND/NAME", remark, "what is there; -n NAME says in which namespace")
     if format_ == "json":
         write_json(document(found))
         return

@@ -36,6 +36,8 @@ class JobObject:
     started_ms: int | None = None
     ended_ms: int | None = None
     priority_class: str = ""
+    deadline_s: int | None = None
+    """How long it may be active (activeDeadlineSeconds), None for ever."""
     flaws: tuple[Flaw, ...] = ()
 
     @property

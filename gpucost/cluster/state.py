@@ -28,6 +28,7 @@ K = TypeVar("K")
 
 _COLLECTIONS: Mapping[str, str] = {
     "nodes": "nodes",
+    "pods": "pods",
     "claims": "resourceclaims.resource.k8s.io",
     "cluster_queues": "clusterqueues.kueue.x-k8s.io",
     "cohorts": "cohorts.kueue.x-k8s.io",
@@ -100,10 +101,16 @@ class ClusterState:
     def is_unread(self, field: str) -> bool:
         """Whether there may be objects of a field that nobody could read: a count of them would be a guess.
 
-        Nothing is unread in a state that says nothing of its collections.
+        ``field`` may also be the name of a collection. Nothing is unread in a state that says nothing of its
+        collections.
         """
-        status = self.collections.get(_COLLECTIONS[field])
-        return bool(self.collections) and (status is None or not status.synced)
+        status = self.collections.get(_COLLECTIONS.get(field, field))
+        return bool(self.collections) and (status is None or not (status.synced or status.absent))
+
+    def is_absent(self, field: str) -> bool:
+        """Whether the cluster is known not to serve a field's collection, or the collection of that name."""
+        status = self.collections.get(_COLLECTIONS.get(field, field))
+        return status is not None and status.absent
 
     @cached_property
     def node_by_name(self) -> Mapping[str, Node]:

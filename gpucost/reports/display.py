@@ -10,6 +10,7 @@ from fractions import Fraction
 from gpucost.domain.holders import NO_TEAM, UNALLOCATED, UNAVAILABLE, UNKNOWN
 from gpucost.domain.money import NANO, plain, round_half_even
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Month
+from gpucost.domain.words import counted as counted
 from gpucost.reports.values import Change
 
 MISSING = "–"
@@ -135,11 +136,6 @@ def span_of_days(length_ms: int) -> str:
     if length_ms >= 2 * DAY_MS:
         return f"{trimmed(plain(round_half_even(length_ms * NANO, DAY_MS), 1))} days"
     return duration(length_ms)
-
-
-def counted(count: int, noun: str) -> str:
-    """``1 window``, ``2,000 windows``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def trimmed(text: str) -> str:

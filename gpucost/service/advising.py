@@ -7,7 +7,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -38,6 +38,8 @@ HISTORY_EVERY_S = 15 * 60.0
 """Pause between two reads of past run times."""
 LONGEST_AGE_S = 120.0
 """An answer from an older state is none: as long as a watch may be silent (gpucost.service.watching)."""
+COLLECTED_EVERY_S = 3600.0
+"""Pause between two collections of all garbage, where there is a webhook."""
 _CLOSING_S = 5.0
 _REST = 3
 """How much longer than working out a state nothing is worked out."""
@@ -101,23 +103,66 @@ class Watched(Protocol):
 
 class Turns:
     """One answer at a time: they are computed, and two at once take longer than one after the other. At most
-    ``most`` wait or are served."""
+    ``most`` wait or are served, and one of each who asks: nobody takes the places of others."""
 
     def __init__(self, most: int = 4) -> None:
         self.most = most
         self._places, self._turn = threading.BoundedSemaphore(most), threading.Lock()
+        self._asking: set[str] = set()
+        self._guard = threading.Lock()
 
     @contextmanager
-    def one(self) -> Iterator[bool]:
-        """A turn, waited for; False at once when there are ``most``."""
-        if not self._places.acquire(blocking=False):
+    def one(self, who: str = "") -> Iterator[bool]:
+        """A turn, waited for; False at once when there are ``most``, or ``who`` (empty: nobody in particular)
+        has one or waits for one. See ``is_asking``."""
+        if not self._begin(who):
             yield False
             return
         try:
             with self._turn:
                 yield True
         finally:
+            with self._guard:
+                self._asking.discard(who)
             self._places.release()
+
+    def is_asking(self, who: str) -> bool:
+        """Whether somebody has a turn or waits for one."""
+        with self._guard:
+            return who in self._asking
+
+    def _begin(self, who: str) -> bool:
+        with self._guard:
+            if who in self._asking or not self._places.acquire(blocking=False):
+                return False
+            if who:
+                self._asking.add(who)
+            return True
+
+
+class Garbage:
+    """The collector of garbage, which nothing can interrupt, beside a state of millions of objects: going
+    through all of them takes half a second, in which no review gets its advice. So it is off while a state
+    is made, and what is there then is put where it does not look (``gc.freeze``). A state that is dropped goes
+    without it. What else stands in circles is looked for once in ``every_s``, in one long pause."""
+
+    def __init__(self, every_s: float = COLLECTED_EVERY_S) -> None:
+        self._every_s, self._last_s = every_s, time.monotonic()
+
+    @contextmanager
+    def kept_out(self) -> Iterator[None]:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if time.monotonic() - self._last_s > self._every_s:
+                gc.unfreeze()
+                gc.collect()
+                self._last_s = time.monotonic()
+            gc.freeze()
+            if was_enabled:
+                gc.enable()
 
 
 @dataclass(frozen=True)
@@ -146,7 +191,7 @@ class Informed:
     @cached_property
     def at_admission(self) -> Knowledge:
         # Simulating the wait takes seconds, and the webhook has a fraction of one.
-        return replace(self.known, settings=replace(self.known.settings, samples=0))
+        return replace(self.known, settings=replace(self.known.settings, samples=0, budget_s=None))
 
     @cached_property
     def wait_at_admission(self) -> Knowledge:
@@ -155,7 +200,9 @@ class Informed:
         hours = min(settings.horizon_hours, _HOURS_AT_ADMISSION)
         samples = min(settings.samples, _SAMPLES_AT_ADMISSION)
         found = copy(self.at_admission)
-        object.__setattr__(found, "settings", replace(settings, horizon_hours=hours, samples=samples))
+        object.__setattr__(
+            found, "settings", replace(settings, horizon_hours=hours, samples=samples, budget_s=None)
+        )
         return found
 
     @cached_property
@@ -197,6 +244,7 @@ class Advising:
     _checked_s: float = 0.0
     _closed: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
+    _garbage: Garbage = field(default_factory=Garbage)
 
     def start(self) -> None:
         """Begin to follow the state; once."""
@@ -211,6 +259,8 @@ class Advising:
         deadline = time.monotonic() + _CLOSING_S
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+        if self.has_webhook:
+            gc.unfreeze()
 
     def refresh(self) -> None:
         """Put together what is known, if the state changed since. ``start``'s thread calls it."""
@@ -218,7 +268,7 @@ class Advising:
             return
         version = (self.watched.version, self._history, self.learnt.known)
         if self._informed is None or version != self._version:
-            with _uncollected() if self.has_webhook else nullcontext():
+            with self._garbage.kept_out() if self.has_webhook else nullcontext():
                 overview = self.watched.overview(self.watched.cluster)
                 if overview is None:
                     return
@@ -250,20 +300,53 @@ class Advising:
         at_ms = informed.known.overview.state.at_ms
         return self.engine.manifest_of(document, place, at_ms, "default")
 
-    def advise(self, manifest: JobManifest, informed: Informed, *, suggestions: bool = True) -> Advice:
-        """For whoever has a turn."""
-        return self._advise("advice", manifest, informed.known, suggestions)
+    def advise(
+        self,
+        manifest: JobManifest,
+        informed: Informed,
+        *,
+        suggestions: bool = True,
+        teams: Collection[str] | None = None,
+    ) -> Advice:
+        """For whoever has a turn; from the history of ``teams`` only, where these are given."""
+        return self._advise("advice", manifest, self._limited(_seen_by(informed.known, teams)), suggestions)
 
     def advise_at_admission(
-        self, manifest: JobManifest, informed: Informed, *, suggestions: bool = False
+        self,
+        manifest: JobManifest,
+        informed: Informed,
+        *,
+        suggestions: bool = False,
+        until_s: float | None = None,
     ) -> Advice:
-        """For the one worker of the webhook. Without a wait."""
+        """For the one worker of the webhook. Without a wait, and from the history of the namespace's
+        team. No suggestion is looked for from ``until_s`` on, on ``monotonic``."""
         face = "webhook_suggestions" if suggestions else "webhook"
-        return self._advise(face, manifest, informed.at_admission, suggestions)
+        teams = informed.tenants.teams_of_namespace(manifest.namespace)
+        return self._advise(
+            face, manifest, self._before(until_s, _seen_by(informed.at_admission, teams)), suggestions
+        )
 
-    def wait_at_admission(self, manifest: JobManifest, informed: Informed) -> Advice:
-        """The same with a rough wait."""
-        return self._advise("webhook_wait", manifest, informed.wait_at_admission, False)
+    def wait_at_admission(
+        self, manifest: JobManifest, informed: Informed, *, until_s: float | None = None
+    ) -> Advice:
+        """The same with a rough wait, of what was simulated before ``until_s``."""
+        teams = informed.tenants.teams_of_namespace(manifest.namespace)
+        known = self._before(until_s, _seen_by(informed.wait_at_admission, teams))
+        return self._advise("webhook_wait", manifest, known, False)
+
+    def _limited(self, known: Knowledge) -> Knowledge:
+        """With what the settings allow one answer from now on."""
+        seconds = known.settings.budget_s
+        return self._before(None if seconds is None else self.monotonic() + seconds, known)
+
+    def _before(self, until_s: float | None, known: Knowledge) -> Knowledge:
+        """It is late from then on. What was worked out is shared."""
+        if until_s is None:
+            return known
+        found = copy(known)
+        object.__setattr__(found, "is_late", lambda: self.monotonic() >= until_s)
+        return found
 
     def _advise(self, face: str, manifest: JobManifest, known: Knowledge, suggestions: bool) -> Advice:
         begun = self.monotonic()
@@ -271,10 +354,18 @@ class Advising:
         self.status.answered(face, found.decision, self.monotonic() - begun)
         return found
 
-    def explain(self, kind: str, namespace: str, name: str, informed: Informed) -> Explanation | None:
-        """None where there is no such job."""
+    def explain(
+        self,
+        kind: str,
+        namespace: str,
+        name: str,
+        informed: Informed,
+        *,
+        teams: Collection[str] | None = None,
+    ) -> Explanation | None:
+        """None where there is no such job. From the history of ``teams`` only, where these are given."""
         begun = self.monotonic()
-        found = self.engine.explain(kind, namespace, name, informed.known)
+        found = self.engine.explain(kind, namespace, name, self._limited(_seen_by(informed.known, teams)))
         if found is not None:
             decision = "" if found.advice is None else found.advice.decision
             self.status.answered("explain", decision, self.monotonic() - begun)
@@ -315,18 +406,14 @@ class Advising:
                 return
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the collector of garbage, which nothing can interrupt. A state is millions of new objects:
-    while they are made it would go through all of them again and again, a second each time in which no
-    review gets its advice. What it has missed it does once, afterwards."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+def _seen_by(known: Knowledge, teams: Collection[str] | None) -> Knowledge:
+    """What ``teams`` may know of it: a label in a manifest says whose history is asked for, and anybody may
+    write it. What was worked out is shared."""
+    if teams is None:
+        return known
+    found = copy(known)
+    object.__setattr__(found, "run_times", known.run_times.seen_by(teams))
+    return found
 
 
 def _prepare(found: Informed, has_webhook: bool) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from gpucost.advisor.answers import Subject
-from gpucost.advisor.redact import Reader
+from gpucost.advisor.redact import Reader, words_in
 from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.jobs import JobObject
 from gpucost.cluster.kueue import Workload
@@ -15,6 +15,7 @@ from gpucost.cluster.overview import Overview
 from gpucost.cluster.ownership import KUEUE_QUEUES
 from gpucost.cluster.pods import Pod
 from gpucost.cluster.volcano import PodGroup
+from gpucost.domain.holders import NO_TEAM
 
 Named = JobObject | Workload | PodGroup | Pod
 """What tenants name as they like."""
@@ -54,21 +55,65 @@ class Tenants:
         )
         return frozenset(name for part in parts for name in part)
 
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Names of what belongs to the cluster, and what its nodes are labelled, tainted and have."""
+        found = set(self.public)
+        for node in self.overview.state.nodes.values():
+            found.update(node.labels, node.labels.values(), node.allocatable)
+            found.update(word for taint in node.taints for word in (taint.key, taint.value))
+        return frozenset(found) | words_in(found)
+
     def of_namespace(self, namespace: str) -> Reader:
         """Whoever works in ``namespace``, whose team nobody knows."""
-        return Reader(
-            lambda subject: subject.namespace == namespace,
-            lambda word: self._hides(word, lambda each: each.meta.namespace == namespace, {namespace}),
+
+        def owns(found: Named) -> bool:
+            return found.meta.namespace == namespace
+
+        return self._reader(
+            lambda subject: subject.namespace == namespace, owns, lambda word: word == namespace
         )
 
     def of_teams(self, teams: frozenset[str]) -> Reader:
         def owns(found: Named) -> bool:
             return self.team_of(found) in teams
 
-        return Reader(
-            lambda subject: self.owns(teams, subject),
-            lambda word: self._hides(word, owns, self._namespaces_of(teams, word)),
+        return self._reader(
+            lambda subject: self.owns(teams, subject), owns, lambda word: self.works_in(teams, word)
         )
+
+    def _reader(
+        self,
+        shows: Callable[[Subject], bool],
+        owns: Callable[[Named], bool],
+        owns_namespace: Callable[[str], bool],
+    ) -> Reader:
+        def is_own(word: str) -> bool:
+            if self._is_namespace(word):
+                return owns_namespace(word)
+            return any(map(owns, self.named.get(word, ())))
+
+        return Reader(
+            shows,
+            lambda word: self._is_tenants(word) and not is_own(word),
+            is_own,
+            lambda word: word in self.words or is_own(word),
+        )
+
+    def written_for(self, uid: str, namespace: str) -> Iterator[object]:
+        """What its author wrote of a job that exists, without what controllers report of it."""
+        ownership = self.overview.ownership
+        for each in self.namespaces.get(namespace, ()):
+            job = ownership.of(each).job if isinstance(each, Pod) else ownership.job_of(each)
+            if job.uid == uid:
+                yield each.meta.labels
+                yield each.meta.annotations
+                if not isinstance(each, PodGroup):
+                    yield each.template if isinstance(each, Pod) else each.pod_sets
+
+    def teams_of_namespace(self, namespace: str) -> frozenset[str]:
+        """Whose ``namespace`` is, as far as it says itself: one team or none."""
+        return frozenset({self._team_of_namespace(namespace)}) - {NO_TEAM}
 
     def owns(self, teams: frozenset[str], subject: Subject) -> bool:
         """Whether everything of that name and namespace is of ``teams``; False where there is nothing."""
@@ -79,13 +124,15 @@ class Tenants:
 
     def works_in(self, teams: frozenset[str], namespace: str) -> bool:
         """Whether ``namespace`` is of ``teams``: what has no label there is theirs, or something there is."""
-        state = self.overview.state
-        known = state.namespace_by_name.get(namespace)
-        labels = {} if known is None else {**known.meta.annotations, **known.meta.labels}
-        label = next((labels[key] for key in self.overview.owner_keys.team if labels.get(key)), "")
-        if self._team(namespace, label, "", "") in teams:
+        if self._team_of_namespace(namespace) in teams:
             return True
         return any(self.team_of(each) in teams for each in self.namespaces.get(namespace, ()))
+
+    def _team_of_namespace(self, namespace: str) -> str:
+        known = self.overview.state.namespace_by_name.get(namespace)
+        labels = {} if known is None else {**known.meta.annotations, **known.meta.labels}
+        label = next((labels[key] for key in self.overview.owner_keys.team if labels.get(key)), "")
+        return self._team(namespace, label, "", "")
 
     def team_of(self, found: Named) -> str:
         """By the rules. A condition on the project or the user holds for pods only."""
@@ -119,17 +166,11 @@ class Tenants:
         }
         return self.rules.team_of(holder, self.overview.state.at_ms)
 
-    def _hides(self, word: str, owns: Callable[[Named], bool], own_namespaces: Set[str]) -> bool:
-        if word in self.public or word in own_namespaces:
-            return False
-        if word in self.overview.state.namespace_by_name:
-            return True
-        found = self.named.get(word)
-        return found is not None and not any(map(owns, found))
+    def _is_tenants(self, word: str) -> bool:
+        return (word in self.named or self._is_namespace(word)) and word not in self.public
 
-    def _namespaces_of(self, teams: frozenset[str], word: str) -> set[str]:
-        is_one = word in self.overview.state.namespace_by_name
-        return {word} if is_one and self.works_in(teams, word) else set()
+    def _is_namespace(self, word: str) -> bool:
+        return word in self.overview.state.namespace_by_name or word in self.namespaces
 
     def _everything(self) -> Iterator[Named]:
         state = self.overview.state

@@ -17,14 +17,18 @@ def run_times_of(ledger: Ledger, cluster: str) -> RunTimes:
 
     Left out are runs of which only a part is seen: those that still go on, since together with those that
     ended last they would hold too many long ones, and those that began before. Teams are what labels say, as
-    the advisor has them. Raises LedgerError.
+    the advisor has them; who may read of a run is by the team rules. Raises LedgerError.
     """
     extent = ledger.extent(cluster)
     if extent is None:
         return NO_HISTORY
     span = Window(max(extent.start_ms, extent.end_ms - LONGEST_MS), extent.end_ms)
     found = ledger.runs(EVERYTHING, cluster, span)
-    return RunTimes(PastRun(run.team_label, run.job, run.gpus, run.held_ms) for run in found if run.is_whole)
+    return RunTimes(
+        PastRun(run.team_label, run.job, run.gpus, run.held_ms, owner=run.team)
+        for run in found
+        if run.is_whole
+    )
 
 
 @dataclass

@@ -148,6 +148,13 @@ class AdvisingSettings(Group):
     most_suggestions: Annotated[int, Field(ge=0, le=20)] = 5
     """Most suggestions in one answer, 0 to 20, best first. Each one is an advice of its own."""
 
+    budget: Annotated[
+        Duration, between(timedelta(milliseconds=100), timedelta(minutes=1), "a duration from 100ms to 1m")
+    ] = timedelta(seconds=5)
+    """For the wait and the suggestions of one answer of the API, from 100ms to a minute. What is there by then
+    is answered, and the answer says so: a wait from fewer simulations, fewer suggestions.
+    """
+
     pools: tuple[PoolSettings, ...] = ()
     """Pools of nodes that an autoscaler adds to. None: what fits on no node that is there has to wait."""
 
@@ -165,7 +172,9 @@ class AdvisingSettings(Group):
         """What the advisor itself looks at."""
         hours = self.horizon / timedelta(hours=1)
         pools = tuple(each.pool() for each in self.pools)
-        return AdvisorSettings(hours, self.samples, self.most_suggestions, pools)
+        return AdvisorSettings(
+            hours, self.samples, self.most_suggestions, pools, self.budget / timedelta(seconds=1)
+        )
 
     @property
     def names(self) -> SchedulerNames:

@@ -33,18 +33,20 @@ H100 = "NVIDIA-H100-80GB-HBM3"
 def job(
     pods: int = 2, gpus: int = 8, *, queue: str = "main", name: str = "train", **spec: Any
 ) -> JobManifest:
-    """A batch/v1 Job of equal pods in namespace ml."""
-    amounts = {GPU: gpus} if gpus else {"cpu": 1}
+    """A batch/v1 Job of equal pods in namespace ml; ``annotations`` are of its pods."""
+    amounts = spec.pop("resources", None) or ({GPU: gpus} if gpus else {"cpu": 1})
+    annotations, priority = spec.pop("annotations", {}), spec.pop("priority", "")
     container = {"name": "c", "image": "i", "resources": {"limits": amounts}}
     pod = {"containers": [container], "restartPolicy": "Never", **spec.pop("pod", {})}
     labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    labels |= {"kueue.x-k8s.io/priority-class": priority} if priority else {}
     body = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", **spec}
     return manifest_of(
         {
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": {"name": name, "namespace": "ml", "labels": labels},
-            "spec": {**body, "template": {"spec": pod}},
+            "spec": {**body, "template": {"metadata": {"annotations": annotations}, "spec": pod}},
         },
         "job.yaml",
         NOW,

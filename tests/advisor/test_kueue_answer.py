@@ -88,7 +88,9 @@ def test_waits_for_quota() -> None:
     )
     quota = "clusterqueue/a spec.resourceGroups[0].flavors[0].resources[0].nominalQuota"
     assert _evidence(found)[quota] == "8"
-    assert _evidence(found)["clusterqueue/a status.flavorsReservation[h100]"] == "6"
+    worked_out = [each for each in found.evidence if not each.field]
+    assert [each.value for each in worked_out] == ["6", "2"]
+    assert all("worked out" in each.meaning for each in worked_out)
 
 
 def test_waits_for_quota_that_others_borrow_or_do_not_lend() -> None:
@@ -148,7 +150,7 @@ def test_the_defect_of_preemption_over_borrowing_is_named() -> None:
     found = hidden("PreemptionOverBorrowing")
     assert (found.decision, found.victims) == (WAITS, ())
     assert any("PreemptionOverBorrowing" in each and "v0.19.2" in each for each in found.why)
-    assert "kueue: Workload no longer fits after processing another workload" in found.why
+    assert found.says == "Workload no longer fits after processing another workload"
     default = hidden("")
     assert default.decision is NOW
     assert [each.subject.name for each in default.victims] == ["low"]
@@ -286,14 +288,47 @@ def test_all_workloads_of_a_job_are_asked_about() -> None:
     enough, short = (worlds.state(queue("a", gpus), *pods) for gpus in (8, 7))
     names = [each.meta.name for each in pods]
     assert _answer(enough, *names).decision is NOW
-    assert _answer(short, *names).decision is WAITS
     assert _answer(short, *names[:3]).decision is NOW
+    never = _answer(short, *names)
+    assert (never.decision, never.reason, never.partly) == (NEVER, "ExceedsMaxQuota", "3 of its 4 pods")
+    assert never.says == (
+        "never more than 3 of its 4 pods have quota at once: all of it asks 8 nvidia.com/gpu; "
+        "ClusterQueue a can never have more than 7 (flavor h100)"
+    )
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_of_some_of_its_workloads_quota_is_short(strict: bool) -> None:
+    """Equal ones are parked together: the reason is quota, not somebody that nobody passes."""
+    pods = [workload(f"pod-{place}", "a", 4, cpu=1) for place in range(3)]
+    held = workload("held", "a", 8, holding=True)
+    quota = queue("a", 16, cpu=64, strict=strict)
+    found = _answer(worlds.state(quota, held, *pods), *(each.meta.name for each in pods))
+    assert (found.decision, found.reason, found.partly) == (WAITS, "WaitingForQuota", "2 of its 3 pods")
+    assert found.says == "each asks 4 nvidia.com/gpu; ClusterQueue a has 0 left (flavor h100)"
+    assert [(each.name, each.count) for each in found.pod_sets] == [("main", 2)]
+    full = workload("more", "a", 8, holding=True)
+    found = _answer(worlds.state(quota, held, full, *pods), *(each.meta.name for each in pods))
+    assert (found.decision, found.reason, found.partly) == (WAITS, "WaitingForQuota", "")
+    assert found.says == "each asks 4 nvidia.com/gpu; ClusterQueue a has 0 left (flavor h100)"
+
+
+def test_workloads_of_one_job_in_two_flavors() -> None:
+    pods = [workload(f"pod-{place}", "a", 4) for place in range(3)]
+    found = _answer(worlds.state(queue("a", {"x": 8, "y": 8}), *pods), *(each.meta.name for each in pods))
+    assert found.decision is NOW
+    assert [(each.count, dict(each.flavors)) for each in found.pod_sets] == [(2, {GPU: "x"}), (1, {GPU: "y"})]
 
 
 def test_that_not_all_were_asked_about_is_said() -> None:
-    many = [workload(f"pod-{place:03}", "a", 0, pod_sets=(pod_set("main", 1, 1),)) for place in range(70)]
-    found = _answer(worlds.state(queue("a", 100), *many), *(each.meta.name for each in many))
-    assert f"of its 70 workloads the last {MOST_BESIDE} were asked about" in found.assumptions
+    many = [
+        workload(f"pod-{place:03}", "a", 0, pod_sets=(pod_set("main", 1, 1),))
+        for place in range(MOST_BESIDE + 6)
+    ]
+    found = _answer(worlds.state(queue("a", 300), *many), *(each.meta.name for each in many))
+    assert found.decision is UNKNOWN
+    assert f"the first {MOST_BESIDE} of its {MOST_BESIDE + 6} workloads have quota" in found.says
+    assert f"of its {MOST_BESIDE + 6} workloads the first {MOST_BESIDE} were asked about" in found.assumptions
 
 
 def test_the_rules_are_named_and_what_differs() -> None:

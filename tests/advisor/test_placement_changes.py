@@ -92,7 +92,7 @@ def test_a_node_that_lost_its_gpus() -> None:
     found = mended(rooms, [wants(2)])
     assert found is not None
     assert found.nodes == {"n7": Repair.DEVICES}
-    assert found.says() == f"would fit if node n7 would advertise its GPUs (8 {GPU} missing)"
+    assert found.says() == f"would fit if node n7 advertised its GPUs (8 {GPU} missing)"
     found = mended(rooms, [wants(3)])
     assert found is not None
     assert found.nodes == {"n7": Repair.DEVICES, "n8": Repair.READY}

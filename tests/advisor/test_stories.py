@@ -45,7 +45,7 @@ from tests.advisor.story_worlds import (
 from tests.api.advisor_worlds import StillCluster
 from tests.cli.advise_answers import furnish
 from tests.support.cluster import shapes
-from tests.support.objects import kueue, volcano
+from tests.support.objects import condition, kueue, volcano
 
 HOURS = 3_600_000
 URGENT = {"urgent": 100}
@@ -88,6 +88,13 @@ def pods_placed(advice: Json) -> int:
     return sum(sum(each["nodes"].values()) for each in advice["pod_sets"])
 
 
+def elsewhere() -> list[Json]:
+    """A pod and a Workload of somebody else, which hold no GPUs: a dump that has none of a kind does not say
+    that there are none."""
+    page = bound(shapes.pod("web", "page", "page", NOW - HOURS, "cpu", 1), "gpu-1")
+    return [page, kueue.workload("old", "web", queue="team", conditions=[condition("Finished")])]
+
+
 # 1. Quota too low beside idle nodes
 
 
@@ -103,6 +110,7 @@ def low_quota(*more: Json) -> list[Json]:
         kueue.local_queue("team", "ml", NS),
         job,
         workload_of(job, message=refused),
+        *elsewhere(),
         *more,
     ]
 
@@ -141,7 +149,8 @@ def test_another_queue_of_the_namespace_has_room(cluster: Make, how: How) -> Non
 def test_the_first_line_and_the_patch_are_on_the_screen(cluster: Make) -> None:
     before = cluster(low_quota())
     shown = before.screen("job/train")
-    assert shown.startswith("train (Job, ml): quota holds it: LocalQueue team has no quota for it (")
+    first = "train (Job, ml): quota holds it: LocalQueue team has no quota for it (ExceedsMaxQuota)"
+    assert " ".join(shown.split()).startswith(first)
     for each in before.explain("job/train")["actions"]:
         assert each["says"] in " ".join(shown.split())
         assert all(line.strip() in shown for line in each["change"]["patch"].splitlines())
@@ -188,6 +197,37 @@ def test_a_gang_that_started_in_part(cluster: Make, how: How, room: int) -> None
     assert f"replicas {room} instead of 4" in fix["says"]
     again = resubmitted(before, "Job", "sim", fix["change"], how)
     assert (again["decision"], pods_placed(again)) == ("now", room)
+
+
+def half_of_a_job(*ahead: Json) -> list[Json]:
+    """One of two pods has a node, another job has the other node, and a queue for both is full."""
+    full = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+    return [
+        namespace(),
+        *nodes(2),
+        kueue.resource_flavor("h100"),
+        kueue.cluster_queue("ml", quotas=quotas(16)),
+        kueue.local_queue("team", "ml", NS),
+        *plain_job("half", 2, 8, ["gpu-1"], full),
+        *running_job("other", ["gpu-2"], 8),
+        *ahead,
+    ]
+
+
+def test_what_waits_longer_than_the_outlook_is_no_fix(cluster: Make) -> None:
+    """It waits for the other job alone; in the queue it would wait for all that stand before it too."""
+    line = [
+        each
+        for at in range(4)
+        for job in [kueue_job(f"first-{at}", 2, 8)]
+        for each in (job, workload_of(job))
+    ]
+    found = cluster(half_of_a_job(*line)).explain("job/half")
+    assert found["advice"]["decision"] == "waits"
+    before = found["advice"]["wait"]["p50_ms"]
+    waits = [each["wait"] for each in found["actions"] if each["decision"] == "waits"]
+    assert all(each is None or (each["p50_ms"] is not None and each["p50_ms"] < before) for each in waits)
+    assert "gang" not in rules(found)
 
 
 def test_to_start_in_part_again_is_no_fix(cluster: Make) -> None:
@@ -392,7 +432,7 @@ def test_after_such_a_preemption(cluster: Make) -> None:
     pod = shapes.pod(NS, "big-0", "big-0", NOW - HOURS, GPU, 8, owner=shapes.reference(job))
     refused = "0/8 nodes are available: 8 Insufficient nvidia.com/gpu."
     admitted = workload_of(job, priorities=URGENT, placed={})
-    objects = [*spread(job, admitted, unbound(pod, refused))]
+    objects = [*spread(job, admitted, unbound(pod, refused)), *elsewhere()]
     before = cluster([each for each in objects if "small" not in each["metadata"]["name"]])
     found = before.explain("job/big")
     assert found["layer"] == "gang and placement"
@@ -425,7 +465,7 @@ def test_preemption_frees_nodes_of_two_racks(cluster: Make, how: How) -> None:
     found = before.explain("job/big")
     assert found["layer"] == "gang and placement"
     assert f"preemption frees 16 {GPU}, but on 2 nodes" in found["says"]
-    assert f"all 2 pods must be in one {RACK}; at best 1 of them are" in found["says"]
+    assert f"all 2 pods must be in one {RACK}; at best 1 of them is" in found["says"]
     fix = found["actions"][0]
     assert (fix["rule"], fix["decision"]) == ("preferred-topology", "now")
     again = resubmitted(before, "Job", "big", fix["change"], how)
@@ -503,3 +543,17 @@ def test_the_service_knows_what_to_do_too() -> None:
     found = service.explain("job", NS, "train", service.informed())
     assert found is not None
     assert found.actions[0].rule == "nominal-quota"
+
+
+@pytest.mark.parametrize("created", [f"{year}-12-31T00:00:00Z" for year in ("0001", "1970", "9999")])
+def test_a_time_that_cannot_be_is_none(cluster: Make, created: str) -> None:
+    objects = [*nodes(1), *plain_job("train", 2, 8, [], "0/1 nodes are available")]
+    for each in objects:
+        each["metadata"]["creationTimestamp"] = created
+        for said in each.get("status", {}).get("conditions", ()):
+            said["lastTransitionTime"] = created
+    asked = cluster(objects)
+    found = asked.explain("job/train")
+    assert (found["layer"], found["since_ms"]) == ("gang and placement", None)
+    assert all(step["since_ms"] is None for step in found["steps"])
+    assert "since" not in asked.screen("job/train").splitlines()[0]

@@ -11,6 +11,7 @@ from gpucost.advisor.advise import advise, ask_again
 from gpucost.advisor.answers import Advice, ChangeKind, Decision
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.suggest.case import MOST_ASKED, MOST_OF_CLUSTER
+from gpucost.advisor.suggest.operations import patched
 from gpucost.advisor.suggest.past_use import PastUse
 from gpucost.advisor.suggest.ranking import RULES, suggestions
 from gpucost.cluster.jobs import PriorityClass
@@ -19,7 +20,7 @@ from gpucost.cluster.nodes import Node
 from gpucost.cluster.volcano import VolcanoQueue
 from tests.advisor import worlds as w
 from tests.advisor.suggesting import QUEUE, ask, check, given, job, knowledge, read, rules
-from tests.cluster.builders import pod
+from tests.cluster.builders import GPU, pod
 from tests.pricing.books import book, price
 
 GIB = 1024**3
@@ -73,7 +74,8 @@ def test_another_queue_where_its_own_serves_nobody(fields: dict[str, Any]) -> No
     spare = w.local_queue("spare", "b", "ml")
     known = knowledge(w.queue("ml", 8, **fields), w.queue("b", 8), spare, w.node("n1"))
     assert given(ask(job(), known), "other-queue").decision is Decision.NOW
-    assert ask(job(), knowledge(w.queue("ml", 8, **fields), w.node("n1"))).suggestions == ()
+    alone = ask(job(), knowledge(w.queue("ml", 8, **fields), w.node("n1")))
+    assert rules(alone) == (["stop-policy"] if "stop_policy" in fields else [])
 
 
 def test_another_queue_of_volcano() -> None:
@@ -245,9 +247,41 @@ def test_a_smaller_minimum_is_the_largest_that_fits() -> None:
 
 
 def test_a_smaller_minimum_at_volcano() -> None:
-    found = given(ask(volcano_job(5), knowledge(*volcano_nodes(3))), "min-count")
+    """Of a job that says that a part of it is enough."""
+    busy = [pod(f"busy-{at}", 8, node=f"n{at}") for at in range(2)]
+    known = knowledge(*volcano_nodes(5), *busy)
+    found = given(ask(volcano_job(5, minAvailable=4), known), "min-count")
     assert found.decision is Decision.NOW
-    assert found.change.operations == ({"op": "add", "path": "/spec/minAvailable", "value": 3},)
+    assert found.change.operations == ({"op": "replace", "path": "/spec/minAvailable", "value": 3},)
+    assert "min-count" not in rules(ask(volcano_job(5), known)), "it needs all its pods"
+    one = knowledge(*volcano_nodes(5), *busy, *(pod(f"more-{at}", 8, node=f"n{at}") for at in (2, 3)))
+    assert "must work with 1 pod;" in given(ask(volcano_job(5, minAvailable=4), one), "min-count").caveat
+
+
+def test_no_smaller_minimum_where_the_rest_never_finds_room() -> None:
+    queue = VolcanoQueue(w.meta("default"), state="Open", capability={GPU: 16})
+    nodes = [w.node(f"n{at}") for at in range(5)]
+    answer = ask(volcano_job(4, minAvailable=3), knowledge(queue, *nodes))
+    assert answer.decision is Decision.NEVER
+    assert "fewer-pods" in rules(answer)
+    assert "min-count" not in rules(answer)
+    few = ask(volcano_job(5, minAvailable=4), knowledge(*volcano_nodes(3)))
+    assert few.decision is Decision.NEVER
+    assert "min-count" not in rules(few)
+
+
+@pytest.mark.parametrize("least", [1, 2, 3, 4])
+@pytest.mark.parametrize("free", [1, 2, 3])
+def test_what_was_changed_is_not_first_changed_back(least: int, free: int) -> None:
+    busy = [pod(f"busy-{at}", 8, node=f"n{at}") for at in range(4 - free)]
+    known = knowledge(*volcano_nodes(4), *busy)
+    document = volcano_job(4, minAvailable=least)
+    answer = ask(document, known)
+    assert answer.suggestions
+    for each in answer.suggestions:
+        changed = patched(document, each.change.operations)
+        first = ask(changed, known).suggestions[:1]
+        assert all(patched(changed, one.change.operations) != document for one in first), each.says
 
 
 def test_fewer_pods_is_the_most_that_fits() -> None:
@@ -255,6 +289,18 @@ def test_fewer_pods_is_the_most_that_fits() -> None:
     found = given(ask(job(5, queue=""), known), "fewer-pods")
     assert found.change.operations == ({"op": "replace", "path": "/spec/parallelism", "value": 3},)
     assert "fewer-pods" not in rules(ask(job(5, 16, queue=""), known))
+
+
+def test_of_which_part_there_are_fewer_and_what_that_means() -> None:
+    known = knowledge(*volcano_nodes(3))
+    found = given(ask(volcano_job(5), known), "fewer-pods")
+    assert found.says == "worker replicas 3 instead of 5"
+    assert found.caveat.endswith("takes longer")
+    serving = job(queue="", kind="apps/v1/Deployment", spec={"replicas": 5})
+    busy = pod("busy", 8, node="n1")
+    found = given(ask(serving, knowledge(*volcano_nodes(3), busy)), "fewer-pods")
+    assert found.says == "replicas 2 instead of 5"
+    assert found.caveat.endswith("serves less")
 
 
 def test_fewer_gpus_where_a_pod_is_larger_than_any_node() -> None:
@@ -304,6 +350,61 @@ def test_a_cheaper_flavor_for_what_runs_now() -> None:
     dearer = book(price("4", model="H100"), price("5", model="A100-80GB"))
     assert ask(job(), knowledge(*objects, prices=dearer)).suggestions == ()
     assert ask(job(), knowledge(*objects)).suggestions == (), "nobody knows that it would be cheaper"
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [(0, True), (6, False)])
+def test_a_cheaper_flavor_only_with_no_longer_wait(ahead: int, expected: bool) -> None:
+    """Both are full; workloads that want the cheaper one stand before it."""
+    objects = [replace(each, boards=8) if isinstance(each, Node) else each for each in flavors()]
+    runs = [w.workload(f"on-{name}", "ml", 8, holding=True, flavor=name) for name in TWO]
+    line = [w.workload(f"ahead-{at}", "ml", 8, selector={"gpu": "a100"}) for at in range(ahead)]
+    known = knowledge(*objects, *runs, *line, prices=book(*H100_AND_A100))
+    answer = ask(job(pod={"nodeSelector": {"gpu": "h100"}}), known)
+    assert answer.decision is Decision.WAITS
+    assert answer.wait is not None
+    assert ("other-flavor" in rules(answer)) is expected
+
+
+def test_a_split_over_two_models_of_gpus_is_said() -> None:
+    other = w.node("a1", 8, taints=(TAINT,), product="NVIDIA-A100-SXM4-80GB")
+    same = w.node("a1", 8, taints=(TAINT,), product="NVIDIA-H100-80GB-HBM3")
+    own = w.node("h1", 8, product="NVIDIA-H100-80GB-HBM3")
+    found = given(ask(job(2, queue=""), knowledge(own, other)), "toleration")
+    assert found.decision is Decision.NOW
+    assert "on NVIDIA-A100-SXM4-80GB and NVIDIA-H100-80GB-HBM3, which differ" in found.caveat
+    assert not given(ask(job(2, queue=""), knowledge(own, same)), "toleration").caveat
+    busy = [pod("busy", 8, node="a1"), pod("long", 8, node="h1")]
+    later = ask(job(2, queue=""), knowledge(own, other, *busy))
+    assert "its pods may then be on NVIDIA-A100" in given(later, "toleration").caveat
+
+
+SMALL = {"gpu-1": 4, "gpu-2": 4}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"parallelism": 1, "completions": 1}, {"parallelism": 2, "completions": 2}),
+        ({"parallelism": 1, "completions": 3}, {"parallelism": 2, "completions": 6}),
+        ({"parallelism": 4, "completions": 1}, {"parallelism": 2, "completions": 2}),
+        ({"parallelism": 1, "completions": None}, {"parallelism": 2, "completions": None}),
+        (
+            {"parallelism": 1, "completions": 1, "completionMode": "Indexed"},
+            {"parallelism": 2, "completions": 2, "completionMode": "Indexed"},
+        ),
+    ],
+)
+def test_as_many_gpus_in_smaller_pods(spec: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Each of the smaller pods has to succeed as well, or fewer than that run."""
+    known = knowledge(w.queue("ml", 8), *(w.node(name, gpus) for name, gpus in SMALL.items()))
+    document = job(1, 8, spec=spec)
+    if spec["completions"] is None:
+        del document["spec"]["completions"]
+    found = given(ask(document, known), "smaller-pods")
+    assert found.decision is Decision.NOW
+    changed = patched(document, found.change.operations)
+    assert {key: changed["spec"].get(key) for key in expected} == expected
+    assert sum(each.count for each in advise(read(changed), known).pod_sets) == 2
 
 
 def test_fewer_pods_are_no_saving() -> None:

@@ -268,3 +268,19 @@ def test_nonsense_is_refused_by_field(field: str, gpus: int, run_ms: int) -> Non
 def test_a_quantile_lies_between_0_and_1(q: float) -> None:
     with pytest.raises(InputError, match=r"q: .*; allowed: a number between 0 and 1"):
         NO_HISTORY.like("t", "n", 1).quantile_ms(q)
+
+
+def test_readers_see_groups_that_are_all_theirs_and_those_of_all() -> None:
+    """A label of a team is written by whoever likes: one run of somebody else's hides its group."""
+    mixed = [PastRun("audio", "tts-2", 8, HOUR_MS, owner=owner) for owner in ("audio", "audio", "vision")]
+    learning = LearningRunTimes([*_runs("vision", "eval-1", 1, *[MINUTE_MS] * 5), *mixed])
+    found = learning.seen_by({"vision"})
+    assert found.like("vision", "eval-1", 1).basis == "5 ended runs of team vision named eval-* on 1 GPU"
+    assert found.like("audio", "tts-2", 8).basis == "3 ended runs on 5-8 GPUs"
+    assert learning.seen_by({"audio"}).like("audio", "tts-2", 8).basis == "3 ended runs on 5-8 GPUs"
+    assert learning.seen_by({"audio"}).like("vision", "eval-1", 64).basis == "8 ended runs of all teams"
+    assert learning.seen_by(()).like("vision", "eval-1", 1).basis == "5 ended runs on 1 GPU"
+    both = learning.seen_by({"audio", "vision"})
+    assert both.like("audio", "tts-2", 8) == learning.like("audio", "tts-2", 8)
+    learning.learn(PastRun("vision", "eval-1", 1, MINUTE_MS))
+    assert found.like("vision", "eval-1", 1).runs == 6

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import threading
+import time
+import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +30,7 @@ from gpucost.api.webhook.warnings import LONGEST, MOST, MOST_BYTES, fitted, warn
 from gpucost.api.webhook.wire import Result, Review, may_ask_gpus, read
 from gpucost.cluster.kueue import FlavorResource
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
+from gpucost.service.advising import Garbage
 from tests.api.advisor_worlds import (
     FOREIGN,
     TOKEN,
@@ -412,6 +417,43 @@ def test_one_more_than_may_be_in_flight_is_answered_at_once() -> None:
     run_desk(work, 3, ask)
 
 
+@pytest.mark.fault(60)
+def test_nobody_waits_for_a_turn_that_comes_too_late() -> None:
+    """Each takes 0.1 s: of those that ask at once with 1 s to go, five or six wait."""
+
+    def work(task: Task) -> None:
+        threading.Event().wait(0.1)
+        task.tell(Outcome(Result.ADVISED))
+
+    async def ask(desk: Desk) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(20):
+            await desk.ask(Review("before"), loop.time() + 30)
+        asked = [asyncio.create_task(desk.ask(Review(str(n)), loop.time() + 1)) for n in range(30)]
+        found = Counter([outcome.result for outcome in await asyncio.gather(*asked)])
+        assert found[Result.BUSY] >= 30 - 6
+
+    run_desk(work, 30, ask)
+
+
+@pytest.mark.fault(60)
+def test_a_listener_that_is_late_has_an_answer_for_each_and_no_more(world: World) -> None:
+    world.app._deadline_s = 0.15
+
+    async def ask() -> list[httpx2.Response]:
+        calm = await world.apost(body())
+        asked = [asyncio.create_task(world.apost(body())) for _ in range(3)]
+        await asyncio.sleep(0)
+        time.sleep(0.2)  # noqa: ASYNC251 - it holds up the loop on purpose
+        return [calm, *await asyncio.gather(*asked)]
+
+    calm, *late = asyncio.run(ask())
+    assert "warnings" in response_of(calm)
+    assert [response_of(each) for each in late] == [{"uid": "0d4a-uid", "allowed": True}] * 3
+    assert world.advising.status.reviews() == {"advised": 1, "busy": 3}
+    assert world.engine.asked.count(("train", True)) == 1
+
+
 def test_what_waited_too_long_is_not_begun() -> None:
     go_on, begun = threading.Event(), []
 
@@ -539,6 +581,34 @@ def test_partial_admission_is_said() -> None:
     found = replace(advice(Subject("Job", "ml", "train")), decision=Decision.NOW, suggestions=())
     said = warnings_of(replace(found, why=("size: 4 of 8 pods (partial admission)", "quota: has room")))
     assert said[1:] == ["gpucost: gets 4 of 8 pods (partial admission)"]
+
+
+def test_a_state_is_kept_from_the_collector_of_garbage() -> None:
+    engine = SmallEngine()
+    found = replace(advising(engine), has_webhook=True, _informed=None)
+    before = gc.get_freeze_count()
+    found.refresh()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > before
+    known = found.informed()
+    assert all(each is not known for each in gc.get_objects()), "it is not looked through"
+    found.close()
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_was_kept_from_it_is_collected_some_time() -> None:
+    class Ring:
+        """Of one."""
+
+    dropped = []
+    garbage = Garbage(every_s=-1)
+    with garbage.kept_out():
+        ring = Ring()
+        ring.itself = ring  # type: ignore[attr-defined]
+        dropped.append(weakref.ref(ring))
+        del ring
+    gc.unfreeze()
+    assert dropped[0]() is None
 
 
 def test_a_token_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,21 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from gpucost.advisor.advise import advise
+from gpucost.api.webhook.adviser import Adviser
+from gpucost.api.webhook.desk import Outcome
 from gpucost.api.webhook.wire import Result
+from gpucost.attribution.teams import TeamRules
+from gpucost.cli.state_source import Place, load
+from gpucost.cluster.ownership import OwnerKeys
 from gpucost.domain.jobs import JobKind, job_kind
+from gpucost.kube.manifests import manifest_of, reread
+from gpucost.service.advising import Advising, Engine
+from tests.api.advisor_worlds import SmallEngine, StillCluster
 from tests.support.cluster.installed import everything
 
-PAGE = (Path(__file__).parents[2] / "docs" / "webhook.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "webhook.md").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"^```yaml kubernetes\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OBJECTS: list[dict[str, Any]] = [
     found for block in _BLOCK.findall(PAGE) for found in yaml.safe_load_all(block)
@@ -58,3 +69,24 @@ def test_every_result_is_explained() -> None:
     for result in Result:
         assert f"`{result.value}`" in PAGE
     assert "dry_run" not in PAGE
+
+
+def test_its_warnings_are_those_of_the_examples() -> None:
+    """With all the time it wants."""
+    source = str(DOCS / "examples" / "cluster.yaml")
+    state = load(source, OwnerKeys(), Place(None, "", ""), "", 0).state
+    engine = Engine(advise, SmallEngine().explain, manifest_of, reread)
+    advising = Advising(StillCluster(state), engine, TeamRules.default())
+    advising.refresh()
+    said: list[Outcome] = []
+
+    def tell(outcome: Outcome, more: bool) -> bool:
+        said.append(outcome)
+        return more
+
+    (command,) = re.findall(r"^    \$ kubectl apply -f (\S+)$", PAGE, re.MULTILINE)
+    document = yaml.safe_load((DOCS / "examples" / command).read_text(encoding="utf-8"))
+    Adviser(advising)(document, time.monotonic() + 600, tell)
+    assert list(said[-1].warnings) == re.findall(r"^    Warning: (.*)$", PAGE, re.MULTILINE)
+    (created,) = re.findall(r"^    (\S+) created$", PAGE, re.MULTILINE)
+    assert created == f"job.batch/{document['metadata']['name']}"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -28,6 +30,7 @@ from gpucost.api.webhook.token import Token
 from gpucost.service.advising import Advising
 from tests.api.advisor_worlds import TOKEN, SmallEngine, advice, advising, body, job, working
 
+ROOT = Path(__file__).parents[2]
 REQUEST = b"POST /v1/admission/%s?timeout=2s HTTP/1.1\r\nHost: w\r\nContent-Type: application/json\r\n"
 
 
@@ -249,8 +252,46 @@ def test_a_listener_that_dies_is_started_again(caplog: pytest.LogCaptureFixture)
         assert first is not None
         first.kill()
         wait_until(lambda: process._process is not first)
+        assert first.returncode == -signal.SIGKILL, "it was waited for, and is no zombie"
         assert b"warnings" in asyncio.run(ask_once(process.port, body()))
     assert "starting it again" in caplog.text
+
+
+_SERVICE = """
+import socket, threading
+from gpucost.api.webhook.adviser import Adviser
+from gpucost.api.webhook.process import WebhookProcess
+from tests.api.advisor_worlds import TOKEN, advising
+
+found = advising()
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    process = WebhookProcess(listener, Adviser(found), found.status, TOKEN, 5_000, 8)
+    process.start()
+    while process._process is None:
+        pass
+    print(process.port, process._process.pid, flush=True)
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.fault(58)
+def test_the_listener_ends_with_a_service_that_is_killed() -> None:
+    command = [sys.executable, "-c", _SERVICE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as service:
+        assert service.stdout is not None
+        port, listener = map(int, service.stdout.readline().split())
+        try:
+            assert b"warnings" in asyncio.run(ask_once(port, body()))
+            assert is_running(listener)
+        finally:
+            service.kill()
+    wait_until(lambda: not is_running(listener))
+
+
+def is_running(number: int) -> bool:
+    """A zombie is not: who adopts an orphan may not wait for it."""
+    found = subprocess.run(["ps", "-o", "stat=", "-p", str(number)], capture_output=True, text=True)
+    return not found.stdout.startswith("Z") and bool(found.stdout)
 
 
 @pytest.mark.fault(58)

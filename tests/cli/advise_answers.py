@@ -65,7 +65,8 @@ RAISE = Suggestion(
     Change(
         ChangeKind.CLUSTER,
         "clusterqueue/ml",
-        "spec:\n  resourceGroups: []\n",
+        "spec:\n  resourceGroups:\n  - flavors:\n    - name: h100\n      resources:\n"
+        "      - name: nvidia.com/gpu\n        nominalQuota: 72\n",
         ({"op": "replace", "path": f"/{NOMINAL}", "value": "72"},),
         "kubectl patch clusterqueue ml --type=json -p '[…]'",
     ),

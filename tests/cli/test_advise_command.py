@@ -177,6 +177,23 @@ def test_the_command_of_a_suggestion_can_be_run(run: Run, folder: Path) -> None:
     assert words in text
 
 
+def test_what_the_server_names_is_created(run: Run, folder: Path) -> None:
+    """kubectl apply refuses what has generateName and no name."""
+    generated = JOB.replace("name: train", "generateName: train-", 1)
+    assert generated != JOB
+    (folder / "two.yaml").write_text(f"{generated}---\n{JOB}", encoding="utf-8")
+    text = run("-f", "two.yaml").stdout
+    assert "--apply 1 | kubectl create -f -" in text
+    assert "--apply 3 | kubectl apply -f -" in text
+
+
+def test_no_command_for_what_was_piped_in(run: Run) -> None:
+    """Its input is gone: what is printed must work."""
+    text = run("-f", "-", given=JOB).stdout
+    assert "| kubectl apply" not in text
+    assert "save what was piped in to a file to use --apply 1" in text
+
+
 def test_apply_prints_the_changed_manifest_and_nothing_else(run: Run) -> None:
     changed = yaml.safe_load(JOB)
     changed["metadata"]["labels"][QUEUE] = "research"

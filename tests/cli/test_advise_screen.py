@@ -70,7 +70,12 @@ train-llm (PyTorchJob, team-nlp): waits about 3 h (p90 9 h), then runs on 4
        d)
        for an administrator, in clusterqueue/ml:
          spec:
-           resourceGroups: []
+           resourceGroups:
+           - flavors:
+             - name: h100
+               resources:
+               - name: nvidia.com/gpu
+                 nominalQuota: 72
        kubectl patch clusterqueue ml --type=json -p '[…]'
 """
 

@@ -81,11 +81,11 @@ def test_json_is_the_whole_explanation(run: Run) -> None:
     [
         (
             "job/other",
-            "KIND/NAME: 'job/other' is not allowed; allowed: something that is in namespace default",
+            "KIND/NAME: no Job other in namespace default; allowed: what is there",
         ),
         ("node/a", "KIND/NAME: 'node/a' is not allowed; allowed: a kind among CronJob, "),
         ("train-llm", "KIND/NAME: 'train-llm' is not allowed; allowed: KIND/NAME such as "),
-        ("job/\x1b[2J", "KIND/NAME: 'job/\\x1b[2J' is not allowed"),
+        ("job/\x1b[2J", "KIND/NAME: no Job \\x1b[2J in namespace default"),
     ],
 )
 def test_what_is_not_there_is_refused(run: Run, word: str, said: str) -> None:

@@ -184,6 +184,10 @@ def test_run_times_are_of_whole_runs(ledger: Ledger) -> None:
     assert "of team red-label named train-*" in found.basis
     assert found.median_ms() == 30 * MINUTE_MS
     assert run_times_of(ledger, "gamma") is NO_HISTORY
+    teams = {run.team for run in runs(ledger).values()}
+    by_rules, by_label = (run_times_of(ledger, CLUSTER).seen_by(each) for each in (teams, {"red-label"}))
+    assert by_rules.like("red-label", "train-99", 8) == found, "the team rules say who may read"
+    assert "red-label" not in by_label.like("red-label", "train-99", 8).basis
 
 
 def test_history_is_read_again_when_there_is_more_of_it(ledger: Ledger) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from gpucost.advisor.kueue.submitted import FRAMEWORKS
 from gpucost.domain.time import HOUR_MS, iso
 from gpucost.kube.collections import collections
 from gpucost.kube.dumps.dump import OURS
@@ -23,7 +24,10 @@ H100, L4 = "NVIDIA-H100-80GB-HBM3", "NVIDIA-L4"
 NOW = 1_792_800_000_000
 """2026-10-24T00:00:00Z."""
 DAYS_AGO = NOW - 240 * HOUR_MS
-SERVED = ("", "apps", "batch", "scheduling.k8s.io", "kueue.x-k8s.io")
+SERVED = (
+    *("", "apps", "batch", "scheduling.k8s.io", "kueue.x-k8s.io"),
+    *("kubeflow.org", "ray.io", "jobset.x-k8s.io", "leaderworkerset.x-k8s.io"),
+)
 """Groups of its API server."""
 HEAD = """\
 # A small invented cluster: 4 nodes of 8 H100, 2 nodes of 4 L4; queues vision and language of Kueue 0.19.2
@@ -79,7 +83,11 @@ def _node(name: str, gpus: int, product: str, dedicated: str = "") -> Json:
 
 def _kueue() -> list[Json]:
     """Its Configuration, and what says its version."""
-    config = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+    config = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "integrations": {"frameworks": sorted(set(FRAMEWORKS.values()))},
+    }
     place = "kueue-system"
     container = {"name": "manager", "image": "registry.k8s.io/kueue/kueue:v0.19.2"}
     return [

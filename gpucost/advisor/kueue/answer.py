@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from gpucost.advisor.answers import Decision, Evidence, Layer, PodSetAnswer, Subject, Victim
 from gpucost.advisor.kueue import words
-from gpucost.advisor.kueue.asks import Ask
+from gpucost.advisor.kueue.asks import Ask, added_usage
+from gpucost.advisor.kueue.cycle import STRICT
 from gpucost.advisor.kueue.evidence import quota_evidence
 from gpucost.advisor.kueue.flavors import PodSetChoice
 from gpucost.advisor.kueue.modes import PREEMPTION_FIRST, Mode
@@ -17,26 +18,32 @@ from gpucost.advisor.kueue.rule_set import drift, named
 from gpucost.advisor.kueue.snapshot import Queue
 from gpucost.advisor.kueue.targets import Target
 from gpucost.advisor.kueue.waiting import admits_namespace, standing
-from gpucost.advisor.kueue.words import quantity
+from gpucost.advisor.kueue.words import Reason, quantity
 from gpucost.advisor.layers import LayerResult
 from gpucost.cluster.kueue import FlavorResource, Workload
 from gpucost.cluster.objects import is_false
 from gpucost.cluster.order import FAIR_ADMISSION
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.quota_use import workload_units
+from gpucost.cluster.state import ClusterState
 
 QUEUE_MISSING = "QueueMissing"
 QUEUE_INACTIVE = "QueueInactive"
 CHECKS = "AdmissionChecks"
 BLOCKED = "BlockedByHead"
 UNSETTLED = "Unsettled"
-MOST_BESIDE = 64
+NOT_ASKED = "NotAllAsked"
+MOST_LEVELS = 100
+MOST_BESIDE = 256
 """Workloads of one job (a Deployment makes one for each pod) that are asked about together."""
 _REFUSALS = {
     "missing": "does not exist",
     "taint": "has the taint {}, which they do not tolerate",
     "label": "has another value of the label {} than they ask for",
     "affinity": "does not match their node affinity",
+    "topology-only": "is for pods with a topology request, which they do not make",
+    "no-topology": "has no topology, which they ask for",
+    "level": "has a topology without the level {}",
 }
 _NOT_PASSED = (
     "workloads that Kueue has looked at and found no quota for count as parked until quota comes back"
@@ -54,65 +61,114 @@ def kueue_answer(view: KueueView, overview: Overview, workloads: Sequence[Worklo
     refused = _no_queue(view, last) or _no_service(view, last)
     if refused is not None:
         return refused
-    asks = [standing(view.snapshot, each) for each in workloads[-MOST_BESIDE:]]
-    ask, queue = asks[-1], view.snapshot.queues[asks[-1].queue]
-    outlook = view.outlook(ask, asks[:-1])
-    found = _decided(view, queue, ask, outlook)
+    too_deep = _too_deep(view, last)
+    if too_deep is not None:
+        return too_deep
+    asks = [standing(view.snapshot, each) for each in workloads[:MOST_BESIDE]]
+    queue = view.snapshot.queues[asks[-1].queue]
+    outlook = view.outlook(asks[-1], asks[:-1])
+    found = _of_all(len(workloads), _decided(view, queue, asks, outlook))
     config = overview.state.schedulers.kueue
     return replace(
         found,
         queue=queue.name,
         ahead=outlook.ahead,
         victims=tuple(_victim(overview, each) for each in outlook.victims),
+        others=outlook.others,
         assumptions=(*found.assumptions, *_assumed(queue, len(workloads))),
         drift=drift(config),
     )
 
 
-def _decided(view: KueueView, queue: Queue, ask: Ask, outlook: Outlook) -> LayerResult:
-    if outlook.admitted and outlook.nominee is not None:
-        return _admitted(queue, outlook, outlook.nominee)
+def _too_deep(view: KueueView, workload: Workload) -> LayerResult | None:
+    """Cohorts nested as nobody would: the rules walk down them one inside the other."""
+    local = view.snapshot.state.local_queue_by_name[workload.meta.namespace, workload.queue]
+    depth = view.snapshot.queues[local.cluster_queue].node.path[-1].height
+    if depth <= MOST_LEVELS:
+        return None
+    says = f"cohorts nested {depth:,} deep are not followed, at most {MOST_LEVELS}"
+    return LayerResult(Decision.UNKNOWN, Layer.QUOTA, UNSETTLED, says)
+
+
+def _of_all(count: int, found: LayerResult) -> LayerResult:
+    """Where all that were asked about fit, and there are more: nobody knows."""
+    if count <= MOST_BESIDE or found.decision is not Decision.NOW:
+        return found
+    says = f"the first {MOST_BESIDE:,} of its {count:,} workloads have quota; the others were not asked about"
+    return replace(found, decision=Decision.UNKNOWN, layer=Layer.QUOTA, reason=NOT_ASKED, says=says)
+
+
+def _decided(view: KueueView, queue: Queue, asks: Sequence[Ask], outlook: Outlook) -> LayerResult:
+    """Of all; where some have quota and others none, of the others, and how many have it."""
+    if outlook.admitted:
+        return _admitted(queue, outlook)
+    found = _refused(view, queue, asks, outlook)
+    if not outlook.given:
+        return found
+    return replace(found, partly=_part(asks, len(outlook.given)), pod_sets=_given(outlook.given))
+
+
+def _refused(view: KueueView, queue: Queue, asks: Sequence[Ask], outlook: Outlook) -> LayerResult:
     if not outlook.fits_empty:
-        return _never(view, queue, ask)
+        return _never(view, queue, asks)
     if not outlook.is_settled:
         says = f"quota goes to and fro between workloads of its tree: no answer after {outlook.cycles} cycles"
         return LayerResult(Decision.UNKNOWN, Layer.QUOTA, UNSETTLED, says)
     if outlook.nominee is None:
         return _behind(view, queue, outlook)
-    return _short(view, queue, outlook, outlook.nominee)
+    with view.started(queue, outlook):
+        return _short(view, queue, outlook, outlook.nominee, len(asks) > 1)
 
 
-def _admitted(queue: Queue, outlook: Outlook, nominee: Nominee) -> LayerResult:
+def _part(asks: Sequence[Ask], count: int) -> str:
+    """``2 of its 3 pods``; of a LeaderWorkerSet ``1 of its 2 groups of 4 pods``."""
+    each = sum(asks[0].counts)
+    what = "pods" if each == 1 else f"groups of {each:,} pods"
+    return f"{count:,} of its {len(asks):,} {what}"
+
+
+def _given(nominees: Sequence[Nominee]) -> tuple[PodSetAnswer, ...]:
+    """By pod set and flavors: equal ones of several workloads as one."""
+    counts: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
+    for nominee in nominees:
+        for each in nominee.assignment.assigned:
+            key = each.name, tuple(sorted(each.flavors.items()))
+            counts[key] = counts.get(key, 0) + each.count
+    return tuple(PodSetAnswer(name, count, dict(flavors), {}) for (name, flavors), count in counts.items())
+
+
+def _admitted(queue: Queue, outlook: Outlook) -> LayerResult:
+    total = added_usage([each.assignment.usage for each in outlook.given])
     usage = ", ".join(
         f"{quantity(key.resource, amount)} {key.resource} of {key.flavor}"
-        for key, amount in sorted(nominee.assignment.usage.items())
+        for key, amount in sorted(total.items())
     )
     why = [f"quota: ClusterQueue {queue.name} has room for {usage}"]
-    if nominee.assignment.mode is not Mode.FIT:
+    if any(each.assignment.mode is not Mode.FIT for each in outlook.given):
         why.append("quota: at a size below what was asked")
-    asked = sum(nominee.ask.counts)
-    given = sum(each.count for each in nominee.assignment.pod_sets)
+    asked = sum(sum(each.ask.counts) for each in outlook.given)
+    given = sum(each.count for nominee in outlook.given for each in nominee.assignment.pod_sets)
     if given < asked:
         why.append(f"size: {given} of {asked} pods (partial admission)")
-    checks = _checks(queue, nominee)
+    checks = sorted({check for each in outlook.given for check in _checks(queue, each)})
     return LayerResult(
         Decision.UNKNOWN if checks else Decision.NOW,
         Layer.QUOTA if checks else Layer.NONE,
         CHECKS if checks else "",
         f"has quota; then {_some(checks)} must agree, which is not followed" if checks else "",
         tuple(why),
-        pod_sets=tuple(
-            PodSetAnswer(each.name, each.count, dict(each.flavors), {})
-            for each in nominee.assignment.assigned
-        ),
+        pod_sets=_given(outlook.given),
         borrowed=dict(outlook.borrowed),
-        level=nominee.assignment.level,
+        level=max(each.assignment.level for each in outlook.given),
     )
 
 
-def _never(view: KueueView, queue: Queue, ask: Ask) -> LayerResult:
+def _never(view: KueueView, queue: Queue, asks: Sequence[Ask]) -> LayerResult:
     """What is wrong with it whoever leaves."""
-    nominee = view.nominated_alone(ask)
+    count, nominee = view.alone(asks)
+    if count:
+        return _never_all(view, queue, asks, count, nominee)
+    ask = nominee.ask
     unserved = [each for each in nominee.assignment.pod_sets if each.mode is not Mode.FIT]
     reason = nominee.assignment.reason or words.NO_FLAVOR
     return LayerResult(
@@ -125,6 +181,24 @@ def _never(view: KueueView, queue: Queue, ask: Ask) -> LayerResult:
     )
 
 
+def _never_all(
+    view: KueueView, queue: Queue, asks: Sequence[Ask], count: int, nominee: Nominee
+) -> LayerResult:
+    """Each of them would have quota, and all together never."""
+    unserved = [each for each in nominee.assignment.pod_sets if each.mode is not Mode.FIT]
+    said, lack = nominee.assignment.message, _least_lack(unserved, words.WAITING_FOR_QUOTA)
+    if lack is not None:
+        asked = sum(pods.each.get(lack.resource, 0) * pods.count for ask in asks for pods in ask.pod_sets)
+        most = queue.node.potential(FlavorResource(lack.flavor, lack.resource))
+        said = (
+            f"all of it asks {_amount(lack, asked)}; ClusterQueue {queue.name} can never have more than "
+            f"{quantity(lack.resource, most)} (flavor {lack.flavor})"
+        )
+    says = f"never more than {_part(asks, count)} have quota at once: {said}"
+    facts = tuple(_evidence(view, queue, unserved))
+    return LayerResult(Decision.NEVER, Layer.QUOTA, words.EXCEEDS_MAX, says, evidence=facts)
+
+
 def _why_never(view: KueueView, queue: Queue, ask: Ask, unserved: Sequence[PodSetChoice]) -> str:
     uncovered = [
         resource
@@ -134,15 +208,12 @@ def _why_never(view: KueueView, queue: Queue, ask: Ask, unserved: Sequence[PodSe
     ]
     if uncovered:
         return f"ClusterQueue {queue.name} has no quota for {_some(uncovered)} at all"
-    for each in unserved:
-        keys = [key for key in _keys(view, queue, ask, each) if queue.node.potential(key) < _total(key, ask)]
-        if keys:
-            best = max(keys, key=queue.node.potential)
-            most, asked = queue.node.potential(best), _total(best, ask)
-            return (
-                f"asks {quantity(best.resource, asked)} {best.resource}; ClusterQueue {queue.name} can never "
-                f"have more than {quantity(best.resource, most)} (flavor {best.flavor})"
-            )
+    lack = _least_lack(unserved, words.EXCEEDS_MAX)
+    if lack is not None:
+        return (
+            f"asks {_amount(lack, lack.used + lack.asked)}; ClusterQueue {queue.name} can never have more "
+            f"than {quantity(lack.resource, lack.left)} (flavor {lack.flavor})"
+        )
     refusals = dict.fromkeys(each for choice in unserved for each in _refusals(view, queue, ask, choice))
     said = "; ".join(refusals) or "; ".join(
         sorted({each.message for choice in unserved for each in choice.reasons})
@@ -152,47 +223,46 @@ def _why_never(view: KueueView, queue: Queue, ask: Ask, unserved: Sequence[PodSe
 
 def _refusals(view: KueueView, queue: Queue, ask: Ask, choice: PodSetChoice) -> Iterator[str]:
     """Why each flavor is out of the question for a pod set, for a person."""
-    template = next(each.template for each in ask.pod_sets if each.name == choice.name)
+    asked = next(each for each in ask.pod_sets if each.name == choice.name)
     groups = {queue.covered[name] for name in choice.requests if name in queue.covered}
     for flavor in dict.fromkeys(name for at in sorted(groups) for name in queue.spec.groups[at].flavors):
-        refusal = view.snapshot.refusal(template, flavor)
+        refusal = view.snapshot.refusal(queue, asked, flavor)
         if refusal is not None:
             yield f"{flavor} {_REFUSALS[refusal.kind].format(refusal.detail)}"
 
 
-def _keys(view: KueueView, queue: Queue, ask: Ask, choice: PodSetChoice) -> Iterator[FlavorResource]:
-    """Flavors and resources that could serve a pod set, GPUs first, then by name."""
-    template = next(each.template for each in ask.pod_sets if each.name == choice.name)
-    for resource in sorted(choice.requests, key=lambda name: ("/" not in name, name)):
-        group = queue.covered.get(resource)
-        for flavor in queue.spec.groups[group].flavors if group is not None else ():
-            if view.snapshot.refusal(template, flavor) is None:
-                yield FlavorResource(flavor, resource)
+def _least_lack(choices: Sequence[PodSetChoice], reason: str) -> Reason | None:
+    """Of the flavors that lack something for ``reason``, the one that lacks least, and what it lacks most:
+    GPUs before other resources, then by name."""
+    for choice in choices:
+        worst: dict[str, tuple[float, bool, str, Reason]] = {}
+        for each in choice.reasons:
+            if each.reason == reason and each.resource:
+                part = each.left / max(1, each.used + each.asked)
+                rank = (part, "/" not in each.resource, each.resource, each)
+                worst[each.flavor] = min(worst.get(each.flavor, rank), rank, key=lambda one: one[:3])
+        if worst:
+            return max(worst.items(), key=lambda item: (item[1][0], item[0]))[1][3]
+    return None
 
 
-def _total(key: FlavorResource, ask: Ask) -> int:
-    return sum(each.each.get(key.resource, 0) * each.count for each in ask.pod_sets)
+def _amount(lack: Reason, amount: int) -> str:
+    return f"{quantity(lack.resource, amount)} {lack.resource}"
 
 
-def _short(view: KueueView, queue: Queue, outlook: Outlook, nominee: Nominee) -> LayerResult:
-    """It waits for others to give quota back."""
+def _short(
+    view: KueueView, queue: Queue, outlook: Outlook, nominee: Nominee, is_of_many: bool
+) -> LayerResult:
+    """It waits for others to give quota back. ``is_of_many``: it is one of several workloads of its job."""
     unserved = [each for each in nominee.assignment.pod_sets if each.mode is not Mode.FIT]
     says = outlook.message
-    for each in unserved:
-        keys = [
-            key
-            for key in _keys(view, queue, nominee.ask, each)
-            if queue.node.available(key) < _total(key, nominee.ask) <= queue.node.potential(key)
-        ]
-        if keys:
-            best = max(keys, key=lambda key: queue.node.available(key) - _total(key, nominee.ask))
-            asked, left = _total(best, nominee.ask), queue.node.available(best)
-            says = (
-                f"asks {quantity(best.resource, asked)} {best.resource}; ClusterQueue {queue.name} has "
-                f"{quantity(best.resource, left)} left (flavor {best.flavor})"
-            )
-            break
-    why = [f"kueue: {outlook.message}"] if outlook.message else []
+    lack = _least_lack(unserved or nominee.assignment.pod_sets, words.WAITING_FOR_QUOTA)
+    if lack is not None:
+        says = (
+            f"{'each asks' if is_of_many else 'asks'} {_amount(lack, lack.used + lack.asked)}; "
+            f"ClusterQueue {queue.name} has {quantity(lack.resource, lack.left)} left (flavor {lack.flavor})"
+        )
+    why = [f"kueue: {outlook.message}"] if outlook.message not in ("", says) else []
     if _hides_preemption(queue, nominee):
         why.append(
             "kueue: with preference PreemptionOverBorrowing v0.19.2 takes a flavor for free that needs "
@@ -219,7 +289,9 @@ def _behind(view: KueueView, queue: Queue, outlook: Outlook) -> LayerResult:
     """Nobody passes the head of a StrictFIFO queue."""
     head = view.snapshot.state.workloads.get(outlook.blocker)
     who = f"{head.meta.namespace}/{head.meta.name}" if head is not None else "another workload"
-    says = f"stands behind {who}, which does not fit; nobody passes the head of a {queue.spec.strategy} queue"
+    says = f"stands behind {who}, which does not fit; nobody passes the head of a StrictFIFO queue"
+    if queue.spec.strategy != STRICT:
+        says = f"stands behind {who}, which Kueue tries again and again"
     field = Evidence(
         f"clusterqueue/{queue.name}", "spec.queueingStrategy", queue.spec.strategy, "nobody is passed"
     )
@@ -230,7 +302,7 @@ def _no_queue(view: KueueView, workload: Workload) -> LayerResult | None:
     state, name = view.snapshot.state, f"{workload.meta.namespace}/{workload.queue}"
     local = state.local_queue_by_name.get((workload.meta.namespace, workload.queue))
     if local is None:
-        says = f"LocalQueue {name} does not exist"
+        says = f"LocalQueue {name} does not exist{_no_namespace(state, workload.meta.namespace)}"
         known = state.knows("local_queues")
     elif local.cluster_queue not in view.snapshot.queues:
         says = f"LocalQueue {name} leads to ClusterQueue {local.cluster_queue}, which does not exist"
@@ -241,6 +313,13 @@ def _no_queue(view: KueueView, workload: Workload) -> LayerResult | None:
         return LayerResult(Decision.UNKNOWN, Layer.QUOTA, QUEUE_MISSING, f"{says}, or could not be read")
     where = Evidence(f"localqueue/{workload.queue}", "spec.clusterQueue" if local else "", "", says)
     return LayerResult(Decision.NEVER, Layer.QUOTA, QUEUE_MISSING, says, evidence=(where,))
+
+
+def _no_namespace(state: ClusterState, namespace: str) -> str:
+    """That the namespace is what is missing, where all of them are known."""
+    is_known = bool(state.namespaces) and not state.is_unread("namespaces")
+    is_missing = is_known and namespace not in state.namespace_by_name
+    return f": there is no namespace {namespace}" if is_missing else ""
 
 
 def _no_service(view: KueueView, workload: Workload) -> LayerResult | None:
@@ -320,7 +399,7 @@ def _assumed(queue: Queue, count: int) -> Iterator[str]:
         yield "usage of LocalQueues (admission fair sharing) is as their status has it; resources weigh alike"
     yield "Kueue looks at flavors from the first one on; in its memory it may be further"
     if count > MOST_BESIDE:
-        yield f"of its {count} workloads the last {MOST_BESIDE} were asked about"
+        yield f"of its {count:,} workloads the first {MOST_BESIDE} were asked about"
 
 
 def _some(names: Sequence[str]) -> str:

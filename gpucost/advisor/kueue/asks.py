@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -25,8 +25,19 @@ class AskedPods:
     least: int
     each: Resources
     template: PodTemplate
-    group: str = ""
-    """Pod sets of one group get the same flavors (kueue.x-k8s.io/podset-group-name)."""
+    topology: Mapping[str, str] = field(default_factory=dict)
+    """Its topology request, as of ``PodSet``."""
+
+    @property
+    def group(self) -> str:
+        """Pod sets of one group get the same flavors (kueue.x-k8s.io/podset-group-name)."""
+        return self.topology.get("group", "")
+
+    @property
+    def level(self) -> str | None:
+        """The node label its topology request names, empty for any; None where it makes no request."""
+        asked = [self.topology[key] for key in ("required", "preferred", "slice") if self.topology.get(key)]
+        return asked[0] if asked else "" if "unconstrained" in self.topology else None
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ def ask_of(workload: Workload, queue: str, config: KueueConfig, before: Fraction
                 count if each.min_count is None else max(0, min(each.min_count, count)),
                 _of_one(workload.asked.get(each.name), each.count, each.template.requests, config),
                 each.template,
-                each.topology.get("group", ""),
+                each.topology,
             )
             for each in workload.pod_sets
             for count in [max(0, each.count - workload.reclaimable.get(each.name, 0))]

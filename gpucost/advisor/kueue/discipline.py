@@ -24,16 +24,18 @@ class Gate(Protocol):
 
 
 class KueueDiscipline:
-    """The tree of one queue, as ``gpucost.advisor.wait.simulate.Discipline``. ``gate`` holds the target back
-    once it has quota, while its pods would find no nodes."""
+    """The tree of one queue, as ``gpucost.advisor.wait.simulate.Discipline``. The target is ``ask``, with
+    ``beside`` it others of the same job: it starts when the last of them does, and who has quota before
+    keeps it. ``gate`` holds the target back once all have quota, while its pods would find no nodes."""
 
-    def __init__(self, view: KueueView, ask: Ask, gate: Gate) -> None:
+    def __init__(self, view: KueueView, ask: Ask, gate: Gate, beside: Sequence[Ask] = ()) -> None:
         lines = view.lines_of(ask.queue)
         line = lines[ask.queue]
-        line.heap = [each for each in line.heap if each.uid != ask.uid]
-        line.parked = [each for each in line.parked if each.uid != ask.uid]
-        line.heap = sorted([*line.heap, ask], key=in_order)
-        self._target, self._gate, self._has_quota = ask.uid, gate, False
+        self._own = {each.uid for each in (*beside, ask)}
+        line.heap = [each for each in line.heap if each.uid not in self._own]
+        line.parked = [each for each in line.parked if each.uid not in self._own]
+        line.heap = sorted([*line.heap, *beside, ask], key=in_order)
+        self._target, self._gate, self._without_quota = ask.uid, gate, set(self._own)
         self._box = Sandbox(view.snapshot, lines, view.glance)
 
     def start(self, _now_ms: int, ended: Sequence[str], _arrived: Sequence[str], /) -> Sequence[str]:
@@ -43,15 +45,14 @@ class KueueDiscipline:
         started = []
         changed = True
         cycles = 0
-        while changed and cycles < MOST_CYCLES:
+        while changed and cycles < MOST_CYCLES + len(self._own):
             done, changed = self._box.cycle()
             cycles += 1
             started += [each.nominee.ask.uid for each in done if each.outcome is Outcome.ADMITTED]
-        if self._target in started:
-            started.remove(self._target)
-            self._has_quota = True
+        self._without_quota.difference_update(started)
+        started = [uid for uid in started if uid not in self._own]
         self._gate.leave(ended)
-        if self._has_quota and self._gate.is_open():
+        if not self._without_quota and self._gate.is_open():
             started.append(self._target)
         return started
 
@@ -61,7 +62,7 @@ class KueueDiscipline:
 
 @contextmanager
 def disciplines(
-    view: KueueView, ask: Ask, gate: Callable[[], Gate]
+    view: KueueView, ask: Ask, gate: Callable[[], Gate], beside: Sequence[Ask] = ()
 ) -> Iterator[Callable[[], KueueDiscipline]]:
     """Makes one discipline after another; each is undone before the next is made."""
     open_: list[KueueDiscipline] = []
@@ -69,7 +70,7 @@ def disciplines(
     def make() -> KueueDiscipline:
         while open_:
             open_.pop().close()
-        open_.append(KueueDiscipline(view, ask, gate()))
+        open_.append(KueueDiscipline(view, ask, gate(), beside))
         return open_[-1]
 
     with view.guarded(ask.queue):

@@ -31,8 +31,7 @@ def quota_evidence(snapshot: Snapshot, queue: Queue, key: FlavorResource, amount
     what = f"{key.resource} of flavor {key.flavor}"
     said = quantity(key.resource, quota.nominal)
     yield Evidence(name, quota_path(queue, key, "nominalQuota"), said, f"its own quota of {what}")
-    used = quantity(key.resource, node.usage.get(key, 0))
-    yield Evidence(name, f"status.flavorsReservation[{key.flavor}]", used, f"{what} in use")
+    yield from _in_use(queue, key)
     if queue.spec.cohort:
         limit = NO_CEILING if quota.borrowing_limit is None else quantity(key.resource, quota.borrowing_limit)
         meaning = f"the most it may borrow from cohort {queue.spec.cohort}"
@@ -40,7 +39,19 @@ def quota_evidence(snapshot: Snapshot, queue: Queue, key: FlavorResource, amount
         yield from _of_cohorts(snapshot, queue, key)
     left = quantity(key.resource, node.available(key))
     asked = quantity(key.resource, amount)
-    yield Evidence(name, "", left, f"{what} left for it, borrowed ones included; {asked} asked")
+    yield Evidence(name, "", left, f"{what} left for it, worked out with what it may borrow; {asked} asked")
+
+
+def _in_use(queue: Queue, key: FlavorResource) -> Iterator[Evidence]:
+    """As its status says, and as the workloads that hold it come to where that is something else."""
+    name, what = f"clusterqueue/{queue.name}", f"{key.resource} of flavor {key.flavor}"
+    said, used = queue.spec.reserved.get(key), queue.node.usage.get(key, 0)
+    if said is not None:
+        field = f"status.flavorsReservation[{key.flavor}]"
+        yield Evidence(name, field, quantity(key.resource, said.total), f"{what} in use")
+    if said is None or said.total != used:
+        meaning = f"{what} in use, worked out from the workloads that hold it"
+        yield Evidence(name, "", quantity(key.resource, used), meaning)
 
 
 def _of_cohorts(snapshot: Snapshot, queue: Queue, key: FlavorResource) -> Iterator[Evidence]:

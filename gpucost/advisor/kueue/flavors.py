@@ -195,7 +195,7 @@ class Assigner:
 
     def _refused(self, group: Sequence[AskedPods], flavor: str) -> str:
         for asked in group:
-            refusal = self._snapshot.refusal(asked.template, flavor)
+            refusal = self._snapshot.refusal(self._queue, asked, flavor)
             if refusal is not None:
                 return refusal.message
         return ""

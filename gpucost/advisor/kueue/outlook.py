@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 
-from gpucost.advisor.kueue.asks import Ask, in_order
+from gpucost.advisor.kueue.asks import Ask, added_usage, in_order
 from gpucost.advisor.kueue.cycle import STRICT, Processed
 from gpucost.advisor.kueue.glance import Glance
 from gpucost.advisor.kueue.modes import Mode
 from gpucost.advisor.kueue.nominate import Nominee, nominate
-from gpucost.advisor.kueue.results import Outcome
+from gpucost.advisor.kueue.results import Assigned, Outcome
 from gpucost.advisor.kueue.sandbox import MOST_CYCLES, Line, sandbox
-from gpucost.advisor.kueue.snapshot import Snapshot
+from gpucost.advisor.kueue.snapshot import Queue, Snapshot
 from gpucost.advisor.kueue.targets import Target
 from gpucost.advisor.kueue.waiting import Lines, lines
 from gpucost.cluster.cohorts import QuotaNode
@@ -25,10 +25,15 @@ from gpucost.cluster.state import ClusterState
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """``admitted`` says whether quota is found, once ``victims`` have left; ``nominee`` is what was chosen
-    in the end, None where its turn never came. ``fits_empty`` is whether quota would do if nobody else had
-    any; ``blocker`` is the head that nobody passes in a StrictFIFO queue, by uid. ``is_settled`` is False
-    where there were too many cycles to tell. ``ahead`` counts those before it in its line.
+    """Of one workload, or of all that one job has.
+
+    ``admitted`` says whether quota is found for all of them, once ``victims`` have left; ``given`` is what
+    was chosen for those that find it, in their order. ``nominee`` is what was chosen in the end, of several
+    for the last that finds none, None where its turn never came. ``fits_empty`` is whether quota would do
+    for all if nobody else had any; ``blocker`` is the head that nobody passes in a StrictFIFO queue, by uid.
+    ``is_settled`` is False where there were too many cycles to tell. ``ahead`` counts those before them in
+    their line. ``others`` are admitted before them or with them, by uid. Victims are those that hold quota
+    now.
     """
 
     admitted: bool
@@ -42,6 +47,8 @@ class Outlook:
     blocker: str = ""
     is_settled: bool = True
     cycles: int = 0
+    given: tuple[Nominee, ...] = ()
+    others: Mapping[str, tuple[Assigned, ...]] = field(default_factory=dict)
 
 
 class KueueView:
@@ -50,6 +57,7 @@ class KueueView:
     def __init__(self, state: ClusterState, config: KueueConfig) -> None:
         self.snapshot = Snapshot(state, config)
         self.glance = Glance(self.snapshot)
+        self._holding = {uid for queue in self.snapshot.queues.values() for uid in queue.members}
         self._lines: Lines = lines(self.snapshot)
         self._trees: dict[str, frozenset[str]] = {}
 
@@ -107,68 +115,108 @@ class KueueView:
         line.parked = [each for each in line.parked if each.uid not in own]
         ahead = sum(in_order(each) < in_order(ask) for each in (*line.heap, *line.parked))
         line.heap = sorted([*line.heap, *beside, ask], key=in_order)
+        done: dict[str, Processed] = {}
+        others: dict[str, tuple[Assigned, ...]] = {}
+        victims: list[Target] = []
         with sandbox(self.snapshot, lines_) as box:
-            last: Processed | None = None
-            victims: list[Target] = []
-            cycles, changed = 0, True
-            while changed and cycles < MOST_CYCLES:
-                done, changed = box.cycle()
+            cycles, changed, is_open = 0, True, True
+            while changed and is_open and cycles < MOST_CYCLES + len(beside):
+                decided, changed = box.cycle()
                 cycles += 1
-                victims += [
-                    target
-                    for each in done
-                    if each.outcome is Outcome.PREEMPTING and each.nominee.ask.uid in own
-                    for target in each.nominee.targets
-                ]
-                mine = next((each for each in done if each.nominee.ask.uid == ask.uid), None)
-                last = mine or last
-                if mine is None:
-                    continue
-                if mine.outcome is Outcome.ADMITTED or mine.is_parked:
-                    break
-            admitted = last is not None and last.outcome is Outcome.ADMITTED
-            head = lines_[ask.queue].head
-            blocker = head.uid if last is None and head is not None else ""
-        nominee = last.nominee if last is not None else None
+                for each in decided:
+                    uid = _of_own(each, own, ask)
+                    if uid:
+                        done.pop(uid, None)  # the last stands last
+                        done[uid] = each
+                    elif each.outcome is Outcome.ADMITTED:
+                        others[each.nominee.ask.uid] = each.nominee.assignment.assigned
+                    if each.outcome is Outcome.PREEMPTING:
+                        for target in each.nominee.targets:
+                            done.pop(target.member.uid, None)
+                            others.pop(target.member.uid, None)
+                            if uid and target.member.uid in self._holding:
+                                victims.append(target)
+                is_open = any(each.uid in own for each in line.heap)
+            head = line.head
+            given = tuple(
+                done[each.uid].nominee
+                for each in (*beside, ask)
+                if each.uid in done and done[each.uid].outcome is Outcome.ADMITTED
+            )
+            borrowed = _borrowed(self.snapshot.queues[ask.queue], given)
+        admitted = len(given) == len(own)
+        refused = [each for each in done.values() if each.outcome is not Outcome.ADMITTED]
+        last = done[ask.uid] if admitted else next(reversed(refused), None)
         return Outlook(
             admitted,
-            nominee,
+            last.nominee if last is not None else None,
             tuple(victims),
-            admitted or self._fits_empty(ask),
+            admitted or self._fits_empty((*beside, ask)),
             ahead,
-            self._borrowed(nominee, victims) if nominee is not None and admitted else {},
+            borrowed if admitted else {},
             last.message if last is not None else "",
             last.reason if last is not None else "",
-            blocker,
-            not changed or admitted or (last is not None and last.is_parked),
+            head.uid if last is None and head is not None else "",
+            not (changed and is_open),
             cycles,
+            given,
+            others,
         )
 
     def nominated_alone(self, ask: Ask) -> Nominee:
         """What would be chosen for it if nobody else had quota in its tree."""
+        return self.alone((ask,))[1]
+
+    def alone(self, asks: Sequence[Ask]) -> tuple[int, Nominee]:
+        """How many of these would have quota if nobody else had any in their tree, and what would be chosen
+        for the first that has none, or the last."""
+        queue = self.snapshot.queues[asks[0].queue]
         members = [
-            member for name in self.tree(ask.queue) for member in self.snapshot.queues[name].members.values()
+            member for name in self.tree(queue.name) for member in self.snapshot.queues[name].members.values()
         ]
-        with self.guarded(ask.queue), self.snapshot.without(members):
-            return nominate(self.snapshot, ask)
+        with self.guarded(queue.name), ExitStack() as held:
+            held.enter_context(self.snapshot.without(members))
+            for at, ask in enumerate(asks):
+                nominee = nominate(self.snapshot, ask)
+                if nominee.assignment.mode is not Mode.FIT:
+                    return at, nominee
+                held.enter_context(self.snapshot.using(queue, nominee.assignment.usage))
+        return len(asks), nominee
 
-    def _fits_empty(self, ask: Ask) -> bool:
-        return self.nominated_alone(ask).assignment.mode is Mode.FIT
+    @contextmanager
+    def started(self, queue: Queue, outlook: Outlook) -> Iterator[None]:
+        """As if those had quota that were given it, and their victims none."""
+        with self.guarded(queue.name), ExitStack() as held:
+            held.enter_context(self.snapshot.without(each.member for each in outlook.victims))
+            for nominee in outlook.given:
+                held.enter_context(self.snapshot.using(queue, nominee.assignment.usage))
+            yield
 
-    def _borrowed(self, nominee: Nominee, victims: Iterable[Target]) -> dict[FlavorResource, int]:
-        """What its queue uses beyond its own quota with it, and without its victims, of what it asks."""
-        gone = [each.member for each in victims]
-        borrowed = {}
-        with self.snapshot.without(gone):
-            for key, amount in nominee.assignment.usage.items():
-                beyond = nominee.queue.node.usage.get(key, 0) + amount - nominee.queue.nominal(key)
-                if beyond > 0:
-                    borrowed[key] = min(beyond, amount)
-        return borrowed
+    def _fits_empty(self, asks: Sequence[Ask]) -> bool:
+        count, last = self.alone(asks)
+        return count == len(asks) and last.assignment.mode is Mode.FIT
 
 
-def _queues_below(node: QuotaNode) -> Iterable[str]:
-    if node.is_queue:
-        yield node.name
-    for child in node.children:
-        yield from _queues_below(child)
+def _of_own(done: Processed, own: Collection[str], ask: Ask) -> str:
+    """Whom a decision is about: one of its own, or, where an equal one was parked and all that are equal
+    with it, itself; else empty."""
+    other = done.nominee.ask
+    if other.uid in own:
+        return other.uid
+    is_equal = other.queue == ask.queue and other.shape == ask.shape
+    return ask.uid if is_equal and done.is_parked else ""
+
+
+def _queues_below(root: QuotaNode) -> Iterable[str]:
+    nodes = [root]
+    for node in nodes:  # grows meanwhile
+        if node.is_queue:
+            yield node.name
+        nodes.extend(node.children)
+
+
+def _borrowed(queue: Queue, given: Sequence[Nominee]) -> dict[FlavorResource, int]:
+    """What the queue uses beyond its own quota of what these ask; they have been counted."""
+    usage = added_usage([each.assignment.usage for each in given])
+    beyond = {key: queue.node.usage.get(key, 0) - queue.nominal(key) for key in usage}
+    return {key: min(beyond[key], amount) for key, amount in usage.items() if beyond[key] > 0}

@@ -6,7 +6,7 @@ when quota comes back somewhere in its tree; a preemptor stays the head of its q
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -14,7 +14,7 @@ from gpucost.advisor.kueue.asks import Ask, ask_of, in_order
 from gpucost.advisor.kueue.cycle import STRICT, Cycle, Processed
 from gpucost.advisor.kueue.glance import Glance
 from gpucost.advisor.kueue.nominate import Nominee
-from gpucost.advisor.kueue.results import Outcome
+from gpucost.advisor.kueue.results import Outcome, PendingClass
 from gpucost.advisor.kueue.snapshot import Member, Snapshot
 
 MOST_CYCLES = 64
@@ -40,6 +40,9 @@ class Line:
 
     def take(self, uid: str) -> None:
         self.heap = [ask for ask in self.heap if ask.uid != uid]
+
+    def has_parked(self, uid: str) -> bool:
+        return any(ask.uid == uid for ask in self.parked)
 
     def park(self, like: Ask) -> None:
         """The head and all that are equal to it."""
@@ -68,6 +71,7 @@ class Sandbox:
         self._journal: list[tuple[Member, bool]] = []
         self._cycle = Cycle(snapshot, may_preempt=glance is None)
         self._nominees: dict[str, Nominee] = {}
+        self._forget()
 
     def cycle(self) -> tuple[list[Processed], bool]:
         """What was decided of each head, and whether anything changed by it."""
@@ -94,7 +98,22 @@ class Sandbox:
                 changed = True
         if freed:
             self.wake()
+        elif not changed:
+            changed = self._park_stalled(done)
         return done, changed or freed
+
+    def _park_stalled(self, done: Sequence[Processed]) -> bool:
+        """A head that does not fit and has flavors left to try is parked once Kueue has tried them, in a
+        cycle or two; here all flavors were looked at already. Whether there was one."""
+        stalled = [
+            each
+            for each in done
+            if each.pending in (PendingClass.NO_FIT, PendingClass.NO_CANDIDATES)
+            and each.nominee.queue.spec.strategy != STRICT
+        ]
+        for each in stalled:
+            self.lines[each.nominee.queue.name].park(each.nominee.ask)
+        return bool(stalled)
 
     def _heads(self) -> Iterator[Ask]:
         for name, line in self.lines.items():
@@ -121,7 +140,7 @@ class Sandbox:
         if self.snapshot.queues[member.queue].members.pop(member.uid, None) is not None:
             self.snapshot.remove(member)
             self._journal.append((member, False))
-            self._nominees.clear()
+            self._forget()
 
     def leave_by_uid(self, uid: str) -> None:
         """Likewise, for one whose queue is in ``lines``; nothing for one that holds no quota there."""
@@ -136,7 +155,7 @@ class Sandbox:
         self.snapshot.queues[member.queue].members[member.uid] = member
         self.snapshot.put(member)
         self._journal.append((member, True))
-        self._nominees.clear()
+        self._forget()
 
     def undo(self) -> None:
         """Everything as it was before."""
@@ -149,6 +168,13 @@ class Sandbox:
                 members[member.uid] = member
                 self.snapshot.put(member)
         self._journal.clear()
+        self._forget()
+
+    def _forget(self) -> None:
+        """What followed from usage, which changed."""
+        self._nominees.clear()
+        if self._glance is not None:
+            self._glance.forget()
 
     def _queue_again(self, member: Member) -> None:
         """A victim waits in its queue again, where it stood before."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from gpucost.advisor.kueue.asks import added_usage, groups_by_resource
+from gpucost.advisor.kueue.asks import AskedPods, added_usage, groups_by_resource
 from gpucost.advisor.kueue.shares import Shares
 from gpucost.cluster.cohorts import QuotaNode, quota_tree
 from gpucost.cluster.fit import meets
@@ -41,12 +41,13 @@ class Member:
 class Queue:
     """A ClusterQueue in a snapshot: its object, its place in the tree, and who holds quota in it, by uid."""
 
-    __slots__ = ("covered", "is_active", "members", "node", "spec")
+    __slots__ = ("covered", "is_active", "is_tas_only", "members", "node", "spec")
 
     def __init__(self, spec: ClusterQueue, node: QuotaNode, is_active: bool) -> None:
         self.spec, self.node, self.is_active = spec, node, is_active
         self.members: dict[str, Member] = {}
         self.covered: Mapping[str, int] = groups_by_resource(spec)
+        self.is_tas_only = False
 
     @property
     def name(self) -> str:
@@ -91,6 +92,12 @@ class Snapshot:
         self.queues = {
             name: Queue(spec, self.tree.queues[name], self._is_active(spec)) for name, spec in queues.items()
         }
+        self._levels = {each.meta.name: each.levels for each in state.topologies.values()}
+        with_topology = {each.meta.name for each in self.flavors.values() if each.topology}
+        self._has_topology = config.gates.get("TopologyAwareScheduling", True)
+        for queue in self.queues.values():
+            named = {flavor for group in queue.spec.groups for flavor in group.flavors}
+            queue.is_tas_only = bool(named) and named <= with_topology
         for member in members:
             self.queues[member.queue].members[member.uid] = member
         self._refusals: dict[tuple[int, str], tuple[PodTemplate, Refusal | None]] = {}
@@ -130,13 +137,37 @@ class Snapshot:
             for key, amount in usage.items():
                 queue.node.add_usage(key, -sign * amount)
 
-    def refusal(self, template: PodTemplate, flavor: str) -> Refusal | None:
-        """Why pods of a template cannot have a flavor, whatever its quota; None where they can."""
+    def refusal(self, queue: Queue, asked: AskedPods, flavor: str) -> Refusal | None:
+        """Why pods of a set cannot have a flavor of the queue, whatever its quota; None where they can."""
+        return self._topology_refusal(queue, asked, flavor) or self.mismatch(asked.template, flavor)
+
+    def mismatch(self, template: PodTemplate, flavor: str) -> Refusal | None:
+        """Why taints or labels of a flavor keep pods of a template out; None where they do not."""
         key = id(template), flavor
         found = self._refusals.get(key)
         if found is None:
             found = self._refusals[key] = template, _refusal(template, self.flavors.get(flavor), flavor)
         return found[1]
+
+    def _topology_refusal(self, queue: Queue, asked: AskedPods, name: str) -> Refusal | None:
+        """Flavors with a topology are for pods that ask for one, and the other way round; unless the queue
+        has no others (tas_flavorassigner.go, checkPodSetAndFlavorMatchForTAS)."""
+        flavor = self.flavors.get(name)
+        if flavor is None or not self._has_topology or not (asked.topology or flavor.topology):
+            return None
+        level = asked.level
+        if level is None and not queue.is_tas_only:
+            if not flavor.topology:
+                return None
+            said = f'Flavor "{name}" supports only TopologyAwareScheduling'
+            return Refusal(said, "topology-only")
+        if not flavor.topology:
+            said = f'Flavor "{name}" does not support TopologyAwareScheduling'
+            return Refusal(said, "no-topology")
+        levels = self._levels.get(flavor.topology)
+        if level and levels is not None and level not in levels:
+            return Refusal(f'Flavor "{name}" does not contain the requested level', "level", level)
+        return None
 
     def _is_active(self, spec: ClusterQueue) -> bool:
         """As Kueue's condition says; what makes it so counts too, for what nobody has reconciled yet."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpucost.advisor.placement.place import Placement, place
 from gpucost.advisor.placement.rooms import Rooms, positive
 from gpucost.advisor.placement.wanted import Wanted
+from gpucost.domain.words import counted
 
 MOST_NAMED = 5
 """Nodes that a sentence names; it says how many more there are."""
@@ -59,7 +60,9 @@ class Freed:
             but = self.placement.notes[0]
         else:
             fits = {use.pod_set: use.after for use in self.uses}
-            but = f"of {needs.count} pods of {needs.name} {fits.get(needs.name, 0)} would find room"
+            but = (
+                f"of {counted(needs.count, 'pod')} of {needs.name} {fits.get(needs.name, 0)} would find room"
+            )
         return f"preemption frees {self.units[resource]} {resource}, but {where} ({named}{more}): {but}"
 
 

@@ -20,9 +20,16 @@ _BY_NODE_CONTROLLER = "node.kubernetes.io/"
 class Repair(StrEnum):
     """What a node would need, in the order in which it is tried."""
 
-    DEVICES = "advertise its GPUs"
-    READY = "become ready"
-    UNCORDON = "be uncordoned"
+    DEVICES = "devices"
+    READY = "ready"
+    UNCORDON = "uncordon"
+
+
+_IF: Mapping[Repair, str] = {
+    Repair.DEVICES: "advertised its GPUs",
+    Repair.READY: "became ready",
+    Repair.UNCORDON: "were uncordoned",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +42,12 @@ class Mended:
     placement: Placement
 
     def says(self) -> str:
-        """``would fit if node n7 would advertise its GPUs (8 nvidia.com/gpu missing)``."""
+        """``would fit if node n7 advertised its GPUs (8 nvidia.com/gpu missing)``."""
         parts = []
         for name, repair in sorted(self.nodes.items()):
             lack = ", ".join(f"{amount} {key}" for key, amount in sorted(self.lacks.get(name, {}).items()))
             missing = f" ({lack} missing)" if lack and repair is Repair.DEVICES else ""
-            parts.append(f"node {name} would {repair.value}{missing}")
+            parts.append(f"node {name} {_IF[repair]}{missing}")
         return "would fit if " + " and ".join(parts)
 
 

@@ -221,10 +221,13 @@ def _notes(gang: Gang, placed: Placed, short: Mapping[str, int]) -> tuple[str, .
             notes.append(f"{names}: asks for another {each.conflict} than its flavor's nodes have")
         elif level is not None and not is_preferred:
             put = placed.count(each.name)
-            notes.append(
-                f"{names}: all {each.count} pods must be in one {levels_of(each)[level]}; "
-                f"at best {put} of them are"
+            who = f"all {each.count:,} pods" if each.count > 1 else "its pod"
+            best = (
+                f"at best {put:,} of them {'is' if put == 1 else 'are'}"
+                if each.count > 1
+                else "none has room"
             )
+            notes.append(f"{names}: {who} must be in one {levels_of(each)[level]}; {best}")
     if len(short) > MOST_EXPLAINED:
         notes.append(f"why nodes refuse pods is said of {MOST_EXPLAINED} of {len(short)} pod sets")
     return tuple(notes)

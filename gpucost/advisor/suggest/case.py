@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from gpucost.advisor.answers import Advice, Change, ChangeKind, Decision
+from gpucost.advisor.answers import Advice, Change, ChangeKind, Decision, Wait
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.suggest.patching import merge_patch, operations
 from gpucost.advisor.suggest.what_if import with_samples
@@ -30,6 +30,8 @@ MOST_WAITS = 3
 """Of these, how many waits are worked out: first roughly, and well only of what seems to be shorter."""
 _ROUGH = 5
 """Samples of a rough one; these take as long as all the rest together."""
+_FEWER = 4
+"""The wait of a suggestion is told from fewer samples by this than that of the job: there are many."""
 RANK: Mapping[Decision, int] = {
     Decision.NOW: 0,
     Decision.LATER: 1,
@@ -73,7 +75,7 @@ class Case:
 
     @property
     def may_ask(self) -> bool:
-        return self._left[self._kind] > 0 and self._left_of_rule > 0
+        return self._left[self._kind] > 0 and self._left_of_rule > 0 and not self.known.is_late()
 
     @property
     def is_asked_of_kueue(self) -> bool:
@@ -115,6 +117,7 @@ class Case:
         target = f"{kind}/{self.manifest.name}"
         change = Change(ChangeKind.MANIFEST, target, merge_patch(before, after), steps, "")
         answer = self._asked(changed, self.known)
+        caveat = "; ".join(filter(None, (caveat, self._split(changed, answer))))
         return Tried(says, change, answer, changed, self.known, caveat, same_work, completes)
 
     def of_cluster(self, says: str, change: Change, known: Knowledge, caveat: str = "") -> Tried | None:
@@ -133,27 +136,67 @@ class Case:
             return second.decision is not Decision.NEVER and not starts_whole_as_it_is
         if RANK[second.decision] != RANK[first.decision]:
             return RANK[second.decision] < RANK[first.decision]
-        return tried.same_work and second.decision is not Decision.NEVER and is_cheaper(second, first)
+        if (
+            not tried.same_work
+            or second.decision is Decision.NEVER
+            or (second.later_ms or 0) > (first.later_ms or 0)
+        ):
+            return False
+        return is_cheaper(second, first)
 
     def waits_less(self, tried: Tried) -> Tried | None:
         """With its wait, where that is clearly shorter than it was; None else, and where too many were asked
         for it already."""
-        if self._waits <= 0 or tried.answer.decision is not Decision.WAITS:
+        if self._waits <= 0 or tried.answer.decision is not Decision.WAITS or self.known.is_late():
             return None
         self._waits -= 1
         if self.known.settings.samples > _ROUGH:
-            rough = replace(tried, known=with_samples(tried.known, _ROUGH))
-            if not self._is_shorter(with_wait(rough, self._ask)):
+            if not self._is_shorter(self._waiting(tried, _ROUGH)):
                 return None
-        found = with_wait(tried, self._ask)
+        found = self._waiting(tried, self._samples)
         return found if self._is_shorter(found) else None
 
+    def finished(self, tried: Tried) -> Tried | None:
+        """With its wait, where waits are told; None where it then turns out to wait longer than as it is."""
+        first, second = self.advice, tried.answer
+        if second.decision is Decision.WAITS and second.wait is None and first.wait is not None:
+            tried = self._waiting(tried, self._samples)
+        both_wait = first.decision is second.decision is Decision.WAITS
+        return None if both_wait and is_longer(tried.answer.wait, first.wait) else tried
+
     def _is_shorter(self, tried: Tried) -> bool:
-        mine, wait = self.advice.wait, tried.answer.wait
-        if mine is None or wait is None or wait.p50_ms is None:
-            return False
-        before = mine.horizon_ms if mine.p50_ms is None else mine.p50_ms
-        return wait.p50_ms <= before * _SHORTER and before - wait.p50_ms >= _LEAST_MS
+        return is_shorter(tried.answer.wait, self.advice.wait)
+
+    def _split(self, manifest: JobManifest, answer: Advice) -> str:
+        """What speaks against a placement on several models of GPUs, where it was not so before."""
+        products = self._products(manifest, answer)
+        if len(products) < 2 or products == self._products(self.manifest, self.advice):
+            return ""
+        named = " and ".join(sorted(products))
+        return f"its pods are then on {named}, which differ in speed and memory"
+
+    def _products(self, manifest: JobManifest, answer: Advice) -> set[str]:
+        """Of the nodes on which pods are that ask for GPUs."""
+        is_gpu, nodes = self.known.overview.catalog.is_gpu, self.known.state.node_by_name
+        asking = {
+            each.name
+            for each in (*manifest.quota_sets, *manifest.job.pod_sets)
+            if any(map(is_gpu, each.template.requests))
+        }
+        used = {name for each in answer.pod_sets if each.name in asking for name in each.nodes}
+        return {nodes[name].product for name in used if name in nodes and nodes[name].product}
+
+    @property
+    def _samples(self) -> int:
+        samples = self.known.settings.samples
+        return min(samples, max(_ROUGH, samples // _FEWER))
+
+    def _waiting(self, tried: Tried, samples: int) -> Tried:
+        """With its wait from so many samples; the change is asked about in the same cluster as before."""
+        if samples == tried.known.settings.samples:
+            return with_wait(tried, self._ask)
+        found = with_wait(replace(tried, known=with_samples(tried.known, samples)), self._ask)
+        return replace(found, known=tried.known)
 
     def _asked(self, manifest: JobManifest, known: Knowledge) -> Advice:
         self._left[self._kind] -= 1
@@ -172,11 +215,29 @@ def with_wait(tried: Tried, ask: Ask) -> Tried:
     return replace(tried, answer=ask(tried.manifest, tried.known, True))
 
 
+def is_shorter(one: Wait | None, other: Wait | None) -> bool:
+    """Clearly: by a quarter and ten minutes at least. What is past the horizon counts as long as that."""
+    if one is None or other is None or one.p50_ms is None:
+        return False
+    before = other.horizon_ms if other.p50_ms is None else other.p50_ms
+    return one.p50_ms <= before * _SHORTER and before - one.p50_ms >= _LEAST_MS
+
+
+def is_longer(one: Wait | None, other: Wait | None) -> bool:
+    """As clearly: two simulations of waits that are alike differ by chance."""
+    return is_shorter(other, one)
+
+
 def is_cheaper(one: Advice, other: Advice) -> bool:
     """Clearly: by a tenth."""
     if one.price is None or other.price is None or one.price.currency != other.price.currency:
         return False
-    return one.price.per_hour <= other.price.per_hour * _CHEAPER
+    return is_clearly_less(one.price.per_hour, other.price.per_hour)
+
+
+def is_clearly_less(one: int, other: int) -> bool:
+    """Of prices: by a tenth."""
+    return one <= other * _CHEAPER
 
 
 def most_that_helps(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpucost.advisor.answers import Decision, Layer
@@ -30,7 +31,9 @@ def tolerations(case: Case) -> Iterator[Tried | None]:
     for taints in _refusing_taints(case):
         named = ", ".join(f"{each.key}{f'={each.value}' if each.value else ''}" for each in taints)
         edit = _toleration_edit(case, taints)
-        yield case.of_manifest(f"tolerate the taint {named}", edit, same_work=True)
+        found = case.of_manifest(f"tolerate the taint {named}", edit, same_work=True)
+        is_open = found is not None and found.answer.decision is Decision.WAITS
+        yield replace(found, caveat=_may_split(case, taints)) if found is not None and is_open else found
 
 
 def flavors(case: Case) -> Iterator[Tried | None]:
@@ -116,6 +119,24 @@ def _taints_of(nodes: Iterable[Node], templates: Sequence[PodTemplate]) -> list[
     return sorted(counts, key=lambda taints: (-counts[taints], str(taints)))[:_SOME]
 
 
+def _may_split(case: Case, taints: Sequence[Taint]) -> str:
+    """What speaks against nodes with other GPUs than those it may use as it is; of one pod nothing does."""
+    templates = _templates(case)
+    special = {name for each in templates for name, amount in each.requests.items() if "/" in name and amount}
+    before, opened = set[str](), set[str]()
+    for node in case.known.state.nodes.values():
+        is_asked = any(each.node_selector.items() <= node.labels.items() for each in templates)
+        if is_asked and node.product and any(node.allocatable.get(name) for name in special):
+            missing = _untolerated(node.taints, [each.tolerations for each in templates])
+            if set(missing) <= set(taints):
+                (opened if missing else before).add(node.product)
+    if not before or opened <= before or case.manifest.job.pods_wanted < 2:
+        return ""
+    return (
+        f"its pods may then be on {' and '.join(sorted(before | opened))}, which differ in speed and memory"
+    )
+
+
 def _untolerated(taints: Iterable[Taint], by: Sequence[tuple[Any, ...]]) -> tuple[Taint, ...]:
     return tuple(
         each
@@ -153,7 +174,7 @@ def _steered(case: Case, flavor: ResourceFlavor) -> Edit:
     """To the nodes of a flavor: its labels in the node selector, required affinity that speaks of these
     labels away, its taints tolerated."""
     specs = gpu_specs(case.manifest.document, case.known.overview.catalog)
-    refusal = case.known.kueue.snapshot.refusal
+    refusal = case.known.kueue.snapshot.mismatch
 
     def edit(document: dict[str, Any]) -> None:
         for spec in specs:

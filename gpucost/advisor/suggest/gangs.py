@@ -15,6 +15,7 @@ from gpucost.cluster.jobs import JobObject
 from gpucost.cluster.manifest import Document
 from gpucost.cluster.volcano_queues import ROOT_QUEUE
 from gpucost.domain.jobs import JobKind
+from gpucost.domain.words import counted
 
 
 def gangs(case: Case) -> Iterator[Tried | None]:
@@ -36,7 +37,7 @@ def _minimum(case: Case, total: int) -> Iterator[Tried | None]:
     is_job = case.manifest.job.job_kind is JobKind.VOLCANO_JOB
     field = "minAvailable" if is_job else MIN_MEMBER
     says = f"{field} {total} instead of {gang.min_member}: all its pods start, or none does"
-    caveat = f"as it is, {gang.min_member} pods can start, hold their GPUs and wait for the rest"
+    caveat = f"as it is, {counted(gang.min_member, 'pod')} can start and hold GPUs while the rest waits"
     edit = _of_job(total) if is_job else _annotated(case.manifest.document, total)
     yield case.of_manifest(says, edit, caveat, completes=True)
 

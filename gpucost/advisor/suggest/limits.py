@@ -121,7 +121,7 @@ def _missing(case: Case, queue: Queue) -> Iterator[Amounts]:
     totals, templates = _totals(case, queue)
     if not totals or totals.keys() - queue.covered.keys():
         return
-    refusal = case.known.kueue.snapshot.refusal
+    refusal = case.known.kueue.snapshot.mismatch
     by_group: dict[int, list[Amounts]] = {}
     for at in dict.fromkeys(queue.covered[resource] for resource in totals):
         for flavor in queue.spec.groups[at].flavors:

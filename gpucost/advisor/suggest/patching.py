@@ -13,7 +13,7 @@ Path = tuple[str | int, ...]
 Operation = Mapping[str, Any]
 _APPEND = "-"
 _NAMES = ("name", "groupName")
-SOME = "# of a list only what changes in it, by name\n"
+SOME = "# merge this: only what changes is shown, list entries under their names\n"
 
 
 class _Plain(yaml.SafeDumper):

@@ -106,11 +106,20 @@ def metadata(document: Document) -> list[Path]:
 @dataclass(frozen=True, slots=True)
 class Count:
     """How many equal pods, or groups of pods: ``paths`` are fields that must all say it. ``beside`` are
-    minimums that must not be above it, of which some may not be there."""
+    minimums that must not be above it, of which some may not be there. ``role`` is what the part is called,
+    empty where there is only one; ``completions`` says how many of its pods are to succeed, if anything does.
+    """
 
     amount: int
     paths: tuple[Path, ...]
     beside: tuple[Path, ...] = ()
+    role: str = ""
+    completions: Path | None = None
+
+    @property
+    def field(self) -> str:
+        """``Worker replicas``."""
+        return f"{self.role} {self.paths[0][-1]}".strip()
 
     def change(self, document: Any, amount: int) -> None:
         for path in self.paths:
@@ -139,42 +148,55 @@ def _counts(document: Document, kind: JobKind) -> Iterator[Count]:
         yield from _of_volcano(document)
     elif kind is JobKind.JOB_SET:
         for at in _indexes(document, ("spec", "replicatedJobs")):
-            yield from _count(document, ("spec", "replicatedJobs", at, "replicas"))
-            yield from _of_job(document, ("spec", "replicatedJobs", at, "template", "spec"))
+            path: Path = ("spec", "replicatedJobs", at)
+            role = _text(document, (*path, "name"))
+            yield from _count(document, (*path, "replicas"), role=role)
+            yield from _of_job(document, (*path, "template", "spec"), role)
     elif kind in _RAY:
         groups = (*_RAY[kind], "workerGroupSpecs")
         for at in _indexes(document, groups):
-            yield from _count(document, (*groups, at, "replicas"), ((*groups, at, "minReplicas"),))
+            group: Path = (*groups, at)
+            role = _text(document, (*group, "groupName"))
+            yield from _count(document, (*group, "replicas"), ((*group, "minReplicas"),), role)
     else:
         spec = document.get("spec")
         for key in spec if isinstance(spec, Mapping) else ():
             if str(key).endswith(_REPLICA_SPECS):
                 least: Path = ("spec", "elasticPolicy", "minReplicas")
-                yield from _count(document, ("spec", key, "Worker", "replicas"), (least,))
+                yield from _count(document, ("spec", key, "Worker", "replicas"), (least,), "Worker")
 
 
-def _of_job(document: Document, spec: Path) -> Iterator[Count]:
-    """A Job whose pods all need each other (Indexed, as many completions as pods) has fewer of both."""
+def _of_job(document: Document, spec: Path, role: str = "") -> Iterator[Count]:
+    """A Job whose pods all need each other (Indexed, as many completions as pods) has fewer of both. There
+    are never more pods than completions."""
     job = get(document, spec)
     if not isinstance(job, Mapping):
         return
     pods, paths = (*spec, "parallelism"), [(*spec, "parallelism")]
     if job.get("completionMode") == "Indexed" and job.get("completions") == job.get("parallelism"):
         paths.append((*spec, "completions"))
+    done = (*spec, "completions")
+    most = [each.amount for each in _count(document, done)]
     for each in _count(document, pods):
-        yield Count(each.amount, tuple(paths))
+        yield Count(min([each.amount, *most]), tuple(paths), (), role, done if most else None)
 
 
 def _of_volcano(document: Document) -> Iterator[Count]:
     for at in _indexes(document, ("spec", "tasks")):
         task: Path = ("spec", "tasks", at)
-        yield from _count(document, (*task, "replicas"), ((*task, "minAvailable"),))
+        least: Path = (*task, "minAvailable")
+        yield from _count(document, (*task, "replicas"), (least,), _text(document, (*task, "name")))
 
 
-def _count(document: Document, path: Path, beside: tuple[Path, ...] = ()) -> Iterator[Count]:
+def _count(document: Document, path: Path, beside: tuple[Path, ...] = (), role: str = "") -> Iterator[Count]:
     found = get(document, path)
     if isinstance(found, int) and not isinstance(found, bool):
-        yield Count(found, (path,), beside)
+        yield Count(found, (path,), beside, role)
+
+
+def _text(document: Document, path: Path) -> str:
+    found = get(document, path)
+    return found if isinstance(found, str) else ""
 
 
 def _indexes(document: Document, path: Path) -> range:

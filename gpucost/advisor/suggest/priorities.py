@@ -13,6 +13,7 @@ from gpucost.advisor.suggest.patching import put
 from gpucost.advisor.suggest.places import metadata, pod_specs
 from gpucost.cluster.manifest import Document
 from gpucost.cluster.priorities import pod_priority
+from gpucost.domain.words import counted
 
 CLASS_LABEL = "kueue.x-k8s.io/priority-class"
 _OF_KUBERNETES = "system-"
@@ -45,7 +46,7 @@ def _own(case: Case) -> int:
 
 def _caveat(found: Tried) -> str:
     count = len(found.answer.victims)
-    who = {0: "nobody is", 1: "1 workload is"}.get(count, f"{count:,} workloads are")
+    who = f"{counted(count, 'workload') if count else 'nobody'} {'are' if count > 1 else 'is'}"
     return f"it goes before others; {who} preempted for it: only where it is that important"
 
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from gpucost.advisor.answers import Advice, ChangeKind, Decision, Suggestion
 from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.suggest import flavors, gangs, limits, priorities, queue_names, repairs, shapes, sizes
-from gpucost.advisor.suggest.case import MOST_OF_RULE, RANK, Ask, Case, Tried, is_cheaper, with_wait
+from gpucost.advisor.suggest import (
+    flavors,
+    gangs,
+    limits,
+    priorities,
+    queue_names,
+    repairs,
+    shapes,
+    sizes,
+    switches,
+)
+from gpucost.advisor.suggest.case import MOST_OF_RULE, RANK, Ask, Case, Tried, is_cheaper
 from gpucost.cluster.manifest import JobManifest
 
 
@@ -26,6 +37,7 @@ class Rule:
 
 _CLUSTER = ChangeKind.CLUSTER
 RULES: Sequence[Rule] = (
+    Rule("suspend", switches.suspends, 1),
     Rule("queue-name", queue_names.misspelt, 3),
     Rule("other-queue", queue_names.other),
     Rule("toleration", flavors.tolerations, 3),
@@ -36,10 +48,11 @@ RULES: Sequence[Rule] = (
     Rule("mig-profile", sizes.mig_profiles, 2),
     Rule("preferred-topology", shapes.topologies, 2),
     Rule("smaller-pods", shapes.smaller_pods),
-    Rule("min-count", sizes.min_counts, sizes.MOST_OF_SIZE, True),
+    Rule("min-count", sizes.min_counts, sizes.MOST_OF_SIZE + 1, True),
     Rule("fewer-gpus-per-pod", sizes.fewer_gpus, 3),
     Rule("fewer-pods", sizes.fewer_pods, sizes.MOST_OF_SIZE, True),
     Rule("node-repair", repairs.repairs, 1, changes=_CLUSTER),
+    Rule("stop-policy", switches.stop_policies, 1, changes=_CLUSTER),
     Rule("preference", limits.preference, 1, changes=_CLUSTER),
     Rule("borrowing-limit", limits.borrowing, limits.MOST_OF_LIMIT, True, _CLUSTER),
     Rule("lending-limit", limits.lending, limits.MOST_OF_LIMIT, True, _CLUSTER),
@@ -75,7 +88,9 @@ def suggestions(manifest: JobManifest, advice: Advice, known: Knowledge, ask: As
     found.sort(key=lambda each: _rank(each[0], each[2]))
     changes = [tried.change.operations for _, _, tried in found]
     distinct = [each for at, each in enumerate(found) if not changes[at] or changes[at] not in changes[:at]]
-    return tuple(_suggestion(rule, tried, advice, ask) for _, rule, tried in distinct[:most])
+    finished = ((rule, case.finished(tried)) for _, rule, tried in distinct)
+    better = (_suggestion(rule, tried) for rule, tried in finished if tried is not None)
+    return tuple(islice(better, most))
 
 
 def _soon(found: Sequence[tuple[int, Rule, Tried]]) -> int:
@@ -117,10 +132,7 @@ def _rank(at: int, tried: Tried) -> tuple[bool, int, int, int]:
     return is_for_admins, RANK[tried.answer.decision], at, price
 
 
-def _suggestion(rule: Rule, tried: Tried, advice: Advice, ask: Ask) -> Suggestion:
-    is_open = tried.answer.decision is Decision.WAITS and tried.answer.wait is None
-    if is_open and advice.wait is not None:
-        tried = with_wait(tried, ask)
+def _suggestion(rule: Rule, tried: Tried) -> Suggestion:
     answer = tried.answer
     price = answer.price.per_hour if answer.price is not None else None
     return Suggestion(rule.name, tried.says, tried.change, answer.decision, price, answer.wait, tried.caveat)

@@ -40,8 +40,9 @@ def topologies(case: Case) -> Iterator[Tried | None]:
 
 
 def smaller_pods(case: Case) -> Iterator[Tried | None]:
-    """As many GPUs in more pods, the largest pods first. Only of jobs whose pods are all alike: of others
-    nobody knows which part may be divided."""
+    """As many GPUs in more pods, the largest pods first; with as many times the completions, of which each
+    then does less. Only of jobs whose pods are all alike: of others nobody knows which part may be divided.
+    """
     if case.advice.decision is Decision.NOW or case.advice.layer is not Layer.PLACEMENT:
         return
     document, kind = case.manifest.document, case.manifest.job.job_kind
@@ -55,6 +56,8 @@ def smaller_pods(case: Case) -> Iterator[Tried | None]:
 
         def edit(changed: dict[str, Any], times: int = times, pods: int = pods, gpus: int = gpus) -> None:
             ask.change(changed, ask.resource, gpus)
+            if count.completions is not None:
+                put(changed, count.completions, get(document, count.completions) * times)
             count.change(changed, pods)
             _multiply(changed, times)
 
@@ -63,6 +66,8 @@ def smaller_pods(case: Case) -> Iterator[Tried | None]:
             "as many in smaller pods"
         )
         caveat = f"the job must work with {pods} pods; each still asks for as much CPU and memory"
+        if count.completions is not None and get(document, count.completions) != count.amount:
+            caveat += ", and is to do a smaller part of the work"
         yield case.of_manifest(says, edit, caveat)
 
 

@@ -11,7 +11,8 @@ from gpucost.advisor.suggest.patching import Path, drop, get, put
 from gpucost.advisor.suggest.places import GpuAsk, gpu_asks, largest_count, metadata
 from gpucost.advisor.volcano.gang import MIN_MEMBER, gang_of_manifest
 from gpucost.cluster.mig_fit import MEMORY_ROOM, fits
-from gpucost.domain.jobs import JobKind
+from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
+from gpucost.domain.words import counted
 
 LEAST_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 WHOLE_GPU = "nvidia.com/gpu"
@@ -44,23 +45,28 @@ def _of_kueue(case: Case) -> Iterator[Tried | None]:
     given = sum(each.count for each in first.answer.pod_sets)
     count = max(1, min(given or 1, least - 1))
     says = f"let it start with {count} of its {total} pods (annotation job-min-parallelism)"
-    caveat = f"the job must work with {count} pods: Kueue lowers its parallelism to what fits"
+    caveat = f"the job must work with {counted(count, 'pod')}: Kueue lowers its parallelism to what fits"
     yield case.of_manifest(says, _annotation(case, LEAST_PARALLELISM, str(count)), caveat)
 
 
 def _of_volcano(case: Case) -> Iterator[Tried | None]:
+    """Only of jobs that say already that a part of them is enough, since those that start in part hold GPUs
+    while the rest waits; and only where there could be room for the rest some time."""
     gang = gang_of_manifest(case.manifest, case.known.state)
+    if not 1 < gang.min_member < gang.size:
+        return
     is_job = case.manifest.job.job_kind is JobKind.VOLCANO_JOB
     name = "minAvailable" if is_job else MIN_MEMBER
 
     def make(least: int) -> Tried | None:
         edit = _min_available(least) if is_job else _annotation(case, MIN_MEMBER, str(least))
         says = f"{name} {least} instead of {gang.min_member}"
-        caveat = f"the job must work with {least} pods; the rest follow as room allows"
+        caveat = f"the job must work with {counted(least, 'pod')}; the rest follows as room allows"
         return case.of_manifest(says, edit, caveat)
 
-    if gang.min_member > 1:
-        yield from most_that_helps(case, 1, min(gang.min_member, gang.size) - 1, make)
+    whole = make(gang.size)
+    if whole is not None and whole.answer.decision is not Decision.NEVER:
+        yield from most_that_helps(case, 1, gang.min_member - 1, make)
 
 
 def _min_available(least: int) -> Edit:
@@ -94,11 +100,12 @@ def fewer_pods(case: Case) -> Iterator[Tried | None]:
     count = largest_count(case.manifest.document, case.manifest.job.job_kind)
     if count is None:
         return
-    field = str(count.paths[0][-1])
+    serves = workload_class(case.manifest.job.job_kind) is WorkloadClass.SERVING
+    slower = "serves less" if serves else "takes longer"
 
     def make(amount: int) -> Tried | None:
-        says = f"{field} {amount} instead of {count.amount}"
-        caveat = f"the job must work with {amount}, and then takes longer"
+        says = f"{count.field} {amount} instead of {count.amount}"
+        caveat = f"it must work with {amount}, and then {slower}"
         return case.of_manifest(says, _fewer(case, amount), caveat)
 
     yield from most_that_helps(case, 1, count.amount - 1, make)
@@ -143,9 +150,9 @@ def fewer_gpus(case: Case) -> Iterator[Tried | None]:
     for amount in dict.fromkeys(each for each in wanted if 0 < each < ask.amount):
         from_past = used is not None and used.gpus is not None and amount >= used.gpus
         says = f"{amount} {ask.resource} in each pod instead of {ask.amount}"
-        caveat = f"the job must work with {amount} GPUs in a pod"
+        caveat = f"the job must work with {counted(amount, 'GPU')} in a pod"
         if from_past and used is not None:
-            says += f": {used.runs} earlier run{'s' if used.runs > 1 else ''} used {used.gpus}"
+            says += f": {counted(used.runs, 'earlier run')} used {used.gpus}"
             caveat = ""
         yield case.of_manifest(says, _asks(asks, ask.resource, amount), caveat, same_work=from_past)
 

@@ -13,11 +13,11 @@ from typing import TypeVar
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.placement.mended import Repair, repaired
 from gpucost.advisor.volcano.session import World
-from gpucost.cluster.kueue import ClusterQueue, Cohort
+from gpucost.cluster.kueue import ClusterQueue, Cohort, LocalQueue
 from gpucost.cluster.state import ClusterState
 from gpucost.cluster.volcano import VolcanoQueue
 
-T = TypeVar("T", ClusterQueue, Cohort)
+T = TypeVar("T", ClusterQueue, Cohort, LocalQueue)
 
 _OF_STATE = ("node_by_name", "pods_by_node", "flavor_by_name", "local_queue_by_name", "namespace_by_name")
 _OF_OVERVIEW = ("units", "ownership", "published")
@@ -42,6 +42,20 @@ def with_quota(
         workloads={uid: state.workloads[uid] for uid in sorted(uids)},
     )
     _carry(state, changed, _OF_STATE)
+    return _with_state(known, changed, ("rooms", "world", "pods_by_workload"))
+
+
+def with_queues(
+    known: Knowledge, cluster_queues: Iterable[ClusterQueue] = (), local_queues: Iterable[LocalQueue] = ()
+) -> Knowledge:
+    """With these in place of those of their names, and all workloads: also those that stood in no line."""
+    state = known.state
+    changed = replace(
+        state,
+        cluster_queues=_put(state.cluster_queues, cluster_queues),
+        local_queues=_put(state.local_queues, local_queues),
+    )
+    _carry(state, changed, [each for each in _OF_STATE if each != "local_queue_by_name"])
     return _with_state(known, changed, ("rooms", "world", "pods_by_workload"))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gpucost.advisor.answers import Decision, Evidence, Layer, PodSetAnswer, Subject, Victim
+from gpucost.advisor.headline import STARTS_WITH
 from gpucost.advisor.volcano.allocate import (
     MOST_KINDS,
     Allocate,
@@ -26,8 +27,9 @@ from gpucost.advisor.volcano.queues import ByWeight, Queues, Refusal
 from gpucost.advisor.volcano.rules import Gaps, gaps, rules_named
 from gpucost.advisor.volcano.session import World
 from gpucost.advisor.volcano.victims import Candidate
-from gpucost.advisor.volcano.words import compared, counted_as, evidence_of, left_of, named, refused_says
+from gpucost.advisor.volcano.words import compared, evidence_of, left_of, named, refused_says
 from gpucost.cluster.fit import MOST_RULES
+from gpucost.domain.words import counted
 
 SCORES = "which of the nodes that fit is chosen follows scores that are not restated"
 
@@ -56,6 +58,8 @@ class VolcanoAnswer:
     action: str = ""
     assumptions: tuple[str, ...] = ()
     drift: tuple[str, ...] = ()
+    partly: str = ""
+    """Where not all of its pods start at once: with how many (``starts with 1 of 3 pods``)."""
 
 
 def volcano_answer(gang: Gang, world: World) -> VolcanoAnswer:
@@ -114,7 +118,7 @@ class _Walk:
         gang = self.gang
         if gang.min_member < gang.size:
             self.why.append(
-                f"it starts with {gang.min_member:,} of its {gang.size:,} pods, and those hold GPUs "
+                f"it starts with {gang.min_member:,} of its {counted(gang.size, 'pod')}, and those hold GPUs "
                 f"while the rest waits ({gang.about}, {gang.minimum_field}: {gang.min_member})"
             )
         if not self.config.is_read:
@@ -159,7 +163,7 @@ class _Walk:
         self.assumptions.append("nobody else preempts or reclaims before it")
         answer = self._placed(run.nodes, action, "")
         victims = self._victims(action, run.chosen)
-        pods, jobs = counted_as(len(run.chosen), "pod"), counted_as(len(victims), "job")
+        pods, jobs = counted(len(run.chosen), "pod"), counted(len(victims), "job")
         says = f"runs once {pods} of {jobs} have left ({action})"
         if not victims:
             says = answer.says
@@ -189,10 +193,10 @@ class _Walk:
         if refused is not None and not (run.before and self._is_the_cluster(refused)):
             return self._refused(refused)
         wanted = asking.min_member - asking.ready_count
-        says = f"the nodes have no room for all {wanted} pods that it needs at once"
+        says = f"the nodes have no room for the {counted(wanted, 'pod')} that it needs at once"
         if wanted < 1:
-            rest = counted_as(sum(task.count for task in asking.tasks), "pod")
-            says = f"the nodes have no room for its other {rest}, which are beyond its minimum"
+            rest = counted(sum(task.count for task in asking.tasks), "pod")
+            says = f"the nodes have no room for its other {rest}, beyond its minimum"
         reason = "NotEnoughResources"
         if run.before and self._fits_alone(entry, domains):
             says, reason = (
@@ -201,7 +205,7 @@ class _Walk:
             )
         meaning = "so many pods start at once or none does"
         if asking.min_member < asking.size:
-            meaning = f"below its {asking.size} pods: it starts with part of them"
+            meaning = f"below its {counted(asking.size, 'pod')}: it starts with part of them"
         found = self._minimum(meaning)
         return self._of(Decision.WAITS, Layer.PLACEMENT, reason, says, [found])
 
@@ -218,12 +222,14 @@ class _Walk:
         placed = sum(each.count for each in sets)
         later = sum(task.count for task in tasks) - placed
         if later:
-            self.assumptions.append(f"{later} pods beyond its minimum follow as room allows")
-        where = f" in HyperNode {domain}" if domain else ""
-        used = len({node for each in sets for node in each.nodes})
-        says = f"runs now: {counted_as(placed, 'pod')} on {counted_as(used, 'node')}{where}"
+            self.assumptions.append(
+                f"{counted(later, 'pod')} beyond its minimum follow{'s' if later == 1 else ''} as room allows"
+            )
+        where = f"in HyperNode {domain}" if domain else ""
+        says = f"the other {later:,} follow as room allows" if later else where
+        partly = f"{STARTS_WITH}{placed:,} of {counted(placed + later, 'pod')}" if later else ""
         answer = self._of(Decision.NOW, Layer.NONE, "Fits", says)
-        return replace(answer, pod_sets=sets, action=action)
+        return replace(answer, pod_sets=sets, action=action, partly=partly)
 
     def _domains(self) -> Domains:
         found = domains_for(self.gang, self.world)
@@ -261,8 +267,8 @@ class _Walk:
 
     def _too_few(self) -> VolcanoAnswer:
         gang = self.gang
-        says = f"it needs {gang.min_member} pods at once and has {gang.size}"
-        found = self._minimum(f"more than its {gang.size} pods")
+        says = f"it needs {counted(gang.min_member, 'pod')} at once and has {gang.size}"
+        found = self._minimum(f"more than its {counted(gang.size, 'pod')}")
         decision = Decision.WAITS if gang.uid else Decision.NEVER
         return self._of(decision, Layer.PLACEMENT, "NotEnoughTasks", says, [found])
 

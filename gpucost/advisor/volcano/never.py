@@ -15,6 +15,7 @@ from gpucost.advisor.volcano.hypernodes import Domains
 from gpucost.advisor.volcano.queues import OPEN, ByCapacity, Queues, Refusal
 from gpucost.advisor.volcano.session import World
 from gpucost.advisor.volcano.words import evidence_of, refused_says
+from gpucost.domain import words
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,10 @@ def _no_room(gang: Gang, world: World, domains: Domains) -> Never | None:
     if any(_may_fit(gang, world, world.empty, among) for among in places):
         return None
     needed = _needed(gang, world)
-    says = f"no nodes, not even empty ones, take the {needed} pods that it needs at once"
+    pods = words.counted(needed, "pod")
+    says = f"no nodes, not even empty ones, take the {pods} that it needs at once"
     if domains.allowed is not None:
-        says = f"no HyperNode that it may use takes the {needed} pods that it needs at once, even when empty"
+        says = f"no HyperNode that it may use takes the {pods} that it needs at once, even when empty"
     largest = max(gang.tasks, key=lambda task: (sum(task.template.requests.values()), task.name))
     asked = ", ".join(f"{key}: {amount}" for key, amount in sorted(largest.template.requests.items()))
     field = f"spec.tasks[{largest.name}].template" if largest.name else "spec.template"

@@ -32,10 +32,6 @@ def named(names: list[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def counted_as(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def compared(refusal: Refusal) -> str:
     """What would be used, and the limit, of each resource that is short."""
     parts = [

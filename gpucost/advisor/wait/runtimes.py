@@ -15,7 +15,7 @@ is left, P(left > r | e) = e / (e + r), with e at least ten minutes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from gpucost.advisor.wait.names import name_pattern
@@ -37,6 +37,7 @@ _GRID = 400
 _LONGEST_TAIL = 1e-4
 """The Pareto tail is cut where it leaves one in ten thousand."""
 
+_OF_ALL = ("size", "all")
 _Key = tuple[str, ...]
 
 
@@ -44,7 +45,8 @@ _Key = tuple[str, ...]
 class PastRun:
     """One job that ended, or was observed until ``run_ms`` of run time and still ran (``is_censored``).
 
-    Raises InputError for a negative run time or number of GPUs.
+    ``team`` is what its labels said, which anybody may write; ``owner`` whose it is by the team rules, empty:
+    ``team``. Raises InputError for a negative run time or number of GPUs.
     """
 
     team: str
@@ -52,6 +54,7 @@ class PastRun:
     gpus: int
     run_ms: int
     is_censored: bool = False
+    owner: str = ""
 
     def __post_init__(self) -> None:
         if self.run_ms < 0:
@@ -122,8 +125,18 @@ class RunTimes:
 
     def __init__(self, runs: Iterable[PastRun] = ()) -> None:
         self._pools: dict[_Key, Pool] = {}
+        self._owners: dict[_Key, set[str]] = {}
+        self._readers: frozenset[str] | None = None
         for run in runs:
             self._learn(run)
+
+    def seen_by(self, teams: Collection[str]) -> RunTimes:
+        """The same for readers of ``teams``: of groups of a team only those in which every run was theirs,
+        and those over all teams. What is learnt later is known to both."""
+        found = RunTimes()
+        found._pools, found._owners = self._pools, self._owners
+        found._readers = frozenset(teams)
+        return found
 
     def like(self, team: str, name: str, gpus: int) -> LikeJobs:
         """What is known of jobs of this team, name and size."""
@@ -131,7 +144,7 @@ class RunTimes:
         basis, ended = "", 0
         for key in _groups(team, name_pattern(name), size_class(gpus)):
             pool = self._pools.get(key)
-            if pool is None or len(pool) < LEAST_RUNS:
+            if pool is None or len(pool) < LEAST_RUNS or not self._is_shown(key):
                 continue
             tables.append(pool.table())
             if not basis and pool.learnt:
@@ -141,13 +154,20 @@ class RunTimes:
             basis or "no ended runs: what has passed is taken for what is left", ended, tuple(tables)
         )
 
+    def _is_shown(self, key: _Key) -> bool:
+        return self._readers is None or key not in self._owners or self._owners[key] <= self._readers
+
     def _learn(self, run: PastRun) -> None:
         for key in _groups(run.team, name_pattern(run.name), size_class(run.gpus)):
             pool = self._pools.pop(key, None) or Pool(_HALF_LIVES.get(key[0], _HALF_LIFE))
             pool.learn(run.run_ms, run.is_censored)
             self._pools[key] = pool
+            if key[0] not in _OF_ALL:
+                self._owners.setdefault(key, set()).add(run.owner or run.team)
         while len(self._pools) > MOST_GROUPS:
-            del self._pools[next(iter(self._pools))]
+            oldest = next(iter(self._pools))
+            del self._pools[oldest]
+            self._owners.pop(oldest, None)
 
 
 class LearningRunTimes(RunTimes):

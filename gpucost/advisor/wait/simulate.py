@@ -20,6 +20,7 @@ what was learnt may be of another. Without it the errors of many draws cancel, a
 In a replay of the Philly trace 90 % of waits fall below p90, in its first 70 % and in the rest."""
 
 _NORMAL = NormalDist()
+_GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class Discipline(Protocol):
@@ -89,11 +90,14 @@ class Scene:
     arrivals: Arrivals = no_arrivals
 
 
-def simulate(scene: Scene, run_times: RunTimes, sampling: Sampling) -> Wait:
-    """The wait of ``scene.target``: 0 without any simulation when it starts now.
+def simulate(
+    scene: Scene, run_times: RunTimes, sampling: Sampling, is_late: Callable[[], bool] = lambda: False
+) -> Wait | None:
+    """The wait of ``scene.target``: 0 without any simulation when it starts now. No sample begins once
+    ``is_late``; None where none was begun.
 
     The same seed gives the same answer, whatever the order of ``running`` and, where the discipline does not
-    care, of ``waiting``. Scenes that differ in the target only share their draws.
+    care, of ``waiting``.
     Raises InputError when the target does not wait.
     """
     known = {run.id: run for run in (*scene.running, *scene.waiting)}
@@ -103,9 +107,16 @@ def simulate(scene: Scene, run_times: RunTimes, sampling: Sampling) -> Wait:
         return Wait(0, 0, sampling.horizon_ms, "it fits now", 0)
     jobs = _Jobs(run_times, known, scene.target)
     random = Random(sampling.seed)
-    waits = sorted(_sample(scene, jobs, sampling, factor, random) for factor in _factors(sampling.samples))
+    waits: list[float] = []
+    for factor in _factors(sampling.samples):
+        if is_late():
+            break
+        waits.append(_sample(scene, jobs, sampling, factor, random))
+    if not waits:
+        return None
+    waits.sort()
     p50, p90 = (_within(_rank(waits, q), sampling.horizon_ms) for q in (0.5, 0.9))
-    return Wait(p50, p90, sampling.horizon_ms, jobs.basis(scene), sampling.samples)
+    return Wait(p50, p90, sampling.horizon_ms, jobs.basis(scene), len(waits))
 
 
 class _Jobs:
@@ -140,8 +151,13 @@ class _Jobs:
 
 
 def _factors(samples: int) -> list[float]:
-    """Evenly spread over the distribution rather than drawn, so that the median does not wobble."""
-    return [math.exp(SHARED_SPREAD * _NORMAL.inv_cdf((at + 0.5) / samples)) for at in range(samples)]
+    """Evenly spread over the distribution rather than drawn, so that the median does not wobble. In an order
+    in which the first few are spread too: nobody knows how many there is time for."""
+    parts = [(at + 0.5) / samples for at in range(samples)]
+    places = sorted(range(samples), key=lambda at: (0.5 + at * _GOLDEN) % 1.0)
+    return [
+        math.exp(SHARED_SPREAD * _NORMAL.inv_cdf(part)) for _, part in sorted(zip(places, parts, strict=True))
+    ]
 
 
 def _sample(scene: Scene, jobs: _Jobs, sampling: Sampling, factor: float, random: Random) -> float:

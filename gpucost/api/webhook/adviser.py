@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from gpucost.advisor.answers import Advice, Decision
@@ -91,34 +92,40 @@ class Adviser:
             return
         begun_s = time.monotonic()
         found = self.advising.advise_at_admission(manifest, informed)
-        steps = self._steps(found.decision)
+        steps = self._steps(found.decision, until_s - _BACK_S)
         for each in steps:
             each.cost.guess(time.monotonic() - begun_s)
         while True:
             step = next((each for each in steps if each.cost.fits(until_s - time.monotonic())), None)
-            if not tell(_advised(found, informed), step is not None) or step is None:
+            if not tell(_advised(found, informed, document), step is not None) or step is None:
                 return
             steps = steps[steps.index(step) + 1 :]
             begun_s = time.monotonic()
             found = step.better(manifest, informed, found)
             step.cost.took(time.monotonic() - begun_s)
 
-    def _steps(self, decision: Decision) -> Sequence[Step]:
-        """What may follow the first answer, in this order."""
+    def _steps(self, decision: Decision, until_s: float) -> Sequence[Step]:
+        """What may follow the first answer, in this order. Each ends soon after ``until_s``."""
         if decision is Decision.NOW:
             return ()
-        change = Step(self._change, self._with_suggestions)
-        return (Step(self._wait, self._with_wait), change) if decision is Decision.WAITS else (change,)
+        change = Step(self._change, partial(self._with_suggestions, until_s))
+        return (
+            (Step(self._wait, partial(self._with_wait, until_s)), change)
+            if decision is Decision.WAITS
+            else (change,)
+        )
 
-    def _with_wait(self, manifest: JobManifest, informed: Informed, found: Advice) -> Advice:
+    def _with_wait(self, until_s: float, manifest: JobManifest, informed: Informed, found: Advice) -> Advice:
         del found
-        return self.advising.wait_at_admission(manifest, informed)
+        return self.advising.wait_at_admission(manifest, informed, until_s=until_s)
 
-    def _with_suggestions(self, manifest: JobManifest, informed: Informed, found: Advice) -> Advice:
-        better = self.advising.advise_at_admission(manifest, informed, suggestions=True)
+    def _with_suggestions(
+        self, until_s: float, manifest: JobManifest, informed: Informed, found: Advice
+    ) -> Advice:
+        better = self.advising.advise_at_admission(manifest, informed, suggestions=True, until_s=until_s)
         return replace(found, suggestions=better.suggestions)
 
 
-def _advised(found: Advice, informed: Informed) -> Outcome:
+def _advised(found: Advice, informed: Informed, written: Mapping[str, Any]) -> Outcome:
     reader = informed.tenants.of_namespace(found.subject.namespace)
-    return Outcome(Result.ADVISED, warnings_of(redact_advice(found, reader)))
+    return Outcome(Result.ADVISED, warnings_of(redact_advice(found, reader, written)))

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from gpucost.api.webhook import wire
 from gpucost.api.webhook.desk import Desk, Outcome, Task
+from gpucost.api.webhook.lateness import Lateness
 from gpucost.api.webhook.token import Token
 
 PREFIX = "/v1/admission/"
@@ -20,6 +21,8 @@ PREFIX = "/v1/admission/"
 _MOST_KEPT = 4 * wire.MOST_BYTES
 _MOST_DRAINED = 16 * wire.MOST_BYTES
 _LONGEST_READ_S = 5.0
+# Of the deadline: a listener that is later than this has no time for more than an answer to each.
+_LATE = 0.2
 
 
 class WebhookApp:
@@ -41,6 +44,7 @@ class WebhookApp:
         self._token = token
         self._reviewed = reviewed
         self._deadline_s = deadline_ms / 1000
+        self._lateness = Lateness()
         self.desk = Desk(work, in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,14 +55,21 @@ class WebhookApp:
             await _send(send, HTTPStatus.NOT_FOUND, b"")
             return
         body, is_whole = await _body(receive)
-        content_type = Headers(scope=scope).get("content-type", "")
-        review = wire.read(body, content_type, is_whole=is_whole)
-        if review.refused is None:
-            outcome = await self.desk.ask(review, until_s)
-        else:
-            outcome = Outcome(review.refused)
+        uid, outcome = await self._became(scope, body, is_whole, until_s)
         self._reviewed(outcome.result)
-        await _send(send, HTTPStatus.OK, wire.answer(review.uid, outcome.warnings))
+        await _send(send, HTTPStatus.OK, wire.answer(uid, outcome.warnings))
+
+    async def _became(
+        self, scope: Scope, body: bytes, is_whole: bool, until_s: float
+    ) -> tuple[str, Outcome]:
+        """The uid of the review, and what became of it."""
+        uid = wire.uid_at_the_head(body)
+        if uid and self._lateness.seconds() > _LATE * self._deadline_s:
+            return uid, Outcome(wire.Result.BUSY)
+        review = wire.read(body, Headers(scope=scope).get("content-type", ""), is_whole=is_whole)
+        if review.refused is not None:
+            return review.uid, Outcome(review.refused)
+        return review.uid, await self.desk.ask(review, until_s)
 
     def _is_known(self, scope: Scope) -> bool:
         path = scope["path"]

@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 _NEWEST_COUNTS = 0.2
 # A worker that is late by less is about to be done: a pause of the collector of garbage, most of the time.
 _GRACE_S = 0.1
+# Of the time that is left: who would wait longer for a turn does not begin to. Some tasks take many times as
+# long as most, and a queue that fills the deadline would have everybody wait for nothing.
+_MOST_WAITED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +80,17 @@ class Desk:
         """Reviews that are worked on or wait."""
         return self._taken
 
+    @property
+    def _wait_s(self) -> float:
+        """For a turn, if all that wait take as long as usual."""
+        return self._taken * self._usual_s
+
     async def ask(self, review: Review, until_s: float) -> Outcome:
         """The outcome at ``until_s`` at the latest. Called in one event loop only."""
         task = Task(review, until_s, asyncio.get_running_loop(), lambda: self._taken > 1)
         current = self._current
         is_late = current is not None and current.left_s < -_GRACE_S
-        if is_late or self._taken >= self._in_flight or self._taken * self._usual_s > task.left_s:
+        if is_late or self._taken >= self._in_flight or self._wait_s > _MOST_WAITED * task.left_s:
             return Outcome(Result.BUSY)
         self._taken += 1
         self._tasks.put(task)

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 logger = logging.getLogger(__name__)
 
-_LOOKS_EVERY_S = 5.0
+_LOOKS_EVERY_S = 1.0
 _STARTING_S = 10.0
 _CLOSING_S = 5.0
 # Connections; an API server uses a few. One more gets a 503, which its failurePolicy ignores.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpucost.advisor.answers import Advice, ChangeKind, Decision, Suggestion, Wait
-from gpucost.advisor.headline import about
+from gpucost.advisor.headline import REST, STARTS_WITH, about
 from gpucost.advisor.kueue.answer import BLOCKED
 from gpucost.reports.display import counted, money, visible
 
@@ -62,7 +62,8 @@ def _says(advice: Advice) -> str:
                 "and nobody passes it (StrictFIFO)"
             )
         case Decision.WAITS:
-            return f"{_waits(advice.wait)}: {reason}"
+            partly, rest, _ = advice.says.partition(": ")[0].partition(REST)
+            return f"{partly + rest if rest else ''}{_waits(advice.wait)}: {reason}"
         case Decision.NEVER:
             return f"will not run as it is: {reason}"
         case _:
@@ -71,7 +72,8 @@ def _says(advice: Advice) -> str:
 
 def _now(advice: Advice) -> str:
     nodes = {node for each in advice.pod_sets for node in each.nodes}
-    parts = ["runs now", f" on {counted(len(nodes), 'node')}" if nodes else ""]
+    runs = advice.says.partition(" on ")[0] if advice.says.startswith(STARTS_WITH) else "runs now"
+    parts = [runs, f" on {counted(len(nodes), 'node')}" if nodes else ""]
     if advice.victims:
         parts.append(f", by preempting {counted(len(advice.victims), 'workload')}")
     if advice.borrowed:

@@ -76,7 +76,7 @@ class Review:
 
 def read(body: bytes, content_type: str, *, is_whole: bool = True) -> Review:
     """A review of whatever was sent. ``is_whole``: ``body`` is all of it. Never raises."""
-    is_large, uid = not is_whole or len(body) > MOST_BYTES, _uid_at_the_head(body)
+    is_large, uid = not is_whole or len(body) > MOST_BYTES, uid_at_the_head(body)
     if is_large and uid:
         return Review(uid, Result.TOO_LARGE)
     try:
@@ -159,6 +159,7 @@ def _with_namespace(uid: str, found: Mapping[str, Any], namespace: str) -> Revie
     return Review(uid, None, namespace, found)
 
 
-def _uid_at_the_head(body: bytes) -> str:
+def uid_at_the_head(body: bytes) -> str:
+    """Without reading the rest; empty where it stands elsewhere."""
     found = _UID.search(body[:_HEAD_BYTES])
     return found[1].decode() if found else ""

@@ -11,13 +11,15 @@ from gpucost.kube.dumps.kept_schedulers import DEPLOYMENT_TEMPLATE
 _BATCH = {"template": POD_TEMPLATE, **dict.fromkeys(("parallelism", "completions", "completionMode"), plain)}
 _COUNTS = ("active", "ready", "succeeded", "failed")
 
+_DEADLINE = "activeDeadlineSeconds"
+
 
 def _job(spec: Keep, *names: str, **below: Keep) -> Kept:
     """``names`` and ``below`` are of the status."""
     return {"spec": spec, "status": fields("startTime", *names, **below)}
 
 
-_JOB = _job(fields("suspend", **_BATCH), "completionTime", *_COUNTS, conditions=conditions())
+_JOB = _job(fields("suspend", _DEADLINE, **_BATCH), "completionTime", *_COUNTS, conditions=conditions())
 _JOB_SET = _job(
     fields(
         "suspend",
@@ -37,7 +39,7 @@ _TRAIN_JOB = _job(fields("suspend", trainer=fields("numNodes")), "completionTime
 
 
 def _kubeflow(replica_specs: str) -> Kept:
-    policy = fields("suspend", schedulingPolicy=fields("minAvailable", "priorityClass"))
+    policy = fields("suspend", _DEADLINE, schedulingPolicy=fields("minAvailable", "priorityClass"))
     replicas = by_name(fields("replicas", template=POD_TEMPLATE))
     return _job(
         fields(elasticPolicy=fields("minReplicas"), runPolicy=policy, **{replica_specs: replicas}),
@@ -60,7 +62,11 @@ _RAY = {
 }
 _RAY_WORKERS = ("availableWorkerReplicas", "readyWorkerReplicas")
 _RAY_JOB = _job(
-    fields(*("suspend", "submissionMode"), rayClusterSpec=fields(**_RAY), submitterPodTemplate=POD_TEMPLATE),
+    fields(
+        *("suspend", "submissionMode", _DEADLINE),
+        rayClusterSpec=fields(**_RAY),
+        submitterPodTemplate=POD_TEMPLATE,
+    ),
     "endTime",
     rayClusterStatus=fields(*_RAY_WORKERS),
 )

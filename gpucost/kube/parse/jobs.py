@@ -12,6 +12,7 @@ from gpucost.kube.parse.job_shapes import JOB_KINDS, Shape, shape
 from gpucost.kube.parse.job_status import counts, ended_ms, is_suspended, started_ms
 from gpucost.kube.parse.reading import Part, meta
 
+_DEADLINE = "activeDeadlineSeconds"
 KUEUE_PRIORITY = "kueue.x-k8s.io/priority-class"
 
 
@@ -46,6 +47,7 @@ def job_parser(api_version: str, kind: str) -> Callable[[Mapping[str, Any]], Job
             started_ms=started_ms(root),
             ended_ms=ended_ms(found_kind, root),
             priority_class=_priority_class(wanted) or identity.labels.get(KUEUE_PRIORITY, ""),
+            deadline_s=_deadline(root.part("spec")),
             flaws=tuple(dict.fromkeys(root.flaws)),
         )
 
@@ -56,3 +58,10 @@ def _priority_class(wanted: Shape) -> str:
     """The job's own, else the first that a template has."""
     of_templates = (each.template.priority_class for each in wanted.pod_sets)
     return wanted.priority_class or next(filter(None, of_templates), "")
+
+
+def _deadline(spec: Part) -> int | None:
+    """The shorter of the job's own and its run policy's."""
+    places = (spec, spec.part("runPolicy")) if "runPolicy" in spec else (spec,)
+    found = [each.count(_DEADLINE) for each in places if _DEADLINE in each]
+    return min((each for each in found if each > 0), default=None)
