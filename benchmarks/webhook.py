@@ -3,14 +3,18 @@
     python benchmarks/webhook.py [--size 1] [--rate 50] [--seconds 20] [--stub-ms 10]
 
 The cluster is that of ``benchmarks/advisor.py``: with ``--size 1`` 1,000 ClusterQueues in 100 trees, 30,000
-workloads and 5,000 nodes, as one finds it. The advisor and its background thread run here, as in ``gpucost
-serve``, and the listener in its process; who asks runs in one of its own, sends at fixed times whatever is
-still open, and counts from then. It does as an API server does: HTTP/1.1, a connection that is idle if there is
-one, else a new one with its handshake, and 25 are kept (and there from the start). Half of the reviews are of jobs with GPUs in a Kueue queue, of several kinds
-and shapes. The state counts as changed at every look, which is the worst that can happen: it is worked out
-again and again beside the reviews. ``still_*`` are without that. ``burst_*`` is ten times the rate for a
-quarter of the time; what is not advised then is counted by reason. With ``--stub`` an advice is ``--stub-ms``
-of work instead of the rules of the schedulers, to see what the rest takes.
+workloads and 5,000 nodes, as one finds it.
+
+The advisor and its background thread run here, as in ``gpucost serve``, and the listener in its process;
+who asks runs in one of its own, sends at fixed times whatever is still open, and counts from then. It does
+as an API server does: HTTP/1.1, a connection that is idle if there is one, else a new one with its
+handshake, and 25 are kept (and there from the start).
+
+Half of the reviews are of jobs with GPUs in a Kueue queue, of several kinds and shapes. The state counts as
+changed at every look, which is the worst that can happen: it is worked out again and again beside the
+reviews. ``still_*`` are without that. ``burst_*`` is ten times the rate for a quarter of the time; what is
+not advised then is counted by reason. With ``--stub`` an advice is ``--stub-ms`` of work instead of the
+rules of the schedulers, to see what the rest takes.
 
 A burst takes about two cores: where ``load_before`` says that others have them, its times are those of a wait
 for a core.
@@ -239,7 +243,7 @@ class Connections:
     async def get(self) -> Streams:
         if self._idle:
             return self._idle.pop()
-        wanted = asyncio.get_running_loop().create_future()
+        wanted: asyncio.Future[Streams] = asyncio.get_running_loop().create_future()
         self._wanted.append(wanted)
         opening = asyncio.create_task(self._open())
         self._opening.add(opening)

@@ -34,7 +34,10 @@ def test_the_page_shows_each_decision() -> None:
 
 
 @pytest.mark.parametrize(("command", "first"), SHOWN, ids=[command for command, _ in SHOWN])
-def test_the_first_line_is_that_of_the_page(command: str, first: str) -> None:
+def test_the_first_line_is_that_of_the_page(
+    command: str, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # of pytest's workers: lines would be cut there
     printed = ""
     for each in command.split(" | "):
         program, *words = shlex.split(each)

@@ -30,13 +30,16 @@ def advise(manifest: JobManifest, known: Knowledge, with_suggestions: bool = Tru
     if not with_suggestions:
         return advice
     found = suggestions(manifest, advice, known, ask_again)
-    stopped = (f"suggestions stopped{_after(known)}: there may be more",) if known.is_late() else ()
-    return replace(advice, suggestions=found, assumptions=(*advice.assumptions, *stopped))
+    assumptions = (*advice.assumptions, *_stopped("suggestions", known))
+    return replace(advice, suggestions=found, assumptions=assumptions)
 
 
-def _after(known: Knowledge) -> str:
+def _stopped(what: str, known: Knowledge) -> tuple[str, ...]:
+    """Says so, once it is late."""
+    if not known.is_late():
+        return ()
     seconds = known.settings.budget_s
-    return "" if seconds is None else f" after {seconds:g} s"
+    return (f"{what} stopped" + ("" if seconds is None else f" after {seconds:g} s"),)
 
 
 def ask_again(manifest: JobManifest, known: Knowledge, with_wait: bool) -> Advice:
@@ -48,6 +51,8 @@ def advise_asking(asking: Asking, known: Knowledge, with_wait: bool = True) -> A
     """What happens to one that asks now, submitted or not, without suggestions."""
     found, scheduler, rules = _through_layers(asking, known)
     wait = wait_of(asking, found, known) if with_wait and found.decision is Decision.WAITS else None
+    is_cut = with_wait and found.decision is Decision.WAITS and bool(known.settings.samples)
+    late = _stopped("the simulation of the wait", known) if is_cut else ()
     price, unpriced = price_of(asking, found, known)
     if found.decision is Decision.NEVER:
         price = None
@@ -71,7 +76,7 @@ def advise_asking(asking: Asking, known: Knowledge, with_wait: bool = True) -> A
         later_ms=found.later_ms,
         price=price,
         evidence=found.evidence,
-        assumptions=tuple(dict.fromkeys((*found.assumptions, *asking.assumptions))),
+        assumptions=tuple(dict.fromkeys((*found.assumptions, *asking.assumptions, *late))),
         drift=found.drift,
     )
 

@@ -30,8 +30,8 @@ GRAIN_MS = 60_000
 LEAVING_MS = 60_000
 """What one that was told to leave still needs to stop its pods, at most."""
 EVENTS = 400
-"""Jobs to look at for each sample that the settings ask for: where fewer run and wait, there are up to ten times
-as many samples, since 40 carry no more than the order of magnitude."""
+"""Jobs to look at for each sample that the settings ask for: where fewer run and wait, there are up to ten
+times as many samples, since 40 carry no more than the order of magnitude."""
 _SEED = 1
 
 
@@ -55,7 +55,8 @@ def wait_of(asking: Asking, found: LayerResult, known: Knowledge) -> Wait | None
 
 
 def _simulated(scene: Scene, known: Knowledge, sampling: Sampling) -> Wait | None:
-    times = max(1, min(10, EVENTS // max(1, len(scene.running) + len(scene.waiting))))
+    jobs = len(scene.running) + len(scene.waiting)
+    times = max(1, min(10, EVENTS // max(1, jobs)))
     return simulate(
         scene, known.run_times, replace(sampling, samples=times * sampling.samples), known.is_late
     )

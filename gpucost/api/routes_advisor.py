@@ -123,7 +123,7 @@ def get_explanation(
 
 @contextmanager
 def _asked(known: Services, principal: Principal) -> Iterator[tuple[Advising, Informed]]:
-    """A turn to ask. Raises a 503 without a current state, while too many ask, and while the same key does."""
+    """A turn to ask. Raises a 503 without a current state, while too many ask or the same key does."""
     advising = known.advising
     if advising is None:
         raise no_state("this gpucost watches no cluster: see the setting detectors.state")

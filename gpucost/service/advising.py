@@ -113,7 +113,7 @@ class Turns:
 
     @contextmanager
     def one(self, who: str = "") -> Iterator[bool]:
-        """A turn, waited for; False at once when there are ``most``, or ``who`` (empty: nobody in particular)
+        """A turn, waited for; False at once when there are ``most``, or ``who`` (empty: nobody)
         has one or waits for one. See ``is_asking``."""
         if not self._begin(who):
             yield False
@@ -143,8 +143,8 @@ class Turns:
 class Garbage:
     """The collector of garbage, which nothing can interrupt, beside a state of millions of objects: going
     through all of them takes half a second, in which no review gets its advice. So it is off while a state
-    is made, and what is there then is put where it does not look (``gc.freeze``). A state that is dropped goes
-    without it. What else stands in circles is looked for once in ``every_s``, in one long pause."""
+    is made, and what is there then is put where it does not look (``gc.freeze``). A state that is dropped
+    goes without it. What else stands in circles is looked for once in ``every_s``, in one long pause."""
 
     def __init__(self, every_s: float = COLLECTED_EVERY_S) -> None:
         self._every_s, self._last_s = every_s, time.monotonic()

@@ -145,8 +145,8 @@ ADVISOR_ANSWERS = ServiceMetric(
     COUNTER,
     ("face", "decision"),
     "Answers of the advisor since the start, by who asked (advice, explain, webhook; webhook_wait and "
-    "webhook_suggestions for a second look while there is time) and what it said. The decision is empty where "
-    "an explanation needed no advice.",
+    "webhook_suggestions for a second look while there is time) and what it said. The decision is empty "
+    "where an explanation needed no advice.",
 )
 ADVISOR_SECONDS = ServiceMetric(
     "gpucost_advisor_seconds",

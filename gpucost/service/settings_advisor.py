@@ -151,8 +151,8 @@ class AdvisingSettings(Group):
     budget: Annotated[
         Duration, between(timedelta(milliseconds=100), timedelta(minutes=1), "a duration from 100ms to 1m")
     ] = timedelta(seconds=5)
-    """For the wait and the suggestions of one answer of the API, from 100ms to a minute. What is there by then
-    is answered, and the answer says so: a wait from fewer simulations, fewer suggestions.
+    """For the wait and the suggestions of one answer of the API, from 100ms to a minute. What is there by
+    then is the answer, which says so: a wait from fewer simulations, fewer suggestions.
     """
 
     pools: tuple[PoolSettings, ...] = ()

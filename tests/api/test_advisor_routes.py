@@ -297,6 +297,19 @@ def test_too_many_questions_are_sent_away(ledger: Ledger) -> None:
     assert ask(clients.fin).status_code == 200
 
 
+def test_one_key_asks_one_question_at_a_time(ledger: Ledger) -> None:
+    found = advising()
+    clients = World(ledger, found).clients
+    with found.turns.one("fin") as is_first, found.turns.one("fin") as is_second:
+        assert (is_first, is_second) == (True, False)
+    assert not found.turns.is_asking("fin")
+    found.turns._asking.add("fin")  # waits for its turn in another thread
+    refused = ask(clients.fin)
+    assert "of the key fin" in error_of(refused, 503)["message"]
+    assert refused.headers["retry-after"] == "1"
+    assert ask(clients.ada).status_code != 503, "others have their turns"
+
+
 class held:
     """All places taken."""
 

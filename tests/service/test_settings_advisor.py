@@ -35,7 +35,7 @@ def load(folder: Path, text: str) -> Settings:
 
 def test_the_defaults_are_those_of_the_advisor() -> None:
     settings = AdvisingSettings()
-    assert settings.advisor() == AdvisorSettings()
+    assert settings.advisor() == AdvisorSettings(budget_s=5.0)
     assert settings.names == NAMES
     assert settings.assumed(SchedulerConfigs()) == SchedulerConfigs()
 
@@ -46,6 +46,7 @@ def test_all_of_it_reaches_the_advisor(tmp_path: Path) -> None:
         "  horizon: 36h\n"
         "  samples: 100\n"
         "  most_suggestions: 3\n"
+        "  budget: 2s\n"
         f"  pools: [{POOL}, taints: ['nvidia.com/gpu=present:NoSchedule'], ready_after: 90s}}]\n"
         "  kueue: {config: queues/own}\n"
         "  volcano: {scheduler: batch/own}\n"
@@ -59,7 +60,7 @@ def test_all_of_it_reaches_the_advisor(tmp_path: Path) -> None:
         1.5,
         ("nvidia.com/gpu=present:NoSchedule",),
     )
-    assert found.advisor() == AdvisorSettings(36.0, 100, 3, (pool,))
+    assert found.advisor() == AdvisorSettings(36.0, 100, 3, (pool,), 2.0)
     assert found.names == SchedulerNames("queues/own", NAMES.kueue_manager, NAMES.volcano_config, "batch/own")
 
 

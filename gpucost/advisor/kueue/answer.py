@@ -16,6 +16,7 @@ from gpucost.advisor.kueue.nominate import Nominee
 from gpucost.advisor.kueue.outlook import KueueView, Outlook
 from gpucost.advisor.kueue.rule_set import drift, named
 from gpucost.advisor.kueue.snapshot import Queue
+from gpucost.advisor.kueue.submitted import MOST_WORKLOADS
 from gpucost.advisor.kueue.targets import Target
 from gpucost.advisor.kueue.waiting import admits_namespace, standing
 from gpucost.advisor.kueue.words import Reason, quantity
@@ -69,6 +70,8 @@ def kueue_answer(view: KueueView, overview: Overview, workloads: Sequence[Worklo
     outlook = view.outlook(asks[-1], asks[:-1])
     found = _of_all(len(workloads), _decided(view, queue, asks, outlook))
     config = overview.state.schedulers.kueue
+    if len(workloads) > len(asks):
+        found = _of_more(found, len(asks), len(workloads))
     return replace(
         found,
         queue=queue.name,
@@ -78,6 +81,14 @@ def kueue_answer(view: KueueView, overview: Overview, workloads: Sequence[Worklo
         assumptions=(*found.assumptions, *_assumed(queue, len(workloads))),
         drift=drift(config),
     )
+
+
+def _of_more(found: LayerResult, asked: int, count: int) -> LayerResult:
+    """In words about how many of its workloads, all of them and not only those that were asked about."""
+    more = " or more" if count >= MOST_WORKLOADS else ""
+    said = f"of its {asked:,} ", f"of its {count:,}{more} "
+    says = found.says.replace(*said).replace("all of it asks", f"the first {asked:,} alone ask")
+    return replace(found, says=says, partly=found.partly.replace(*said))
 
 
 def _too_deep(view: KueueView, workload: Workload) -> LayerResult | None:

@@ -28,7 +28,7 @@ MOST_OF_RULE = 4
 """The same of one rule, unless it says otherwise."""
 MOST_WAITS = 3
 """Of these, how many waits are worked out: first roughly, and well only of what seems to be shorter."""
-_ROUGH = 5
+_ROUGH = 3
 """Samples of a rough one; these take as long as all the rest together."""
 _FEWER = 4
 """The wait of a suggestion is told from fewer samples by this than that of the job: there are many."""
@@ -150,9 +150,9 @@ class Case:
         if self._waits <= 0 or tried.answer.decision is not Decision.WAITS or self.known.is_late():
             return None
         self._waits -= 1
-        if self.known.settings.samples > _ROUGH:
-            if not self._is_shorter(self._waiting(tried, _ROUGH)):
-                return None
+        is_rough = self.known.settings.samples > _ROUGH
+        if is_rough and not self._is_shorter(self._waiting(tried, _ROUGH)):
+            return None
         found = self._waiting(tried, self._samples)
         return found if self._is_shorter(found) else None
 

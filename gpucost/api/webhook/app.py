@@ -59,9 +59,7 @@ class WebhookApp:
         self._reviewed(outcome.result)
         await _send(send, HTTPStatus.OK, wire.answer(uid, outcome.warnings))
 
-    async def _became(
-        self, scope: Scope, body: bytes, is_whole: bool, until_s: float
-    ) -> tuple[str, Outcome]:
+    async def _became(self, scope: Scope, body: bytes, is_whole: bool, until_s: float) -> tuple[str, Outcome]:
         """The uid of the review, and what became of it."""
         uid = wire.uid_at_the_head(body)
         if uid and self._lateness.seconds() > _LATE * self._deadline_s:

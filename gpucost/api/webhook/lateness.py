@@ -1,4 +1,4 @@
-"""How late an event loop is: as long waits whatever was sent before the loop reads it, and no clock shows that."""
+"""How late an event loop is: what is sent waits as long before it is read, which no deadline counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _EVERY_S = 0.01
 
 
 class Lateness:
-    """Of the running loop. A timer is set while somebody asks, and what it comes late counts until the next."""
+    """Of the running loop. While somebody asks a timer is set; what it comes late counts until the next."""
 
     def __init__(self) -> None:
         self._last_s = 0.0

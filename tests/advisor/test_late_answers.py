@@ -1,0 +1,67 @@
+"""An answer that must be there by some instant: what was found by then, and a word about the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+from gpucost.advisor.advise import advise
+from gpucost.advisor.answers import Wait
+from gpucost.advisor.wait.fifo import Ask, fifo
+from gpucost.advisor.wait.runtimes import NO_HISTORY
+from gpucost.advisor.wait.simulate import Run, Sampling, Scene, simulate
+from tests.advisor import suggesting, worlds
+
+SAMPLING = Sampling(20, 10_000_000, seed=1)
+
+
+def scene() -> Scene:
+    running = [Run(f"r{at}", "t", "n", 1, 60_000 * (at + 1)) for at in range(2)]
+    held = {each.id: ((at, 1),) for at, each in enumerate(running)}
+    waiting = [Run("asked", "t", "n", 1)]
+    return Scene("asked", running, waiting, fifo(2, 1, held, [Ask("asked", 1)]))
+
+
+def after(looks: int) -> Callable[[], bool]:
+    """Late from this look at the clock on."""
+    seen = count()
+    return lambda: next(seen) >= looks
+
+
+def waited(samples: int, looks: int) -> Wait:
+    found = simulate(scene(), NO_HISTORY, replace(SAMPLING, samples=samples), after(looks))
+    assert found is not None
+    return found
+
+
+def test_samples_end_when_it_is_late() -> None:
+    assert waited(20, 100).samples == 20
+    assert waited(20, 7).samples == 7
+
+
+def test_without_any_sample_there_is_no_wait() -> None:
+    assert simulate(scene(), NO_HISTORY, SAMPLING, after(0)) is None
+
+
+def test_the_first_samples_are_spread_as_all_are() -> None:
+    """The first is a middling one; in rising order it would be the least of all."""
+    first, whole = waited(20, 1).p50_ms, waited(20, 100).p50_ms
+    assert first is not None
+    assert whole is not None
+    assert 0.4 < first / whole < 2.5
+
+
+def test_suggestions_stop_when_it_is_late_and_the_answer_says_so() -> None:
+    known = suggesting.knowledge(
+        worlds.queue("ml", 8), worlds.local_queue("batch", "ml", "ml"), worlds.node("n1")
+    )
+    manifest = suggesting.read(suggesting.job(queue="mian"))
+    whole = advise(manifest, known)
+    settings = replace(known.settings, budget_s=5.0)
+    late = advise(manifest, replace(known, settings=settings, is_late=lambda: True))
+    assert whole.suggestions
+    assert late.suggestions == ()
+    assert "suggestions stopped after 5 s" in late.assumptions
+    assert not any("stopped" in each for each in whole.assumptions)
+    assert (late.decision, late.says) == (whole.decision, whole.says)
