@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-FAULTS = [*range(1, 46), 50, 67]
+FAULTS = [*range(1, 46), 50, *range(57, 61), 67]
 TRAPS = range(1, 35)
 VECTORS = [f"V{number}" for number in range(1, 29)]
 

@@ -35,3 +35,5 @@ class LayerResult:
     drift: tuple[str, ...] = ()
     partly: str = ""
     others: Mapping[str, tuple[Assigned, ...]] = field(default_factory=dict)
+    leaving: frozenset[str] = frozenset()
+    """Uids of workloads that leave before it starts: its victims, and those of others before it."""

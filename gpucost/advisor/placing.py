@@ -89,11 +89,8 @@ def placement_answer(known: Knowledge, asking: Asking, quota: LayerResult | None
         return LayerResult(Decision.UNKNOWN, Layer.PLACEMENT, NOT_READ, says)
     parts = parts_of(known, asking, quota)
     wanted = [each for part in parts for each in part.wanted]
-    gone = (
-        {uid for each in quota.victims for uid in known.pods_by_workload.get(each.subject.uid, ())}
-        if quota
-        else set()
-    )
+    leaving = quota.leaving if quota is not None else frozenset()
+    gone = {pod for uid in leaving for pod in known.pods_by_workload.get(uid, ())}
     before = known.rooms_for(asking.subject.uid).without(asking.own_pods)
     rooms = _left_by_others(known, before.without(gone), quota)
     found = place(rooms, wanted)

@@ -70,7 +70,7 @@ def ask(manifest: JobManifest, *objects: object, **more: Any) -> Advice:
 
 def running(name: str, gpus: int, at: str, workload_name: str = "", **fields: Any) -> Pod:
     annotations = {"kueue.x-k8s.io/workload": workload_name} if workload_name else {}
-    return builders.pod(name, gpus, node=at, namespace="ml", annotations=annotations, **fields)
+    return builders.pod(name, gpus, node=at, annotations=annotations, **{"namespace": "ml", **fields})
 
 
 def test_it_fits_quota_and_nodes() -> None:

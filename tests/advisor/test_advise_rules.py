@@ -16,7 +16,7 @@ from gpucost.cluster.overview import Overview
 from gpucost.cluster.state import ClusterState, CollectionStatus
 from gpucost.domain.time import MINUTE_MS
 from gpucost.kube.manifests import reread
-from tests.advisor.test_advise import ask, job, nodes
+from tests.advisor.test_advise import ask, job, nodes, running
 from tests.advisor.worlds import GPU, Topology, cohort, flavor, meta, pod_set, queue, state, workload
 from tests.pricing.books import book, price
 
@@ -50,6 +50,11 @@ def test_victims_of_another_head_make_room_for_it_too() -> None:
     high = workload("high", "b", 8, priority=100)
     found = ask(job(1, 8), *queues, cohort("c"), low, high, *nodes(3))
     assert found.decision is Decision.NOW
+    pods = [running(f"low-{at}", 8, f"n{at}", "low", namespace="b") for at in range(2)]
+    assert ask(job(1, 8), *queues, cohort("c"), low, high, *pods, *nodes(2)).decision is Decision.NOW
+    held = running("held", 8, "n1")
+    found = ask(job(1, 8), *queues, cohort("c"), low, high, pods[0], held, *nodes(2))
+    assert (found.decision, found.layer) == (Decision.WAITS, Layer.PLACEMENT)
 
 
 def test_those_who_get_quota_before_it_get_nodes_before_it() -> None:

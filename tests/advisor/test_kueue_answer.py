@@ -221,7 +221,6 @@ def test_a_check_does_not_hide_that_quota_is_short() -> None:
     assert _of(spec, workload("old", "a", 8, holding=True), workload("new", "a", 8)).decision is WAITS
 
 
-@pytest.mark.fault(57)
 def test_queues_that_lead_nowhere() -> None:
     lost = local_queue("lost", "gone", "a")
     found = _of(queue("a", 8), lost, workload("new", "a", rest={"queue": "lost"}))
@@ -231,7 +230,6 @@ def test_queues_that_lead_nowhere() -> None:
     assert (found.decision, found.says) == (NEVER, "LocalQueue a/never-made does not exist")
 
 
-@pytest.mark.fault(57)
 def test_what_could_not_be_read_is_unknown() -> None:
     state = worlds.state(queue("a", 8), workload("new", "a", rest={"queue": "other"}))
     read = CollectionStatus("v1beta2", True)
@@ -266,7 +264,6 @@ def test_never_in_a_local_queue_that_is_stopped() -> None:
     assert (found.reason, found.says) == ("QueueInactive", "LocalQueue stopped is stopped (Hold)")
 
 
-@pytest.mark.fault(57)
 def test_never_in_a_circle_of_cohorts_or_with_a_flavor_that_does_not_exist() -> None:
     circle = worlds.cohort("p", parent="q"), worlds.cohort("q", parent="p")
     found = _of(*circle, queue("a", 8, cohort="p"), workload("new", "a"))

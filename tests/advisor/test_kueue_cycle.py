@@ -235,7 +235,6 @@ def test_ten_thousand_wait() -> None:
     assert result.order == (("w09999",),)
 
 
-@pytest.mark.fault(58)
 def test_ten_thousand_pod_sets() -> None:
     many = tuple(worlds.pod_set(f"p{place}", 1, 1) for place in range(10_000))
     result = cycle(

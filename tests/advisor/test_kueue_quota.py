@@ -246,7 +246,6 @@ def test_a_stopped_local_queue_stops_its_own_only(policy: str) -> None:
     }
 
 
-@pytest.mark.fault(57)
 def test_a_flavor_that_does_not_exist_makes_its_queue_inactive() -> None:
     state = worlds.state(
         queue("a", {"h100": 4, "gone": 4}, cohort="org"),
@@ -258,7 +257,6 @@ def test_a_flavor_that_does_not_exist_makes_its_queue_inactive() -> None:
     assert outcomes(cycle_of(state)) == {"one": "waiting", "two": "admitted"}
 
 
-@pytest.mark.fault(57)
 def test_nothing_is_admitted_on_or_below_a_circle_of_cohorts() -> None:
     result = cycle(
         cohort("p", 4, parent="q"),
@@ -274,7 +272,6 @@ def test_nothing_is_admitted_on_or_below_a_circle_of_cohorts() -> None:
     assert outcomes(result) == {"one": "waiting", "two": "waiting", "three": "admitted"}
 
 
-@pytest.mark.fault(57)
 def test_queues_that_lead_nowhere() -> None:
     result = cycle(
         queue("a", 8),

@@ -233,7 +233,6 @@ def test_a_capability_by_what_is_missing() -> None:
 # Names
 
 
-@pytest.mark.fault(60)
 def test_a_name_that_is_no_name_gets_no_command() -> None:
     evil = "ml; kubectl delete ns --all"
     known = knowledge(w.queue(evil, 8), w.local_queue("main", evil, "ml"), *nodes(2))

@@ -159,7 +159,6 @@ def test_a_patch_has_no_aliases() -> None:
     assert yaml.safe_load(text) == {"a": shared, "b": {"c": shared}}
 
 
-@pytest.mark.fault(60)
 @given_by(st.dictionaries(st.text(), st.text(), min_size=1))
 def test_patches_are_the_yaml_they_mean(changes: Document) -> None:
     assert yaml.safe_load(text_of(changes)) == changes

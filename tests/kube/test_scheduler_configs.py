@@ -225,7 +225,6 @@ def test_the_selector_of_the_shipped_configuration_is_nothing_to_name() -> None:
     assert v1beta2(text.replace("queues]", "team-a]")).unread != ()
 
 
-@pytest.mark.fault(57)
 @pytest.mark.parametrize(
     "text", ["", "[", "a: b: c", "- 1", "text", "a: &x 1\nb: *x", "{" * 5000, "a" * 2**21]
 )
@@ -234,7 +233,6 @@ def test_what_is_no_configuration_is_said_and_defaults_hold(text: str) -> None:
     assert volcano_config(text) == VolcanoConfig(unread=("volcano-scheduler.conf cannot be read",))
 
 
-@pytest.mark.fault(57)
 def test_what_makes_no_sense_is_named_by_field() -> None:
     found = v1beta2("fairSharing: 1\nfeatureGates: {A: maybe}\nresources: {quotaCheckStrategy: Sometimes}\n")
     names = sorted(each.partition(" ")[0] for each in found.unread)

@@ -78,6 +78,7 @@ def kueue_answer(view: KueueView, overview: Overview, workloads: Sequence[Worklo
         ahead=outlook.ahead,
         victims=tuple(_victim(overview, each) for each in outlook.victims),
         others=outlook.others,
+        leaving=outlook.leaving,
         assumptions=(*found.assumptions, *_assumed(queue, len(workloads))),
         drift=drift(config),
     )

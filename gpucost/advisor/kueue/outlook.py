@@ -49,6 +49,8 @@ class Outlook:
     cycles: int = 0
     given: tuple[Nominee, ...] = ()
     others: Mapping[str, tuple[Assigned, ...]] = field(default_factory=dict)
+    leaving: frozenset[str] = frozenset()
+    """Uids of all who are preempted, by whomever."""
 
 
 class KueueView:
@@ -117,6 +119,7 @@ class KueueView:
         line.heap = sorted([*line.heap, *beside, ask], key=in_order)
         done: dict[str, Processed] = {}
         others: dict[str, tuple[Assigned, ...]] = {}
+        leaving: set[str] = set()
         victims: list[Target] = []
         with sandbox(self.snapshot, lines_) as box:
             cycles, changed, is_open = 0, True, True
@@ -134,6 +137,7 @@ class KueueView:
                         for target in each.nominee.targets:
                             done.pop(target.member.uid, None)
                             others.pop(target.member.uid, None)
+                            leaving.add(target.member.uid)
                             if uid and target.member.uid in self._holding:
                                 victims.append(target)
                 is_open = any(each.uid in own for each in line.heap)
@@ -161,6 +165,7 @@ class KueueView:
             cycles,
             given,
             others,
+            frozenset(leaving & self._holding),
         )
 
     def nominated_alone(self, ask: Ask) -> Nominee:
