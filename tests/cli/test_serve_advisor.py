@@ -194,6 +194,17 @@ def has_advice(served: Served, token: str) -> bool:
     return str(warnings[0]).startswith("gpucost: will not run as it is: ")
 
 
+def advised(served: Served) -> Any:
+    """The response to a review that got advice: on a busy machine one may be too late for it."""
+    for _ in range(100):
+        status, found, _ = served.review(TOKEN, job(JOBS))
+        assert status == 200
+        if "warnings" in found["response"]:
+            return found["response"]
+        time.sleep(0.1)
+    raise AssertionError("no review of a hundred got advice")
+
+
 def ready(served: Served) -> None:
     """The listener listens, and the state of the cluster is known."""
 
@@ -209,9 +220,7 @@ def ready(served: Served) -> None:
 @pytest.mark.fault(57)
 def test_a_review_gets_advice_over_tls(served: Served) -> None:
     ready(served)
-    status, found, _ = served.review(TOKEN, job(JOBS))
-    assert status == 200
-    response = found["response"]
+    response = advised(served)
     assert (response["uid"], response["allowed"]) == ("the-uid", True)
     assert response["warnings"][0].startswith("gpucost: will not run as it is: ")
     assert all(len(each) <= 120 for each in response["warnings"])
@@ -227,9 +236,9 @@ def test_the_api_answers_the_same(served: Served) -> None:
         assert (found["schema"], found["decision"]) == ("gpucost/Advice/v1", "never")
         held = client.get("/v1/explain/PyTorchJob/nlp/train-0").json()
         assert client.get("/v1/explain/Job/nlp/nobody").status_code == 404
-        metrics = client.get("/metrics").text
+        counted = 'gpucost_webhook_reviews_total{result="advised"}'
+        eventually(lambda: counted in client.get("/metrics").text)  # the listener tells now and then
     assert held["schema"] == "gpucost/Explanation/v1"
-    assert 'gpucost_webhook_reviews_total{result="advised"}' in metrics
     with httpx2.Client(base_url=served.api, timeout=30) as client:
         assert client.post("/v1/advisor/advice", json={"manifest": job(1)}).status_code == 401
 
@@ -245,7 +254,7 @@ def test_a_certificate_and_a_token_are_replaced_while_it_runs(served: Served, pk
     assert served.review(TOKEN, job(JOBS))[0] == 404, "who knew the old one knows nothing now"
     replace_file(served.folder / "token", "too short")
     eventually(lambda: any("the token before stays" in line for line in served.said))
-    assert has_advice(served, NEXT_TOKEN)
+    eventually(lambda: has_advice(served, NEXT_TOKEN))
 
 
 def test_it_ends_with_all_its_processes(served: Served) -> None:
