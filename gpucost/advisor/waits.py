@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpucost.advisor.answers import Layer, Wait
+from gpucost.advisor.asked import gpus_of
 from gpucost.advisor.asking import Asking
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.kueue.answer import BLOCKED, MOST_BESIDE
@@ -195,7 +196,7 @@ def _run_of(workload: Workload, known: Knowledge) -> Run:
     team = known.overview.ownership.team_of(workload)
     since = workload.admitted_ms if workload.admitted_ms is not None else workload.reserved_ms
     elapsed = max(0, known.state.at_ms - since) if since is not None and workload.has_quota else 0
-    gpus = sum(workload_gpus(workload, known))
+    gpus = sum(gpus_of(each, known) for each in workload.pod_sets)
     limits = []
     if workload.max_execution_s is not None:
         limits.append((workload.max_execution_s - workload.past_execution_s) * SECOND_MS - elapsed)
@@ -206,15 +207,6 @@ def _run_of(workload: Workload, known: Knowledge) -> Run:
     if workload.state is WorkloadState.EVICTING:
         left = LEAVING_MS
     return Run(workload.meta.uid, team, job.name, gpus, elapsed, left)
-
-
-def workload_gpus(workload: Workload, known: Knowledge) -> Iterable[int]:
-    """GPU units of each pod set."""
-    catalog = known.overview.catalog
-    for each in workload.pod_sets:
-        yield each.count * sum(
-            amount for name, amount in each.template.requests.items() if catalog.is_gpu(name)
-        )
 
 
 def _run_of_pods(job: str, pods: Sequence[Pod], known: Knowledge) -> Run:

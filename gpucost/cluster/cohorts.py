@@ -140,6 +140,14 @@ class QuotaNode:
             node = node.parent
         return path
 
+    @property
+    def below(self) -> list[QuotaNode]:
+        """Itself and all that is below it, parents before children."""
+        nodes = [self]
+        for node in nodes:  # grows meanwhile
+            nodes.extend(node.children)
+        return nodes
+
     def _available(self, key: FlavorResource, of_parent: int) -> int:
         quota, local, limit = self._terms(key)
         used = self.usage.get(key, 0)

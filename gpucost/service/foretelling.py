@@ -13,9 +13,9 @@ from dataclasses import replace
 from functools import partial
 
 from gpucost.advisor.advise import advise_asking
+from gpucost.advisor.asked import gpus_of
 from gpucost.advisor.existing import WORKLOAD, asking_of, find
 from gpucost.advisor.knowledge import Knowledge, Trouble
-from gpucost.advisor.waits import workload_gpus
 from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.state import ClusterState
 from gpucost.detectors.findings import SubjectKind
@@ -144,7 +144,7 @@ class Foretelling:
             for uid, each in state.workloads.items()
             if each.state is WorkloadState.PENDING
             and uid not in self._written
-            and any(workload_gpus(each, known))
+            and any(gpus_of(pod_set, known) for pod_set in each.pod_sets)
         }
         self._asked = {uid: asked for uid, asked in self._asked.items() if uid in waiting}
         # Those that were never asked about go first: the advisor may have no number for the others.

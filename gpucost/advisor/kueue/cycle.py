@@ -236,8 +236,6 @@ def _of_head(head: Processed) -> WorkloadDecision:
 def _order_by_tree(done: Iterable[Processed]) -> tuple[tuple[str, ...], ...]:
     trees: dict[int, list[str]] = {}
     for head in done:
-        node = head.nominee.queue.node
-        while node.parent is not None:
-            node = node.parent
-        trees.setdefault(id(node), []).append(head.nominee.ask.uid)
+        root = head.nominee.queue.node.path[-1]
+        trees.setdefault(id(root), []).append(head.nominee.ask.uid)
     return tuple(tuple(each) for each in trees.values())

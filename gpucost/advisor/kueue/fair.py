@@ -44,7 +44,10 @@ def _candidates(search: Search) -> Iterator[Member]:
     node = search.queue.node
     if node.parent is None or search.queue.spec.preemption.reclaim_within_cohort == NEVER:
         return
-    for queue in _queues_below(search, _root(node)):
+    for below in node.path[-1].below:
+        if not below.is_queue:
+            continue
+        queue = search.snapshot.queues[below.name]
         if queue is not search.queue and not is_within_nominal(queue.node, search.contested):
             yield from search.candidates(queue)
 
@@ -121,7 +124,7 @@ class _Order:
         for member in reversed(candidates):
             self._left.setdefault(member.queue, []).append(member)
         self._pruned: set[int] = set()
-        self._path = set(map(id, _ancestors(search.queue.node)))
+        self._path = set(map(id, search.queue.node.path[1:]))
 
     def has(self, queue: Queue) -> bool:
         return bool(self._left.get(queue.name))
@@ -136,7 +139,7 @@ class _Order:
         own = self._search.queue
         if own.node.parent is None:
             return own if self.has(own) and id(own.node) not in self._pruned else None
-        root = _root(own.node)
+        root = own.node.path[-1]
         while id(root) not in self._pruned:
             found = self._highest(root)
             if found is not None:
@@ -181,32 +184,12 @@ class _Order:
         return self._search.order(first) < self._search.order(second)
 
 
-def _ancestors(node: QuotaNode) -> Iterator[QuotaNode]:
-    parent = node.parent
-    while parent is not None:
-        yield parent
-        parent = parent.parent
-
-
-def _root(node: QuotaNode) -> QuotaNode:
-    *_, root = node, *_ancestors(node)
-    return root
-
-
-def _queues_below(search: Search, cohort: QuotaNode) -> Iterator[Queue]:
-    for child in cohort.children:
-        if child.is_queue:
-            yield search.snapshot.queues[child.name]
-        else:
-            yield from _queues_below(search, child)
-
-
 def _below_common(one: QuotaNode, other: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
     """The nodes on the ways up from both just below where they meet."""
-    above = [one, *_ancestors(one)]
+    above = one.path
     positions = {id(node): index for index, node in enumerate(above)}
     below = other
-    for node in _ancestors(other):
+    for node in other.path[1:]:
         if id(node) in positions:
             return above[positions[id(node)] - 1], below
         below = node

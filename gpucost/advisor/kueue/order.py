@@ -32,10 +32,7 @@ class Tournament:
     def __iter__(self) -> Iterator[Nominee]:
         while self._left:
             name = min(self._left)
-            root = self._snapshot.queues[name].node
-            while root.parent is not None:
-                root = root.parent
-            winner = self._winner(root)
+            winner = self._winner(self._snapshot.queues[name].node.path[-1])
             del self._left[winner.queue.name]
             yield winner
 
@@ -52,10 +49,7 @@ class Tournament:
         nominee admitted."""
         ranks: dict[tuple[int, str], tuple[bool, tuple[bool, float]]] = {}
         for name, nominee in self._left.items():
-            node: QuotaNode = self._snapshot.queues[name].node
-            path = [node]
-            while path[-1].parent is not None:
-                path.append(path[-1].parent)
+            path = self._snapshot.queues[name].node.path
             if path[-1] is not root:
                 continue
             usage = nominee.assignment.usage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -16,7 +16,6 @@ from gpucost.advisor.kueue.sandbox import MOST_CYCLES, Line, sandbox
 from gpucost.advisor.kueue.snapshot import Queue, Snapshot
 from gpucost.advisor.kueue.targets import Target
 from gpucost.advisor.kueue.waiting import Lines, lines
-from gpucost.cluster.cohorts import QuotaNode
 from gpucost.cluster.kueue import FlavorResource
 from gpucost.cluster.order import in_heap
 from gpucost.cluster.scheduling import KueueConfig
@@ -82,10 +81,8 @@ class KueueView:
         """Names of the queues that share quota with one, itself included."""
         found = self._trees.get(queue)
         if found is None:
-            root = self.snapshot.queues[queue].node
-            while root.parent is not None:
-                root = root.parent
-            found = frozenset(_queues_below(root))
+            root = self.snapshot.queues[queue].node.path[-1]
+            found = frozenset(node.name for node in root.below if node.is_queue)
             self._trees.update(dict.fromkeys(found, found))
         return found
 
@@ -98,9 +95,7 @@ class KueueView:
     def guarded(self, queue: str) -> Iterator[None]:
         """Whatever goes wrong within, the usage of the queue's tree is as before: the next question must not
         pay for it."""
-        nodes: list[QuotaNode] = [self.snapshot.queues[queue].node.path[-1]]
-        for node in nodes:  # grows meanwhile
-            nodes.extend(node.children)
+        nodes = self.snapshot.queues[queue].node.path[-1].below
         before = [dict(node.usage) for node in nodes]
         try:
             yield
@@ -210,14 +205,6 @@ def _of_own(done: Processed, own: Collection[str], ask: Ask) -> str:
         return other.uid
     is_equal = other.queue == ask.queue and other.shape == ask.shape
     return ask.uid if is_equal and done.is_parked else ""
-
-
-def _queues_below(root: QuotaNode) -> Iterable[str]:
-    nodes = [root]
-    for node in nodes:  # grows meanwhile
-        if node.is_queue:
-            yield node.name
-        nodes.extend(node.children)
 
 
 def _borrowed(queue: Queue, given: Sequence[Nominee]) -> dict[FlavorResource, int]:

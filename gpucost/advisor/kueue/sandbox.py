@@ -41,9 +41,6 @@ class Line:
     def take(self, uid: str) -> None:
         self.heap = [ask for ask in self.heap if ask.uid != uid]
 
-    def has_parked(self, uid: str) -> bool:
-        return any(ask.uid == uid for ask in self.parked)
-
     def park(self, like: Ask) -> None:
         """The head and all that are equal to it."""
         self.parked.extend(ask for ask in self.heap if ask.uid == like.uid or ask.shape == like.shape)

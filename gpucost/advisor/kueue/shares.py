@@ -73,11 +73,8 @@ class Shares:
         """What a cohort could have at most, by resource, over all flavors of its tree."""
         found = self._lendable.get(cohort.name)
         if found is None:
-            root = cohort
-            while root.parent is not None:
-                root = root.parent
             found = {}
-            for key in root.subtree:
+            for key in cohort.path[-1].subtree:
                 found[key.resource] = found.get(key.resource, 0) + cohort.potential(key)
             self._lendable[cohort.name] = found
         return found

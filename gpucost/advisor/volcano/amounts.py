@@ -43,10 +43,6 @@ def at_most(resource: str, amount: float, limit: float) -> bool:
     return amount < limit or amount == limit or abs(amount - limit) < slack(resource)
 
 
-def is_nothing(amounts: Amounts) -> bool:
-    return all(amount < slack(resource) for resource, amount in amounts.items())
-
-
 def covers(have: Amounts, amounts: Amounts) -> bool:
     """Whether all of ``amounts`` is at most ``have``; what either does not name is 0 (LessEqual, Zero)."""
     return all(at_most(key, amount, have.get(key, 0.0)) for key, amount in amounts.items())
