@@ -1,0 +1,124 @@
+"""What happened that people may want to be told, the conversations about it, and posts on their way.
+
+A *notice* is news about one thing, known by its key. A *conversation* is what one channel was told of that
+thing so far; there is one per channel and key, so that nothing is said twice, and a restart says nothing
+again. A *post* is one message on its way to one channel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpucost.notify.message import Message
+
+
+class Kind(StrEnum):
+    """What a notice is about. ``routes`` may ask for kinds."""
+
+    FINDING = "finding"
+    ALERT = "alert"
+    ADVICE = "advice"
+    DIGEST = "digest"
+    MONTH = "month"
+
+
+class Stage(StrEnum):
+    """Where the thing stands."""
+
+    OPEN = "open"
+    RESOLVED = "resolved"
+    ONCE = "once"
+    """Told and done: digests, closed months."""
+
+
+class Rank(StrEnum):
+    """How much it matters, from least to most. Findings' own severities have the same names."""
+
+    INFO = "info"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    CRITICAL = "critical"
+
+    @property
+    def order(self) -> int:
+        return list(Rank).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """How one thing stands now.
+
+    ``key`` is the same for the same thing for ever: ``finding:CLUSTER:FINGERPRINT:EPISODE``,
+    ``alert:HASH of groupKey``, ``advice:CLUSTER:WORKLOAD UID``, ``digest:week:2026-W43:TEAM`` (an empty TEAM
+    is the platform's), ``month:2026-10``. ``group`` is the same for what a cool-down treats as one: a finding
+    that comes back has another key and the same group. ``version`` changes when the message says something
+    new that is worth an update. ``team`` is empty for what concerns the platform. ``since_ms`` is when it
+    began, ``acknowledged`` whether somebody has taken it on (no escalation then).
+
+    ``message`` is in words that the owning team may read; ``full`` those for who sees every team, where they
+    differ.
+    """
+
+    key: str
+    group: str
+    kind: Kind
+    stage: Stage
+    rank: Rank
+    team: str
+    cluster: str
+    since_ms: int
+    version: str
+    message: Message
+    full: Message | None = None
+    acknowledged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What ``channel`` was told of ``key``. Instants are ms; None for what did not happen.
+
+    ``reference`` is the service's own name of the posted message, with which it can be updated and answered;
+    empty where the service has none, or the post has not arrived yet.
+    """
+
+    channel: str
+    key: str
+    group: str
+    kind: Kind
+    team: str
+    version: str
+    posted_ms: int
+    updated_ms: int | None = None
+    escalated_ms: int | None = None
+    resolved_ms: int | None = None
+    reference: str = ""
+
+
+class Act(StrEnum):
+    """What a post does."""
+
+    OPEN = "open"
+    UPDATE = "update"
+    """Replaces the message in place; not sent where a service cannot."""
+    RESOLVE = "resolve"
+    """Replaces the message in place, and answers in its thread; else a message of its own."""
+    ESCALATE = "escalate"
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One message on its way. ``id`` is 0 before it is stored. ``due_ms`` is when it may be tried, ``tries``
+    how often it was. ``trouble`` is the last failure in words, without secrets.
+    """
+
+    channel: str
+    key: str
+    act: Act
+    message: Message
+    created_ms: int
+    due_ms: int
+    id: int = 0
+    tries: int = 0
+    trouble: str = ""
