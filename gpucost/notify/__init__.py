@@ -5,6 +5,7 @@ for each service, and the only code that posts. What must not: reading the ledge
 hands facts over), and markup in a message: what stands in one is plain text, and each renderer escapes it.
 
     message      the neutral message: title, facts, sections, charts, links
+    channels     where messages go
     notices      what happened, the conversations about it, and posts on their way
     text         the one place where text is escaped and cut, per service
     render/      message -> what Slack, Teams, Mattermost, a plain reader or a mail program takes; pure
