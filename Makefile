@@ -49,7 +49,8 @@ bench: $(VENV)/.dev system ## Every benchmark; each prints ratios and one line o
 	@for program in benchmarks/[!_]*.py; do echo "== $$program"; $(BIN)/python $$program $(BENCH_ARGS) || exit 1; done
 
 # Real components that tests run against, as Debian packages: binary:package+package.
-SYSTEM := prometheus:prometheus promtool:prometheus chromium:chromium pdftotext:poppler-utils \
+SYSTEM := prometheus:prometheus promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \
+	amtool:prometheus-alertmanager chromium:chromium pdftotext:poppler-utils \
 	pg_ctl:postgresql gcc:gcc+libc6-dev openssl:openssl
 system: ## Install what tests need from Debian, or say what is missing
 	@missing=""; for pair in $(SYSTEM); do binary=$${pair%%:*}; package=$${pair##*:}; \

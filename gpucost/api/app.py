@@ -32,6 +32,7 @@ from gpucost.service.settings_api import ApiSettings
 from gpucost.service.status import LoopStatus
 
 _NO_QUOTAS: Mapping[str, Fraction] = MappingProxyType({})
+_NO_BUDGETS: Mapping[str, int] = MappingProxyType({})
 
 
 class GpuCostApi(FastAPI):
@@ -49,9 +50,11 @@ def create_app(
     status: LoopStatus | None = None,
     detectors: DetectStatus | None = None,
     quotas: Mapping[str, Fraction] = _NO_QUOTAS,
+    budgets: Mapping[str, int] = _NO_BUDGETS,
     advising: Advising | None = None,
 ) -> FastAPI:
-    """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are boards per team.
+    """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are boards per team, ``budgets``
+    nano-units of money per team and month.
 
     ``status`` and ``detectors`` are what the loops of the service say of themselves; ``advising`` answers for
     the watched cluster, None where nobody watches one.
@@ -74,7 +77,14 @@ def create_app(
     )
     reporting = Reporting(ledger, gpucost.__version__, quotas, settings.team_idle_sharing)
     app.state.services = Services(
-        ledger, reporting, settings, now, status or LoopStatus(), detectors or DetectStatus(), advising
+        ledger,
+        reporting,
+        settings,
+        now,
+        status or LoopStatus(),
+        detectors or DetectStatus(),
+        advising,
+        budgets,
     )
     app.state.registry = metrics.registry(app.state.services)
     errors.install(app)

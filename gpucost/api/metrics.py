@@ -17,6 +17,7 @@ import gpucost
 from gpucost.api.families import Sample, family, money
 from gpucost.api.metrics_advisor import advisor_families
 from gpucost.api.metrics_detectors import FindingFamilies, WasteFamilies, detector_families
+from gpucost.api.metrics_recent import RecentFamilies
 from gpucost.api.services import Services
 from gpucost.domain.errors import LedgerError, shorten
 from gpucost.domain.money import NANO
@@ -47,6 +48,7 @@ class ServiceCollector(Collector):
         self._costs: _Costs | None = None
         self._findings = FindingFamilies(services)
         self._waste = WasteFamilies(services.ledger)
+        self._recent = RecentFamilies(services)
 
     def collect(self) -> Iterator[Metric]:
         status = self._services.status
@@ -71,7 +73,7 @@ class ServiceCollector(Collector):
         yield from detector_families(self._services.detectors)
         yield from advisor_families(self._services.advisor_status)
         yield from self._ledger_families()
-        for collect in (self._findings.collect, self._waste.collect):
+        for collect in (self._findings.collect, self._waste.collect, self._recent.collect):
             try:
                 yield from list(collect())
             except (LedgerError, ValidationError) as error:

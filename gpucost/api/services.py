@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -26,7 +26,7 @@ _MOST_MONTHS = 24
 @dataclass(frozen=True)
 class Services:
     """``now`` is the clock in ms UTC; ``status`` and ``detectors`` are what the loops say of themselves.
-    ``advising`` is None where the service watches no cluster."""
+    ``advising`` is None where the service watches no cluster; ``budgets`` are nano-units a month by team."""
 
     ledger: Ledger
     reporting: Reporting
@@ -35,6 +35,7 @@ class Services:
     status: LoopStatus
     detectors: DetectStatus
     advising: Advising | None = None
+    budgets: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def advisor_status(self) -> AdvisingStatus:

@@ -59,6 +59,9 @@ class Team(ConfigModel):
     name: TeamName = Field(description="text, the team's name")
     cost_centre: Text | None = Field(None, description="text, the cost centre of the team")
     quota_gpus: Amount | None = Field(None, description="boards the team is entitled to, such as 16 or 2.5")
+    monthly_budget: Amount | None = Field(
+        None, description="what a month may cost, in the currency of the price book, such as 120000"
+    )
 
 
 class Rule(Validity):
@@ -162,6 +165,11 @@ class TeamRules:
         return {
             team.name: Fraction(team.quota_gpus, NANO) for team in self.teams if team.quota_gpus is not None
         }
+
+    @property
+    def budgets(self) -> dict[str, int]:
+        """Nano-units of money per calendar month, for the teams that have a budget."""
+        return {team.name: team.monthly_budget for team in self.teams if team.monthly_budget is not None}
 
     def assign(self, holders: pd.DataFrame, at_ms: int) -> pd.Series[str]:
         """The team of each row of ``holders`` by the rules in force at ``at_ms``; NO_TEAM where none applies.

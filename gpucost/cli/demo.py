@@ -95,7 +95,7 @@ def _serve(run: Demo) -> None:
     from gpucost.service.demo import DEMO_MONTH
     from gpucost.service.settings_api import ApiSettings
 
-    app = create_app(run.ledger, ApiSettings(auth="off"), now=run.now, quotas=run.quotas)
+    app = create_app(run.ledger, ApiSettings(auth="off"), now=run.now, quotas=run.quotas, budgets=run.teams.budgets)
     with _free() as listener:
         base = url_of(listener)
         typer.echo(f"{base}/v1/reports/{DEMO_MONTH}?format=html")

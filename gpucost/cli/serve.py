@@ -69,6 +69,7 @@ def serve(
             now=now_ms,
             status=status,
             quotas=context.teams.quotas,
+            budgets=context.teams.budgets,
             detectors=detect_status,
             advising=advising,
         )

@@ -57,6 +57,8 @@ class Notice:
     new that is worth an update. ``team`` is empty for what concerns the platform. ``since_ms`` is when it
     began, ``acknowledged`` whether somebody has taken it on (no escalation then).
 
+    ``name`` is that of the anti-pattern or alert, which routes may ask for; empty for other kinds.
+
     ``message`` is in words that the owning team may read; ``full`` those for who sees every team, where they
     differ.
     """
@@ -73,6 +75,7 @@ class Notice:
     message: Message
     full: Message | None = None
     acknowledged: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The metrics of ``gpucost serve``, declared once; api/metrics.py fills them, docs/api.md lists them.
+"""The metrics of ``gpucost serve``, declared once; api/metrics.py fills them, docs/metrics.md lists them.
 
 Labels are named as in the metric contract, so that no scrape target's own label clashes.
 """
@@ -78,6 +78,53 @@ JOB_COST = ServiceMetric(
     ("gpu_cluster", "namespace", "job_kind", "job_name", "job_uid", "owner_team"),
     "Cost of the current month so far, of the costliest jobs (api.metrics_jobs); all others of a team are "
     "one series with an empty job. A ledger in another currency has gpucost_job_cost, labelled with it.",
+)
+TEAM_COST_PER_HOUR = ServiceMetric(
+    "gpucost_team_cost_per_hour_usd",
+    GAUGE,
+    ("gpu_cluster", "owner_team"),
+    "Cost per hour in the last settled window; __unallocated__, __unavailable__ and __unknown__ are "
+    "nobody's. Absent where nothing has a price. A ledger in another currency has gpucost_team_cost_per_hour.",
+)
+TEAM_BUDGET = ServiceMetric(
+    "gpucost_team_budget_usd",
+    GAUGE,
+    ("owner_team",),
+    "What the team may cost in a calendar month, where the team rules say so (monthly_budget). A ledger in "
+    "another currency has gpucost_team_budget, labelled with it.",
+)
+CAPACITY = ServiceMetric(
+    "gpucost_capacity_gpus",
+    GAUGE,
+    ("gpu_cluster", "bucket"),
+    "GPUs in the last settled window, on average: held, unallocated, unavailable, unknown. They add up to "
+    "capacity.",
+)
+TEAM_GPUS = ServiceMetric(
+    "gpucost_team_gpus",
+    GAUGE,
+    ("gpu_cluster", "owner_team"),
+    "GPUs that the team held in the last settled window, on average.",
+)
+LAST_DAY = ServiceMetric(
+    "gpucost_team_last_day_gpu_seconds",
+    GAUGE,
+    ("gpu_cluster", "owner_team", "part"),
+    "Board time of the last 24 hours of settled windows: held, the part of it that was observed, and what of "
+    "that was busy; sm_observed and sm_active likewise. observed / held is the coverage, busy / observed the "
+    "use. A part of which nothing is known is absent.",
+)
+OBSERVED = ServiceMetric(
+    "gpucost_ledger_observed_ratio",
+    GAUGE,
+    ("gpu_cluster",),
+    "Part of the last 24 hours of settled windows in which the source watched the cluster.",
+)
+MONTH_CLOSED = ServiceMetric(
+    "gpucost_month_closed",
+    GAUGE,
+    ("month",),
+    "1 when the month before the current one is closed, else 0; absent when the ledger has nothing of it.",
 )
 _FINDING_LABELS = (
     *("gpu_cluster", "pattern", "variant", "severity", "owner_team", "namespace"),
@@ -173,9 +220,44 @@ WAIT_PREDICTION_ERRORS = ServiceMetric(
     ("kind",),
     "Steps of the loop that foretells waits which failed since the start, by kind of error.",
 )
+NOTIFY_POSTS = ServiceMetric(
+    "gpucost_notify_posts_total",
+    COUNTER,
+    ("channel", "kind", "outcome"),
+    "Tries to post a message since the start: sent, retried (to be tried again) or dead (given up).",
+)
+NOTIFY_WAITING = ServiceMetric(
+    "gpucost_notify_waiting", GAUGE, ("channel",), "Messages that are on their way to a channel."
+)
+NOTIFY_OLDEST = ServiceMetric(
+    "gpucost_notify_oldest_seconds",
+    GAUGE,
+    ("channel",),
+    "How long the oldest of them has been; 0 when none is.",
+)
+NOTIFY_DEAD = ServiceMetric(
+    "gpucost_notify_dead_letters",
+    GAUGE,
+    ("channel",),
+    "Messages that were given up and that nobody has sent again (gpucost notify resend).",
+)
+NOTIFY_SUPPRESSED = ServiceMetric(
+    "gpucost_notify_suppressed_total",
+    COUNTER,
+    ("kind", "reason"),
+    "News that were not posted since the start: cool_down, quiet_hours, duplicate, or no_channel.",
+)
+NOTIFY_SUCCESS = ServiceMetric(
+    "gpucost_notify_last_success_timestamp_seconds",
+    GAUGE,
+    ("channel",),
+    "When a message last arrived at the channel, since the start.",
+)
 SERVICE_METRICS = (
     *(BUILD, LEDGER_UP, LEDGER_LAG, PENDING, LOST, INGESTED, SOURCE_UP, SOURCE_SUCCESS, SOURCE_ERRORS),
     *(ERRORS, LAST_TURN, LAST_EVALUATION, EVALUATION, DETECTOR_ERRORS, WITHHELD, TEAM_COST, JOB_COST),
+    *(TEAM_COST_PER_HOUR, TEAM_BUDGET, CAPACITY, TEAM_GPUS, LAST_DAY, OBSERVED, MONTH_CLOSED),
     *(FINDING_ACTIVE, FINDING_WASTED, FINDINGS, WASTE_WINDOWS, WASTE),
     *(ADVISOR_ANSWERS, ADVISOR_SECONDS, WEBHOOK_REVIEWS, WAIT_PREDICTIONS, WAIT_PREDICTION_ERRORS),
+    *(NOTIFY_POSTS, NOTIFY_WAITING, NOTIFY_OLDEST, NOTIFY_DEAD, NOTIFY_SUPPRESSED, NOTIFY_SUCCESS),
 )

@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from gpucost.contract import docs
 from gpucost.contract.frames import HOLDER_COLUMNS, NODES, SIGNALS
 from gpucost.contract.gpu_metrics import POD_BUSY, POD_LABELS
 from gpucost.contract.metrics import (
@@ -31,6 +30,8 @@ from gpucost.contract.metrics import (
 from gpucost.contract.openmetrics import Sample, openmetrics, sample_line, series_name
 from gpucost.contract.spec import MetricSpec, MetricType
 from gpucost.domain.errors import InputError
+from gpucost.service import metric_docs
+from gpucost.service.metrics import SERVICE_METRICS
 from gpucost.telemetry.memory import MEMORY_UNITS
 from tests.support.prometheus import PROMTOOL, needs_prometheus
 
@@ -97,11 +98,11 @@ def test_a_spec_against_the_conventions_is_refused(
 
 
 def test_the_page_is_up_to_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert PAGE.read_text(encoding="utf-8") == docs.render()
-    docs.main([str(tmp_path / "page.md")])
-    docs.main([])
+    assert PAGE.read_text(encoding="utf-8") == metric_docs.render()
+    metric_docs.main([str(tmp_path / "page.md")])
+    metric_docs.main([])
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == capsys.readouterr().out
-    assert all(f"### {spec.name}\n" in docs.render() for spec in METRICS)
+    assert all(f"### {spec.name}\n" in metric_docs.render() for spec in (*METRICS, *SERVICE_METRICS))
 
 
 @needs_prometheus

@@ -1,0 +1,137 @@
+"""What /metrics says of the last settled window, of the last day of them, of budgets and the last month."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+from prometheus_client.core import Metric
+
+from gpucost.api.families import Sample, family, money
+from gpucost.api.services import Services
+from gpucost.domain.holders import Bucket
+from gpucost.domain.money import NANO
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Month, Window
+from gpucost.ledger import WindowInfo
+from gpucost.ledger.records import LedgerState
+from gpucost.service import metrics as m
+
+_PARTS: Mapping[str, str] = {
+    "held": "board_ms",
+    "observed": "observed_ms",
+    "busy": "busy_ms",
+    "sm_observed": "sm_observed_ms",
+    "sm_active": "sm_active_ms",
+}
+_DIMS = ("team", "bucket")
+
+
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    """The samples of one cluster, as of the windows with these digests."""
+
+    key: Hashable
+    gpus: tuple[Sample, ...]
+    team_gpus: tuple[Sample, ...]
+    hourly: tuple[Sample, ...]
+    last_day: tuple[Sample, ...]
+    observed: tuple[Sample, ...]
+
+
+class RecentFamilies:
+    """Read from the ledger again only when its last day has changed."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._lock = threading.Lock()
+        self._recent: dict[str, _Recent] = {}
+
+    def collect(self) -> Iterable[Metric]:
+        """Raises LedgerError."""
+        ledger = self._services.ledger
+        found = [each for name in ledger.clusters() if (each := self._of(name)) is not None]
+        currency = ledger.currency
+        budgets = [((team,), nano / NANO) for team, nano in sorted(self._services.budgets.items())]
+        return [
+            family(m.CAPACITY, (sample for each in found for sample in each.gpus)),
+            family(m.TEAM_GPUS, (sample for each in found for sample in each.team_gpus)),
+            money(m.TEAM_COST_PER_HOUR, [sample for each in found for sample in each.hourly], currency),
+            money(m.TEAM_BUDGET, budgets, currency),
+            family(m.LAST_DAY, (sample for each in found for sample in each.last_day)),
+            family(m.OBSERVED, (sample for each in found for sample in each.observed)),
+            family(m.MONTH_CLOSED, self._last_month()),
+        ]
+
+    def _of(self, cluster: str) -> _Recent | None:
+        end_ms = self._services.ledger.frontier(cluster)
+        if end_ms is None:
+            return None
+        day = self._services.ledger.windows(Window(end_ms - DAY_MS, end_ms), cluster)
+        # A window that begins before the day would count for more than a day.
+        day = tuple(each for each in day if end_ms - DAY_MS <= each.window.start_ms < end_ms)
+        if not day:
+            return None
+        key = tuple((each.window, each.digest) for each in day)
+        with self._lock:
+            before = self._recent.get(cluster)
+            if before is None or before.key != key:
+                before = self._recent[cluster] = self._read(cluster, key, day)
+            return before
+
+    def _read(self, cluster: str, key: Hashable, day: tuple[WindowInfo, ...]) -> _Recent:
+        last = day[-1].window
+        now = self._lines(cluster, last)
+        whole = now if len(day) == 1 else self._lines(cluster, Window(day[0].window.start_ms, last.end_ms))
+        held = now[now["bucket"] == Bucket.HELD]
+        length_ms = last.length_ms
+        observed_ms = sum(each.observed_ms for each in day)
+        return _Recent(
+            key,
+            gpus=tuple(
+                ((cluster, bucket.value), _sum(now[now["bucket"] == bucket], "board_ms") / length_ms)
+                for bucket in Bucket
+                if bucket.is_capacity
+            ),
+            team_gpus=tuple(
+                ((cluster, str(team)), board_ms / length_ms)
+                for team, board_ms in zip(held["team"], held["board_ms"].astype(int), strict=True)
+            ),
+            hourly=tuple(_hourly(cluster, now, length_ms)),
+            last_day=tuple(_last_day(cluster, whole)),
+            observed=(((cluster,), observed_ms / sum(each.window.length_ms for each in day)),),
+        )
+
+    def _lines(self, cluster: str, window: Window) -> pd.DataFrame:
+        return self._services.ledger.aggregate(EVERYTHING, window, _DIMS, filters={"cluster": {cluster}})
+
+    def _last_month(self) -> list[Sample]:
+        ledger, month = self._services.ledger, Month.of(self._services.now()).previous()
+        if not ledger.windows(month.window):
+            return []
+        return [((str(month),), float(ledger.month(month).state is LedgerState.CLOSED))]
+
+
+def _sum(frame: pd.DataFrame, column: str) -> int:
+    return int(frame[column].sum())
+
+
+def _hourly(cluster: str, now: pd.DataFrame, length_ms: int) -> Iterator[Sample]:
+    """Over-committed time is asked for beyond what there is: nobody pays for it."""
+    priced = now[now["nano"].notna() & (now["bucket"] != Bucket.OVERCOMMITTED)]
+    sums: dict[str, int] = defaultdict(int)
+    for team, nano in zip(priced["team"], priced["nano"].astype(int), strict=True):
+        sums[str(team)] += nano
+    for team, nano in sorted(sums.items()):
+        yield (cluster, team), nano / NANO * HOUR_MS / length_ms
+
+
+def _last_day(cluster: str, whole: pd.DataFrame) -> Iterator[Sample]:
+    held = whole[whole["bucket"] == Bucket.HELD]
+    for part, column in _PARTS.items():
+        known = held[held[column].notna()]
+        for team, part_ms in zip(known["team"], known[column].astype(int), strict=True):
+            yield (cluster, str(team), part), part_ms / SECOND_MS

@@ -1,0 +1,76 @@
+"""/metrics of the last window, of the last day, of budgets and of the last month."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+from gpucost.api.app import create_app
+from gpucost.domain.money import NANO
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month
+from gpucost.ledger import Ledger
+from gpucost.service.settings_api import ApiSettings
+from tests.api.conftest import Clients
+from tests.api.test_routes import samples
+from tests.service.worlds import DAY, Clock, MemorySource, filled_ledger, frames, pipeline
+
+LOCAL = {"Host": "localhost"}
+HOUR_S = 3600.0
+
+
+def scrape(
+    ledger: Ledger, clock: Clock, budgets: dict[str, int] | None = None
+) -> dict[str, dict[tuple[str, ...], float]]:
+    app = create_app(ledger, ApiSettings(auth="off"), now=clock, budgets=budgets or {})
+    return samples(Clients(app).anybody.get("/metrics", headers=LOCAL).text)
+
+
+def test_the_last_day_by_hand(ledger: Ledger) -> None:
+    found = scrape(ledger, Clock(), {"vision": 1_500 * NANO})
+    # 16 H100 at 2.50; from 20:00 on nobody holds any of them.
+    assert found["gpucost_capacity_gpus"] == {
+        ("held", "c"): 0,
+        ("unallocated", "c"): 16,
+        ("unavailable", "c"): 0,
+        ("unknown", "c"): 0,
+    }
+    assert found["gpucost_team_cost_per_hour_usd"] == {("c", "__unallocated__"): 40.0}
+    assert "gpucost_team_gpus" not in found
+    day = found["gpucost_team_last_day_gpu_seconds"]
+    assert day["c", "research", "held"] == 32.75 * HOUR_S
+    assert day["c", "research", "observed"] == 30 * HOUR_S
+    assert day["c", "research", "busy"] == 20 * HOUR_S
+    # Nobody measured it: absent, and not 0.
+    assert ("c", "vision", "busy") not in day
+    assert found["gpucost_ledger_observed_ratio"] == {("c",): 23 / 24}
+    assert found["gpucost_team_budget_usd"] == {("vision",): 1500.0}
+    assert "gpucost_month_closed" not in found
+
+
+def test_a_window_in_which_gpus_are_held(tmp_path: Path) -> None:
+    clock = Clock(DAY.start_ms + 6 * HOUR_MS)
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=clock) as ledger:
+        lines = pipeline(ledger, MemorySource(frames()), clock)
+        lines.ingest("c", lines.pending("c", DAY))
+        found = scrape(ledger, clock)
+        # 04:00 to 05:00, the last that is settled: train has 4, detect 3, of 16.
+        assert found["gpucost_team_gpus"] == {("c", "research"): 4, ("c", "vision"): 3}
+        assert found["gpucost_capacity_gpus"]["held", "c"] == 7
+        assert found["gpucost_capacity_gpus"]["unallocated", "c"] == 9
+        assert found["gpucost_team_cost_per_hour_usd"]["c", "research"] == 10.0
+        assert sum(found["gpucost_team_cost_per_hour_usd"].values()) == 40.0
+        # Of five hours, all were watched.
+        assert found["gpucost_ledger_observed_ratio"] == {("c",): 1.0}
+        clock.now_ms = DAY.start_ms + 8 * HOUR_MS
+        lines.ingest("c", lines.pending("c", DAY))
+        assert (
+            scrape(ledger, clock)["gpucost_team_last_day_gpu_seconds"]["c", "vision", "held"] == 21 * HOUR_S
+        )
+
+
+def test_the_last_month_is_open_until_it_is_closed(tmp_path: Path) -> None:
+    clock = Clock(Month(2026, 11).window.start_ms + DAY_MS)
+    with filled_ledger(tmp_path, clock) as ledger:
+        assert scrape(ledger, clock)["gpucost_month_closed"] == {("2026-10",): 0.0}
+        ledger.close_month(Month(2026, 10), author="ada", reason="a test", min_coverage=Fraction(0))
+        assert scrape(ledger, clock)["gpucost_month_closed"] == {("2026-10",): 1.0}
