@@ -14,6 +14,7 @@ from gpucost.api import (
     errors,
     metrics,
     routes_advisor,
+    routes_alerts,
     routes_allocations,
     routes_findings,
     routes_jobs,
@@ -30,6 +31,7 @@ from gpucost.service.detect_status import DetectStatus
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings_api import ApiSettings
 from gpucost.service.status import LoopStatus
+from gpucost.service.telling.status import TellingStatus
 
 _NO_QUOTAS: Mapping[str, Fraction] = MappingProxyType({})
 _NO_BUDGETS: Mapping[str, int] = MappingProxyType({})
@@ -52,12 +54,14 @@ def create_app(
     quotas: Mapping[str, Fraction] = _NO_QUOTAS,
     budgets: Mapping[str, int] = _NO_BUDGETS,
     advising: Advising | None = None,
+    telling: TellingStatus | None = None,
 ) -> FastAPI:
     """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are boards per team, ``budgets``
     nano-units of money per team and month.
 
     ``status`` and ``detectors`` are what the loops of the service say of themselves; ``advising`` answers for
-    the watched cluster, None where nobody watches one.
+    the watched cluster, None where nobody watches one. ``telling`` is what the loop of news says of itself,
+    None where there is no channel to tell them on.
 
     Raises ConfigError when keys are asked for and none is configured: nobody could ever ask.
     """
@@ -85,6 +89,7 @@ def create_app(
         detectors or DetectStatus(),
         advising,
         budgets,
+        telling,
     )
     app.state.registry = metrics.registry(app.state.services)
     errors.install(app)
@@ -99,6 +104,7 @@ def create_app(
         routes_waste.router,
         routes_advisor.router,
         routes_advisor.questions,
+        routes_alerts.router,
     ):
         app.include_router(router)
     return app

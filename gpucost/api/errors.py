@@ -192,6 +192,16 @@ def no_state(reason: str) -> ApiError:
     )
 
 
+def not_told() -> ApiError:
+    """There is nobody to tell."""
+    return ApiError(
+        HTTPStatus.CONFLICT,
+        "not_told",
+        "nobody would be told: notify.enabled is off, or notify.channels is empty",
+        allowed="the settings notify.channels and notify.routes, or no webhook to here",
+    )
+
+
 def advisor_busy(most: int, key: str = "") -> ApiError:
     """``most`` 1: of this key."""
     what = f"{most} questions are" if most > 1 else f"a question of the key {key} is"

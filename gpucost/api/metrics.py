@@ -17,6 +17,7 @@ import gpucost
 from gpucost.api.families import Sample, family, money
 from gpucost.api.metrics_advisor import advisor_families
 from gpucost.api.metrics_detectors import FindingFamilies, WasteFamilies, detector_families
+from gpucost.api.metrics_notify import NotifyFamilies
 from gpucost.api.metrics_recent import RecentFamilies
 from gpucost.api.services import Services
 from gpucost.domain.errors import LedgerError, shorten
@@ -49,6 +50,7 @@ class ServiceCollector(Collector):
         self._findings = FindingFamilies(services)
         self._waste = WasteFamilies(services.ledger)
         self._recent = RecentFamilies(services)
+        self._notify = NotifyFamilies(services)
 
     def collect(self) -> Iterator[Metric]:
         status = self._services.status
@@ -73,7 +75,8 @@ class ServiceCollector(Collector):
         yield from detector_families(self._services.detectors)
         yield from advisor_families(self._services.advisor_status)
         yield from self._ledger_families()
-        for collect in (self._findings.collect, self._waste.collect, self._recent.collect):
+        of_ledger = (self._findings, self._waste, self._recent, self._notify)
+        for collect in (each.collect for each in of_ledger):
             try:
                 yield from list(collect())
             except (LedgerError, ValidationError) as error:

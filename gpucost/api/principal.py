@@ -80,3 +80,4 @@ Operator = Annotated[Principal, Depends(_require(Role.METRICS, Role.FINANCE, Rol
 Responder = Annotated[Principal, Depends(_require(Role.VIEWER, Role.ADMIN, verb="change"))]
 """Who may answer a finding: a team its own, an admin all of them. Finance reads everything and changes
 nothing."""
+Alerter = Annotated[Principal, Depends(_require(Role.ALERTS, Role.ADMIN, verb="send"))]

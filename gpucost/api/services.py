@@ -18,6 +18,7 @@ from gpucost.service.detect_status import DetectStatus
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings_api import ApiSettings
 from gpucost.service.status import LoopStatus
+from gpucost.service.telling.status import TellingStatus
 from gpucost.settings.types import milliseconds
 
 _MOST_MONTHS = 24
@@ -26,7 +27,8 @@ _MOST_MONTHS = 24
 @dataclass(frozen=True)
 class Services:
     """``now`` is the clock in ms UTC; ``status`` and ``detectors`` are what the loops say of themselves.
-    ``advising`` is None where the service watches no cluster; ``budgets`` are nano-units a month by team."""
+    ``advising`` is None where the service watches no cluster; ``budgets`` are nano-units a month by team.
+    ``telling`` is None where nobody is told anything."""
 
     ledger: Ledger
     reporting: Reporting
@@ -36,6 +38,12 @@ class Services:
     detectors: DetectStatus
     advising: Advising | None = None
     budgets: Mapping[str, int] = field(default_factory=dict)
+    telling: TellingStatus | None = None
+
+    @property
+    def tells(self) -> bool:
+        """Whether news are told to anybody."""
+        return self.telling is not None
 
     @property
     def advisor_status(self) -> AdvisingStatus:

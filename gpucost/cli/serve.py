@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import signal
 import threading
-import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,15 +20,12 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from gpucost.api.webhook.process import WebhookProcess
+    from gpucost.pricing.book import PriceBook
     from gpucost.service.advising import Advising
     from gpucost.service.settings import Settings
     from gpucost.service.settings_advisor import WebhookSettings
     from gpucost.service.watching import Watching
-
-logger = logging.getLogger(__name__)
-
-# With the ten seconds that requests have, below the thirty that Kubernetes waits before it kills.
-_GRACE_S = 15
+    from gpucost.telemetry.source import Source
 
 
 def serve(
@@ -40,85 +36,43 @@ def serve(
     ] = None,
 ) -> None:
     """Bring the ledger up to date, keep it so, and answer the API."""
-    from gpucost.api.app import create_app
+    from gpucost.api.running import Parts, Running
     from gpucost.service import assemble
-    from gpucost.service.detect_status import DetectStatus
-    from gpucost.service.loop import Loop
-    from gpucost.service.status import LoopStatus
 
     context = context_of(ctx)
     settings = _listening(context.settings, host, port)
     _log(context)
     book = context.book(settings)
-    rules = assemble.build_rules(settings.attribution, book, context.teams)
-    status, detect_status, stop = LoopStatus(), DetectStatus(), threading.Event()
     # Before the ledger is touched: what is wrong with these is wrong at once.
-    watching = assemble.build_watching(settings, rules.catalog)
+    assemble.check_notify(settings, context.teams)
+    catalog = assemble.build_rules(settings.attribution, book, context.teams).catalog
+    watching = assemble.build_watching(settings, catalog)
     _check_webhook(settings, watching)
     with contextlib.ExitStack() as stack:
         ledger = stack.enter_context(context.ledger(create=True))
         listener = stack.enter_context(listen(settings.api.host, settings.api.port))
-        advising, threads = None, list[threading.Thread]()
-        if watching is not None:
-            advising = assemble.build_advising(settings, watching, book, context.teams, ledger)
-            foretelling = assemble.build_foretelling(settings, advising, ledger, now_ms, stop)
-            threads.append(threading.Thread(target=foretelling.run, name="gpucost-foretelling", daemon=True))
-        app = create_app(
-            ledger,
-            settings.api,
-            now=now_ms,
-            status=status,
-            quotas=context.teams.quotas,
-            budgets=context.teams.budgets,
-            detectors=detect_status,
-            advising=advising,
-        )
-        source = assemble.open_source(settings, book, now_ms, stopped=stop)
-        pipeline = assemble.build_pipeline(settings.ingest, source, ledger, rules, now_ms)
-        loop = Loop(
-            pipeline,
-            settings.ingest,
-            status,
-            sleep=stop.wait,
-            stopped=stop.is_set,
-            rng=random.Random(),
-            expected=settings.prometheus.cluster,
-        )
-        threads.append(threading.Thread(target=loop.run, name="gpucost-loop", daemon=True))
-        if settings.detectors.enabled:
-            state = watching.overview if watching is not None else _nobody_watches
-            detectors = assemble.build_detect_loop(settings, pipeline, detect_status, state, stop)
-            threads.append(threading.Thread(target=detectors.run, name="gpucost-detectors", daemon=True))
-        webhook = None if advising is None else _webhook(settings.webhook, advising, stack)
-        if watching is not None:
-            watching.start()
-        if advising is not None:
-            advising.start()
-        for thread in threads:
-            thread.start()
+        source = partial(_source, settings, book)
+        running = Running.of(Parts(settings, book, context.teams, ledger, source, now_ms, watching))
+        webhook = None
+        if running.advising is not None:
+            webhook = _webhook(settings.webhook, running.advising, stack)
+        running.start()
         if webhook is not None:
             webhook.start()
             typer.echo(f"gpucost: answering admission reviews on port {webhook.port}", err=True)
         typer.echo(f"gpucost: answering on {url_of(listener)}", err=True)
         try:
-            answer(app, listener)
+            answer(running.app, listener)
         finally:
-            # The window that is being written is finished; nothing of the next is begun. A source that hangs
-            # is not waited for: the ledger is transactional, and what is missing is due after the next start.
-            stop.set()
             if webhook is not None:
                 webhook.close()
-            deadline = time.monotonic() + _GRACE_S
-            for thread in threads:
-                thread.join(max(0.0, deadline - time.monotonic()))
-                if thread.is_alive():
-                    logger.warning(
-                        "%s: the source does not answer: leaving without what is being read", thread.name
-                    )
-            if advising is not None:
-                advising.close()
-            if watching is not None:
-                watching.close()
+            running.close()
+
+
+def _source(settings: Settings, book: PriceBook, stopped: threading.Event) -> Source:
+    from gpucost.service.assemble import open_source
+
+    return open_source(settings, book, now_ms, stopped=stopped)
 
 
 def _check_webhook(settings: Settings, watching: Watching | None) -> None:
@@ -151,11 +105,6 @@ def _webhook(
     except OSError as error:
         allowed = f"PEM files that belong together ({error})"
         raise InputError("webhook.tls_cert_file", settings.tls_cert_file, allowed) from None
-
-
-def _nobody_watches(cluster: str) -> None:
-    """The state of a cluster that is not watched."""
-    del cluster
 
 
 def listen(host: str, port: int, group: str = "api") -> socket.socket:

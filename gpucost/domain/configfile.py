@@ -169,14 +169,15 @@ def _descend(model: type[BaseModel], path: Path) -> tuple[type[BaseModel], str]:
         field = model.model_fields.get(part) if isinstance(part, str) else None
         if field is not None:
             description = field.description or ""
-            model = _model_in(field.annotation) or model
+            model = model_in(field.annotation) or model
     return model, description
 
 
-def _model_in(annotation: object) -> type[BaseModel] | None:
+def model_in(annotation: object) -> type[BaseModel] | None:
+    """The model in the type of a field, as in ``tuple[Model, ...]``; None where there is none."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part))), None)
+    return next((found for part in get_args(annotation) if (found := model_in(part))), None)
 
 
 class _Document:

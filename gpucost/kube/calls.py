@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from gpucost.domain.backoff import retry_after_s
 from gpucost.domain.errors import shorten
-from gpucost.kube.backoff import retry_after_s
 from gpucost.kube.connect.transport import Check, Response, TooLarge, Transport, TransportError, no_check
 from gpucost.kube.events import Object, Page, Unreadable
 from gpucost.kube.salvage import head_of, page_of

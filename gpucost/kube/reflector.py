@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Generic
 
-from gpucost.kube.backoff import FullJitter
+from gpucost.domain.backoff import FullJitter
 from gpucost.kube.calls import GONE, NOT_FOUND, Calls, Refused, deadlines, refusal_of_event
 from gpucost.kube.connect.transport import Check, Transport, TransportError
 from gpucost.kube.events import (

@@ -7,6 +7,7 @@ hands facts over), and markup in a message: what stands in one is plain text, an
     message      the neutral message: title, facts, sections, charts, links
     channels     where messages go
     notices      what happened, the conversations about it, and posts on their way
+    hashes       short names for long texts
     text         the one place where text is escaped and cut, per service
     render/      message -> what Slack, Teams, Mattermost, a plain reader or a mail program takes; pure
     pictures     chart -> PNG or bars of text

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
+from zoneinfo import ZoneInfo
 
 import gpucost
 from gpucost.attribution.teams import TeamRules
@@ -40,6 +41,7 @@ from gpucost.service.settings import (
 )
 from gpucost.service.settings_detectors import DetectorsSettings
 from gpucost.service.settings_load import checked, read_config
+from gpucost.service.settings_notify import DAYS, WeeklySettings, check_teams
 from gpucost.service.watching import Watching
 from gpucost.settings.types import milliseconds
 from gpucost.telemetry.promapi import ClientSettings, PrometheusClient
@@ -50,7 +52,10 @@ from gpucost.telemetry.settings import PrometheusSettings as SourceOptions
 from gpucost.telemetry.source import Source
 
 if TYPE_CHECKING:
+    from gpucost.service.digesting import Schedule
     from gpucost.service.foretelling import Foretelling
+    from gpucost.service.telling.loop import Source as NewsSource
+    from gpucost.service.telling.news import News
 
 Now = Callable[[], int]
 # How late a source may learn of what happened: the last of a cluster's history is read again each time.
@@ -241,8 +246,58 @@ def build_detect_loop(
     )
 
 
+def check_notify(settings: Settings, teams: TeamRules) -> None:
+    """Raises InputError for routes that could never tell anybody."""
+    check_teams(settings.notify, teams)
+
+
+def build_news(
+    settings: Settings,
+    ledger: Ledger,
+    teams: TeamRules,
+    advising: Advising | None,
+    now: Now,
+    stop: threading.Event,
+) -> News | None:
+    """The loop of news and the sender; None where nobody is to be told. Raises InputError."""
+    found = settings.notify
+    rules = found.rules()
+    if not rules.channels or not rules.routes:
+        return None
+    # Here, since most commands need no renderers and no HTTP.
+    from gpucost.service.digesting import Digesting
+    from gpucost.service.reporting import NO_CURRENCY
+    from gpucost.service.telling.advice import AdviceNews
+    from gpucost.service.telling.alerts import AlertGroups
+    from gpucost.service.telling.digests import DigestNews
+    from gpucost.service.telling.findings import FindingNews
+    from gpucost.service.telling.news import News
+
+    digesting = Digesting(build_reporting(ledger, teams), teams.budgets, found.links)
+    sources: dict[str, NewsSource] = {
+        "findings and alerts": FindingNews(ledger, found.links, AlertGroups(ledger, found.links)),
+        "digests": DigestNews(
+            ledger,
+            digesting,
+            _schedule(found.weekly, assesses=settings.detectors.enabled),
+            weekly=found.weekly.enabled,
+            months=found.month_closed,
+        ),
+    }
+    if advising is not None:
+        sources["advice"] = AdviceNews(advising, found.links, lambda: ledger.currency or NO_CURRENCY)
+    return News.of(ledger, rules, sources, now=now, stop=stop)
+
+
 def build_reporting(ledger: Ledger, teams: TeamRules) -> Reporting:
     return Reporting(ledger, gpucost.__version__, teams.quotas)
+
+
+def _schedule(weekly: WeeklySettings, *, assesses: bool) -> Schedule:
+    from gpucost.service.digesting import Schedule
+
+    weekday = DAYS.index(weekly.weekday) + 1
+    return Schedule(weekday, weekly.hour, ZoneInfo(weekly.zone), assesses=assesses)
 
 
 def _with_login(settings: PrometheusSettings) -> str:

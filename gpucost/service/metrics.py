@@ -84,7 +84,8 @@ TEAM_COST_PER_HOUR = ServiceMetric(
     GAUGE,
     ("gpu_cluster", "owner_team"),
     "Cost per hour in the last settled window; __unallocated__, __unavailable__ and __unknown__ are "
-    "nobody's. Absent where nothing has a price. A ledger in another currency has gpucost_team_cost_per_hour.",
+    "nobody's. Absent where nothing has a price. A ledger in another currency has "
+    "gpucost_team_cost_per_hour, labelled with it.",
 )
 TEAM_BUDGET = ServiceMetric(
     "gpucost_team_budget_usd",
@@ -253,6 +254,12 @@ NOTIFY_SUCCESS = ServiceMetric(
     ("channel",),
     "When a message last arrived at the channel, since the start.",
 )
+NOTIFY_ERRORS = ServiceMetric(
+    "gpucost_notify_errors_total",
+    COUNTER,
+    ("kind",),
+    "Steps of the loop that looks for news which failed since the start, by kind of error.",
+)
 SERVICE_METRICS = (
     *(BUILD, LEDGER_UP, LEDGER_LAG, PENDING, LOST, INGESTED, SOURCE_UP, SOURCE_SUCCESS, SOURCE_ERRORS),
     *(ERRORS, LAST_TURN, LAST_EVALUATION, EVALUATION, DETECTOR_ERRORS, WITHHELD, TEAM_COST, JOB_COST),
@@ -260,4 +267,5 @@ SERVICE_METRICS = (
     *(FINDING_ACTIVE, FINDING_WASTED, FINDINGS, WASTE_WINDOWS, WASTE),
     *(ADVISOR_ANSWERS, ADVISOR_SECONDS, WEBHOOK_REVIEWS, WAIT_PREDICTIONS, WAIT_PREDICTION_ERRORS),
     *(NOTIFY_POSTS, NOTIFY_WAITING, NOTIFY_OLDEST, NOTIFY_DEAD, NOTIFY_SUPPRESSED, NOTIFY_SUCCESS),
+    NOTIFY_ERRORS,
 )

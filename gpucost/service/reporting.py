@@ -112,7 +112,7 @@ class Reporting:
         """
         if not self.stand(month.window).windows:
             return None
-        return self._steady(
+        return self.steady(
             month.window, lambda: build_month(self._month_inputs(scope, month), every_job=every_job)
         )
 
@@ -137,7 +137,7 @@ class Reporting:
         if idle is IdlePolicy.BY_QUOTA and not self.quotas:
             raise InputError("idle", idle.value, "separate or proportional: no team has a quota_gpus")
         query = AllocationQuery(window, group_by, step_ms, idle, self.quotas, filters, scope)
-        return self._steady(window, lambda: allocate(query, self._allocation_lines(query), self.currency))
+        return self.steady(window, lambda: allocate(query, self._allocation_lines(query), self.currency))
 
     def job(self, scope: Scope, job_uid: str, progress: str | None = None) -> Answer[JobReport] | None:
         """One job so far; None when the scope sees no such job. ``progress`` names one progress metric.
@@ -147,7 +147,7 @@ class Reporting:
         window = self.ledger.job_window(scope, job_uid)
         if window is None:
             return None
-        return self._steady(window, lambda: build_job(self._job_inputs(scope, job_uid, window, progress)))
+        return self.steady(window, lambda: build_job(self._job_inputs(scope, job_uid, window, progress)))
 
     def waste(self, scope: Scope, window: Window, *, top: int = TOP) -> Answer[WasteReport] | None:
         """Where the capacity of ``window`` went; None where the ledger has nothing of it.
@@ -156,12 +156,12 @@ class Reporting:
         """
         if not self.stand(window).windows:
             return None
-        return self._steady(window, lambda: build_waste(self._waste_inputs(scope, window), top=top))
+        return self.steady(window, lambda: build_waste(self.waste_inputs(scope, window), top=top))
 
     def stand(self, window: Window) -> LedgerStand:
         """How the ledger stands on ``window``: what every answer is made from."""
         infos, assessed = self.ledger.windows(window), self.ledger.assessed(window)
-        digest = digest_of(_window_facts(info) for info in infos)
+        digest = digest_of(window_facts(info) for info in infos)
         return LedgerStand(
             digest=hashlib.sha256(f"{digest} {assessed.digest}".encode()).hexdigest()
             if assessed.digest
@@ -183,7 +183,7 @@ class Reporting:
         infos = () if extent is None else self.ledger.windows(extent)
         return tuple(sorted({Month.of(info.window.start_ms) for info in infos}))
 
-    def _steady(self, window: Window, read: Callable[[], R]) -> Answer[R]:
+    def steady(self, window: Window, read: Callable[[], R]) -> Answer[R]:
         """``read`` between two looks at the ledger that agree: a report is made of several reads, and the
         loop writes all the time. Raises LedgerUnavailable when it never holds still.
         """
@@ -210,8 +210,8 @@ class Reporting:
             days=lines,
             scope=scope,
             facts=_month_facts(ledger.month(month)),
-            windows=tuple(_window_facts(info) for info in infos),
-            previous_windows=tuple(_window_facts(info) for info in infos_before),
+            windows=tuple(window_facts(info) for info in infos),
+            previous_windows=tuple(window_facts(info) for info in infos_before),
             rates=ledger.rates(frozenset(lines["rate_id"])),
             problems=ledger.problems(scope, window),
             adjustments=tuple(_adjustment_facts(item) for item in ledger.adjustments(scope, month)),
@@ -225,10 +225,10 @@ class Reporting:
         assessed = self.ledger.assessed(window)
         if not assessed.final + assessed.provisional:
             return None
-        found = self._waste_inputs(scope, window)
+        found = self.waste_inputs(scope, window)
         return replace(found, findings=[each for each in found.findings if each.since_ms < window.end_ms])
 
-    def _waste_inputs(self, scope: Scope, window: Window) -> WasteInputs:
+    def waste_inputs(self, scope: Scope, window: Window) -> WasteInputs:
         ledger = self.ledger
         infos, assessed = ledger.windows(window), ledger.assessed(window)
         capacity = Amount(sum(info.board_ms for info in infos), sum(info.nano for info in infos))
@@ -324,7 +324,7 @@ def _names_nobody(filters: Mapping[str, frozenset[str]]) -> bool:
     return any(value in HOLDER_OF_BUCKET.values() for values in filters.values() for value in values)
 
 
-def _window_facts(info: WindowInfo) -> WindowFacts:
+def window_facts(info: WindowInfo) -> WindowFacts:
     return WindowFacts(
         cluster=info.cluster,
         start_ms=info.window.start_ms,

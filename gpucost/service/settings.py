@@ -21,6 +21,7 @@ from gpucost.domain.time import DAY_MS, MINUTE_MS
 from gpucost.service.settings_advisor import AdvisingSettings, WebhookSettings
 from gpucost.service.settings_api import ApiSettings
 from gpucost.service.settings_detectors import DetectorsSettings
+from gpucost.service.settings_notify import NotifySettings
 from gpucost.settings.types import (
     Duration,
     ExistingFile,
@@ -288,6 +289,7 @@ class Settings(BaseSettings):
     detectors: DetectorsSettings = DetectorsSettings()
     advisor: AdvisingSettings = AdvisingSettings()
     webhook: WebhookSettings = WebhookSettings()
+    notify: NotifySettings = NotifySettings()
 
     @classmethod
     def settings_customise_sources(

@@ -14,7 +14,7 @@ from gpucost.settings.types import Duration, Group
 
 
 class Role(StrEnum):
-    """What a principal may see: its teams; every team; every team; /metrics and /readyz only.
+    """What a principal may see: its teams; every team; every team; /metrics and /readyz only; nothing.
 
     Viewers (of their teams) and admins may answer findings: acknowledge, mute, unmute.
     """
@@ -23,6 +23,8 @@ class Role(StrEnum):
     FINANCE = "finance"
     ADMIN = "admin"
     METRICS = "metrics"
+    ALERTS = "alerts"
+    """Alertmanager's: it hands alerts over."""
 
 
 class ApiKey(Group):
@@ -38,7 +40,7 @@ class ApiKey(Group):
     role: Role = Role.VIEWER
     """``viewer`` sees its ``teams``, and may acknowledge and mute their findings; ``finance`` sees every team
     and changes nothing; ``admin`` sees every team, and may acknowledge and mute every finding; ``metrics``
-    reads /metrics and /readyz only.
+    reads /metrics and /readyz only; ``alerts`` is Alertmanager's, which hands alerts over and reads nothing.
     """
 
     teams: frozenset[str] = frozenset()

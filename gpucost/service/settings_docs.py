@@ -10,6 +10,7 @@ from gpucost.service.settings_advisor import PoolSettings
 from gpucost.service.settings_api import ApiKey
 from gpucost.service.settings_detectors import ExemptionSettings, OverrideSettings
 from gpucost.service.settings_load import CONFIG_ENV, variable
+from gpucost.service.settings_notify import ChannelSettings, EscalationSettings, QuietSettings, RouteSettings
 from gpucost.settings.page import table, text
 from gpucost.settings.types import Group, groups_in
 
@@ -30,6 +31,10 @@ _ENTRIES: tuple[tuple[str, type[Group]], ...] = (
     ("detectors.overrides", OverrideSettings),
     ("detectors.exemptions", ExemptionSettings),
     ("advisor.pools", PoolSettings),
+    ("notify.channels", ChannelSettings),
+    ("notify.routes", RouteSettings),
+    ("notify.routes[].quiet", QuietSettings),
+    ("notify.routes[].escalate", EscalationSettings),
 )
 
 _DETECTORS = """Each detector has a group of its own: `detectors: {idle_allocation: {batch: 2h}}`. What they

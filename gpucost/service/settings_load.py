@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import SecretStr, ValidationError
+from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic_settings import SettingsError
 
-from gpucost.domain.configfile import config_error, read_yaml
+from gpucost.domain.configfile import config_error, model_in, read_yaml
 from gpucost.domain.errors import ConfigError, InputError, Remark
 from gpucost.service.settings import ENV_DELIMITER, ENV_PREFIX, Settings
 from gpucost.settings.environment import ENVIRONMENT, brief, refuse_unknown
@@ -111,5 +112,27 @@ def _is_secret(group: str, key: str, path: str, value: object) -> bool:
             return False  # the ids of keys that are well-formed
         return path.rpartition(".")[2] not in ("role", "teams", "expires")
     model = Settings.groups().get(group)
-    field = None if model is None else model.model_fields.get(key)
-    return field is not None and SecretStr.__name__ in str(field.annotation)
+    if group == "notify" and path == "channels" and isinstance(value, list):
+        return False  # the names of channels that are well-formed
+    return model is not None and _may_hold_secret(model, path)
+
+
+def _may_hold_secret(model: type[BaseModel], path: str) -> bool:
+    """Whether the field at the end of ``path`` is a secret, or a group it should hold has one."""
+    keys = [part for part in re.split(r"[.\[\]]+", path) if part and not part.isdecimal()]
+    for n, key in enumerate(keys):
+        field = model.model_fields.get(key)
+        if field is None:
+            return False
+        inner = model_in(field.annotation)
+        if inner is None or n == len(keys) - 1:
+            return _has_secret(field.annotation)
+        model = inner
+    return False
+
+
+def _has_secret(annotation: object) -> bool:
+    inner = model_in(annotation)
+    if inner is None:
+        return SecretStr.__name__ in str(annotation)
+    return any(_has_secret(field.annotation) for field in inner.model_fields.values())

@@ -12,7 +12,9 @@ from fastapi.testclient import TestClient
 from gpucost.api.app import create_app
 from gpucost.api.principal import format_key, hash_secret
 from gpucost.ledger import Ledger
+from gpucost.notify.sending.status import SenderStatus
 from gpucost.service.settings_api import ApiKey, ApiSettings, Role
+from gpucost.service.telling.status import TellingStatus
 from tests.api.advisor_worlds import advising
 from tests.service.worlds import Clock, filled_ledger
 
@@ -53,7 +55,8 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 @pytest.fixture(scope="session")
 def app(ledger: Ledger) -> FastAPI:
-    return create_app(ledger, SETTINGS, now=Clock(), advising=advising())
+    telling = TellingStatus((), lambda: SenderStatus({}, {}, 0))
+    return create_app(ledger, SETTINGS, now=Clock(), advising=advising(), telling=telling)
 
 
 @pytest.fixture(scope="session")

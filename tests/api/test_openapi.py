@@ -17,6 +17,7 @@ PATHS = (
     "/metrics",
     "/readyz",
     "/v1/advisor/advice",
+    "/v1/alerts/alertmanager",
     "/v1/allocations",
     "/v1/explain/{kind}/{namespace}/{name}",
     "/v1/findings",
@@ -62,8 +63,10 @@ def test_every_route_documents_its_refusals(app: FastAPI) -> None:
     for path, item in document["paths"].items():
         [(method, route)] = item.items()
         wanted = {"/healthz": {"400"}, "/": {"400", "401"}}.get(path, {"400", "401", "403"})
-        wanted |= {"404", "413", "415", "422"} if method == "post" else set()
-        wanted |= {"409"} if path.startswith("/v1/findings/{id}/") else set()
+        wanted |= {"413", "415", "422"} if method == "post" else set()
+        changes = path.startswith("/v1/findings/{id}/")
+        wanted |= {"404"} if changes or path == "/v1/advisor/advice" else set()
+        wanted |= {"409"} if changes or path == "/v1/alerts/alertmanager" else set()
         assert wanted <= set(route["responses"]), path
         assert route["description"], path
     assert "ErrorBody" in document["components"]["schemas"]

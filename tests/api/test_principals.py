@@ -38,6 +38,7 @@ PROTECTED = (
 CHANGES = (
     *(f"/v1/findings/1/{change}" for change in ("acknowledge", "mute", "unmute")),
     "/v1/advisor/advice",
+    "/v1/alerts/alertmanager",
 )
 
 

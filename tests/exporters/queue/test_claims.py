@@ -13,8 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpucost.contract.metrics import LINGER_MS
+from gpucost.domain.backoff import FullJitter
 from gpucost.domain.time import iso
-from gpucost.kube.backoff import FullJitter
 from gpucost.kube.collections import collections
 from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.watch import SETTINGS, Clocks

@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from gpucost.contract import queue_metrics as q
 from gpucost.contract.metrics import LINGER_MS, METRICS, NODE_METRICS, POD_METRICS, STATE_UP
 from gpucost.contract.spec import Exporter
+from gpucost.domain.backoff import FullJitter
 from gpucost.domain.gpu import WHOLE, ResourceCatalog
 from gpucost.domain.time import iso
-from gpucost.kube.backoff import FullJitter
 from gpucost.kube.collections import collections
 from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.watch import SETTINGS, Clocks

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.kube.backoff import FullJitter, retry_after_s
+from gpucost.domain.backoff import FullJitter, retry_after_s
 from tests.kube.worlds import START
 
 

@@ -1,0 +1,57 @@
+"""POST /v1/alerts/alertmanager: the webhook to which Alertmanager sends the groups of its alerts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response
+
+from gpucost.api.bodies import JSON, require_json
+from gpucost.api.errors import not_told, responses
+from gpucost.api.limits import ALERTS_PATH, LARGEST_GROUP
+from gpucost.api.principal import Alerter, authenticate
+from gpucost.api.services import Known
+from gpucost.api.strict import refuse_unknown_parameters
+from gpucost.service.telling.alerts import keep
+
+router = APIRouter(
+    dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters), Depends(require_json)]
+)
+
+_PAYLOAD: dict[str, Any] = {
+    "type": "object",
+    "required": ["version", "groupKey", "status", "alerts"],
+    "properties": {
+        "version": {"type": "string", "const": "4"},
+        "groupKey": {"type": "string", "minLength": 1},
+        "status": {"type": "string", "enum": ["firing", "resolved"]},
+        "alerts": {"type": "array", "items": {"type": "object"}},
+    },
+}
+_KEPT = {
+    "description": "The group is stored; it is told within seconds, as the settings under notify say.",
+    "content": {
+        JSON: {"schema": {"type": "object", "properties": {"alerts": {"type": "integer", "minimum": 0}}}}
+    },
+}
+
+
+@router.post(
+    ALERTS_PATH,
+    max_body_size=LARGEST_GROUP,
+    response_class=Response,
+    responses={200: _KEPT, **responses(400, 401, 403, 409, 413, 415, 422, 503)},
+    openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": _PAYLOAD}}}},
+)
+async def receive_alerts(_: Alerter, known: Known, request: Request) -> Response:
+    """Take over the state of one group of alerts (payload version 4 of Alertmanager's webhook).
+
+    What is stored replaces what was sent of the group before; an answer that is not a success makes
+    Alertmanager send it again.
+    """
+    if not known.tells:
+        raise not_told()
+    group = await run_in_threadpool(keep, known.ledger, await request.body())
+    return JSONResponse({"alerts": len(group.alerts)})

@@ -1,0 +1,145 @@
+"""The service in one process: its loops, each in a thread of its own, and the app that answers for them."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fastapi import FastAPI
+
+from gpucost.api.app import create_app
+from gpucost.attribution.teams import TeamRules
+from gpucost.cluster.overview import Overview
+from gpucost.ledger import Ledger
+from gpucost.pricing.book import PriceBook
+from gpucost.service import assemble
+from gpucost.service.advising import Advising
+from gpucost.service.detect_loop import State
+from gpucost.service.detect_status import DetectStatus
+from gpucost.service.loop import Loop
+from gpucost.service.settings import Settings
+from gpucost.service.status import LoopStatus
+from gpucost.service.watching import Watching
+from gpucost.telemetry.source import Source
+
+logger = logging.getLogger(__name__)
+
+# With the ten seconds that requests have, below the thirty that Kubernetes waits before it kills.
+_GRACE_S = 15
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the service works with, opened by whoever runs it, and closed by it.
+
+    ``source`` opens the telemetry; once its event is set, nothing that failed is asked again. ``state`` says
+    how a cluster stands now; by default as ``watching`` sees it, and nobody knows without that.
+    """
+
+    settings: Settings
+    book: PriceBook
+    teams: TeamRules
+    ledger: Ledger
+    source: Callable[[threading.Event], Source]
+    now: Callable[[], int]
+    watching: Watching | None = None
+    state: State | None = None
+
+
+@dataclass
+class Running:
+    """``app`` answers from the start; the loops run from ``start`` to ``close``, each called once."""
+
+    app: FastAPI
+    advising: Advising | None
+    stop: threading.Event
+    _watching: Watching | None
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _closing: list[Callable[[], object]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, parts: Parts) -> Running:
+        """Nothing runs yet. Raises InputError for settings that do not fit together."""
+        settings, ledger, now, stop = parts.settings, parts.ledger, parts.now, threading.Event()
+        status, detect_status = LoopStatus(), DetectStatus()
+        advising = None
+        if parts.watching is not None:
+            advising = assemble.build_advising(settings, parts.watching, parts.book, parts.teams, ledger)
+        news = assemble.build_news(settings, ledger, parts.teams, advising, now, stop)
+        app = create_app(
+            ledger,
+            settings.api,
+            now=now,
+            status=status,
+            quotas=parts.teams.quotas,
+            budgets=parts.teams.budgets,
+            detectors=detect_status,
+            advising=advising,
+            telling=None if news is None else news.status,
+        )
+        running = cls(app, advising, stop, parts.watching)
+        if advising is not None:
+            foretelling = assemble.build_foretelling(settings, advising, ledger, now, stop)
+            running._thread("gpucost-foretelling", foretelling.run)
+        rules = assemble.build_rules(settings.attribution, parts.book, parts.teams)
+        pipeline = assemble.build_pipeline(settings.ingest, parts.source(stop), ledger, rules, now)
+        loop = Loop(
+            pipeline,
+            settings.ingest,
+            status,
+            sleep=stop.wait,
+            stopped=stop.is_set,
+            rng=random.Random(),
+            expected=settings.prometheus.cluster,
+        )
+        running._thread("gpucost-loop", loop.run)
+        if settings.detectors.enabled:
+            state = parts.state or (_nobody_knows if parts.watching is None else parts.watching.overview)
+            detectors = assemble.build_detect_loop(settings, pipeline, detect_status, state, stop)
+            running._thread("gpucost-detectors", detectors.run)
+        if news is not None:
+            running._thread("gpucost-news", news.telling.run)
+            running._thread("gpucost-sender", news.send)
+            running._closing.append(news.close)
+        return running
+
+    def start(self) -> None:
+        """Begin to watch and to work."""
+        if self._watching is not None:
+            self._watching.start()
+        if self.advising is not None:
+            self.advising.start()
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """The window that is being written, and the message that is being sent, are finished; nothing of the
+        next is begun. A source that hangs is not waited for: the ledger is transactional, and what is missing
+        is due after the next start."""
+        self.stop.set()
+        deadline = time.monotonic() + _GRACE_S
+        for close in self._closing:
+            close()
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+            if thread.is_alive():
+                logger.warning(
+                    "%s: the source does not answer: leaving without what is being read", thread.name
+                )
+        if self.advising is not None:
+            self.advising.close()
+        if self._watching is not None:
+            self._watching.close()
+
+    def _thread(self, name: str, target: Callable[[], object]) -> None:
+        self._threads.append(threading.Thread(target=target, name=name, daemon=True))
+
+
+def _nobody_knows(cluster: str) -> Overview | None:
+    """The state of a cluster that is not watched."""
+    del cluster
+    return None

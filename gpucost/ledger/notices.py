@@ -1,0 +1,338 @@
+"""What people were told, and posts on their way to them.
+
+A conversation and its posts are written together, by one process at a time: who comes second with the same
+news finds it told already, and stores nothing. Posts leave in the order in which they came, one after the
+other for a conversation.
+
+Sent and superseded posts are deleted by the writer after 30 days, dead ones after 90, conversations that are
+over 400 days after the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import fields, replace
+
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
+
+from gpucost.attribution.holders import storable_text
+from gpucost.domain.errors import InputError
+from gpucost.domain.time import DAY_MS
+from gpucost.ledger.checks import check_int64, check_text
+from gpucost.ledger.tables_notify import NOTIFY_CONVERSATION, NOTIFY_POST
+from gpucost.notify.encoding import UnreadableMessage, from_json, to_json
+from gpucost.notify.message import Message
+from gpucost.notify.notices import Act, Conversation, Kind, Post
+from gpucost.notify.sending.outbox import DeadPost, Outgoing, Waiting
+
+SENT_KEPT_MS = 30 * DAY_MS
+DEAD_KEPT_MS = 90 * DAY_MS
+CONVERSATIONS_KEPT_MS = 400 * DAY_MS
+MOST_DUE = 1_000
+MOST_DEAD = 1_000
+MOST_TROUBLE = 500
+"""Characters of a failure that are kept."""
+
+# Told once and done: there is nothing to resolve.
+_ONCE = (Kind.DIGEST, Kind.MONTH)
+
+C = NOTIFY_CONVERSATION.c
+P = NOTIFY_POST.c
+
+# The same as of Conversation, but for one: "group" is a word of SQL.
+_FIELDS = tuple(field.name for field in fields(Conversation))
+_COLUMNS = [C["topic" if name == "group" else name] for name in _FIELDS]
+
+
+# Conversations
+
+
+def read(connection: Connection, channel: str | None, since_ms: int) -> tuple[Conversation, ...]:
+    """See Ledger.conversations."""
+    wanted = or_(C.resolved_ms.is_(None), C.changed_ms >= since_ms)
+    if channel is not None:
+        wanted = and_(wanted, C.channel == channel)
+    statement = select(*_COLUMNS).where(wanted).order_by(C.channel, C.key)
+    return tuple(_conversation(row) for row in connection.execute(statement))
+
+
+def tell(
+    connection: Connection, conversations: Sequence[Conversation], posts: Sequence[Post], now_ms: int
+) -> int:
+    """See Ledger.tell."""
+    given = {(each.channel, each.key): _checked(each) for each in conversations}
+    by_conversation: dict[tuple[str, str], list[Post]] = {key: [] for key in given}
+    for post in posts:
+        if (post.channel, post.key) not in given:
+            raise InputError("posts", f"{post.channel}, {post.key}", "posts whose conversation is given too")
+        by_conversation[post.channel, post.key].append(post)
+    _prune(connection, now_ms)
+    stored = 0
+    for key, conversation in given.items():
+        before = _stored(connection, conversation)
+        news = [post for post in by_conversation[key] if _is_news(post, conversation, before)]
+        _write(connection, conversation, before)
+        for post in news:
+            _add(connection, post, conversation)
+        stored += len(news)
+    return stored
+
+
+def _is_news(post: Post, now: Conversation, before: Conversation | None) -> bool:
+    """Whether nobody has told it meanwhile. By what was told, not by what is stored of posts: a version may
+    come back, and is news again then."""
+    if before is None:
+        return True
+    if post.act is Act.OPEN:
+        return before.resolved_ms is not None and before.kind not in _ONCE
+    if before.resolved_ms is not None:
+        return False
+    if post.act is Act.UPDATE:
+        return before.version != now.version
+    return post.act is not Act.ESCALATE or before.escalated_ms is None
+
+
+def _write(connection: Connection, given: Conversation, before: Conversation | None) -> None:
+    """Adds it, or brings what is stored up to date; what was told stays told, and the reference is the
+    sender's. A conversation that was over and is opened again begins anew."""
+    if before is None:
+        connection.execute(insert(NOTIFY_CONVERSATION).values(_values(replace(given, reference=""))))
+        return
+    if _begins_anew(given, before):
+        merged = replace(given, reference="")
+    else:
+        merged = replace(
+            given,
+            posted_ms=before.posted_ms,
+            updated_ms=given.updated_ms if given.version != before.version else before.updated_ms,
+            escalated_ms=_first(before.escalated_ms, given.escalated_ms),
+            resolved_ms=_first(before.resolved_ms, given.resolved_ms),
+            reference=before.reference,
+        )
+        if before.resolved_ms is not None:
+            return
+    statement = update(NOTIFY_CONVERSATION).where(C.channel == given.channel, C.key == given.key)
+    connection.execute(statement.values(_values(merged)))
+
+
+def _begins_anew(given: Conversation, before: Conversation) -> bool:
+    over = before.resolved_ms is not None and before.kind not in _ONCE
+    return over and given.resolved_ms is None and given.posted_ms > before.posted_ms
+
+
+def _stored(connection: Connection, given: Conversation) -> Conversation | None:
+    statement = select(*_COLUMNS).where(C.channel == given.channel, C.key == given.key)
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else _conversation(row)
+
+
+def _conversation(row: Row[tuple[object, ...]]) -> Conversation:
+    found = dict(zip(_FIELDS, row, strict=True))
+    return Conversation(**(found | {"kind": Kind(found["kind"])}))  # type: ignore[arg-type]  # columns are its
+
+
+def _values(conversation: Conversation) -> dict[str, object]:
+    values: dict[str, object] = {
+        column.name: getattr(conversation, name) for name, column in zip(_FIELDS, _COLUMNS, strict=True)
+    }
+    instants = (conversation.updated_ms, conversation.escalated_ms, conversation.resolved_ms)
+    return values | {"changed_ms": max(conversation.posted_ms, *(each or 0 for each in instants))}
+
+
+def _first(told: int | None, given: int | None) -> int | None:
+    return given if told is None else told
+
+
+def _checked(given: Conversation) -> Conversation:
+    check_text("channel", given.channel, empty=False)
+    check_text("key", given.key, empty=False)
+    for name in ("posted_ms", "updated_ms", "escalated_ms", "resolved_ms"):
+        value = getattr(given, name)
+        if value is not None:
+            _instant(name, value)
+    return replace(
+        given,
+        group=storable_text(given.group),
+        team=storable_text(given.team),
+        version=storable_text(given.version),
+    )
+
+
+# Posts
+
+
+def _add(connection: Connection, post: Post, conversation: Conversation) -> None:
+    """Adds it; an update that waits is overtaken by a later update, and by the end of the thing."""
+    if post.act in (Act.UPDATE, Act.RESOLVE):
+        overtaken = and_(_of(conversation), P.act == Act.UPDATE, P.state == "waiting")
+        values = {"state": "superseded", "ended_ms": post.created_ms}
+        connection.execute(update(NOTIFY_POST).where(overtaken).values(values))
+    values = {
+        "channel": conversation.channel,
+        "key": conversation.key,
+        "kind": conversation.kind,
+        "act": post.act,
+        "version": conversation.version,
+        "message": to_json(post.message),
+        "created_ms": _instant("created_ms", post.created_ms),
+        "due_ms": _instant("due_ms", post.due_ms),
+        "tries": 0,
+        "trouble": "",
+        "state": "waiting",
+        "ended_ms": None,
+    }
+    connection.execute(insert(NOTIFY_POST).values(values))
+
+
+def _of(conversation: Conversation) -> ColumnElement[bool]:
+    return and_(P.channel == conversation.channel, P.key == conversation.key)
+
+
+def due(
+    connection: Connection, now_ms: int, channels: Collection[str], most: int
+) -> tuple[tuple[Outgoing, ...], dict[int, str]]:
+    """See Ledger.due_posts; and the posts that cannot be read, by id, with the reason."""
+    if not 1 <= most <= MOST_DUE:
+        raise InputError("most", most, f"1 to {MOST_DUE}")
+    before = NOTIFY_POST.alias()
+    waits_for_another = (
+        select(before.c.id)
+        .where(before.c.state == "waiting", before.c.channel == P.channel, before.c.key == P.key)
+        .where(before.c.id < P.id)
+        .exists()
+    )
+    place = func.row_number().over(partition_by=P.channel, order_by=(P.tries, P.id)).label("place")
+    ready = (
+        select(P.id, place)
+        .where(P.state == "waiting", P.due_ms <= now_ms, P.channel.in_(sorted(channels)))
+        .where(~waits_for_another)
+        .subquery()
+    )
+    statement = (
+        select(NOTIFY_POST, C.reference)
+        .join(ready, ready.c.id == P.id)
+        .join(NOTIFY_CONVERSATION, and_(C.channel == P.channel, C.key == P.key))
+        .where(ready.c.place <= most)
+        .order_by(P.channel, ready.c.place)
+    )
+    found, unreadable = [], {}
+    for row in connection.execute(statement):
+        try:
+            found.append(Outgoing(_post(row, from_json(row.message)), Kind(row.kind), row.reference))
+        except UnreadableMessage as error:
+            unreadable[row.id] = str(error)
+    return tuple(found), unreadable
+
+
+def _post(row: Row[tuple[object, ...]], message: Message) -> Post:
+    return Post(
+        row.channel,
+        row.key,
+        Act(row.act),
+        message,
+        row.created_ms,
+        row.due_ms,
+        id=row.id,
+        tries=row.tries,
+        trouble=row.trouble,
+    )
+
+
+def claim(connection: Connection, post_id: int, now_ms: int, until_ms: int) -> bool:
+    """See Ledger.claim_post."""
+    mine = and_(P.id == post_id, P.state == "waiting", P.due_ms <= now_ms)
+    found = connection.execute(update(NOTIFY_POST).where(mine).values(due_ms=_instant("until_ms", until_ms)))
+    return found.rowcount == 1
+
+
+def sent(connection: Connection, post_id: int, at_ms: int, reference: str) -> None:
+    """See Ledger.post_sent."""
+    values = {"state": "sent", "ended_ms": _instant("at_ms", at_ms), "trouble": ""}
+    connection.execute(update(NOTIFY_POST).where(P.id == post_id, P.state == "waiting").values(values))
+    if reference:
+        own = select(P.channel, P.key).where(P.id == post_id)
+        row = connection.execute(own).one_or_none()
+        if row is not None:
+            statement = update(NOTIFY_CONVERSATION).where(C.channel == row.channel, C.key == row.key)
+            connection.execute(statement.values(reference=storable_text(reference)))
+
+
+def failed(connection: Connection, post_id: int, due_ms: int, trouble: str) -> None:
+    """See Ledger.post_failed."""
+    values = {"due_ms": _instant("due_ms", due_ms), "trouble": _trouble(trouble), "tries": P.tries + 1}
+    connection.execute(update(NOTIFY_POST).where(P.id == post_id, P.state == "waiting").values(values))
+
+
+def dead(connection: Connection, post_id: int, at_ms: int, trouble: str) -> None:
+    """See Ledger.post_dead."""
+    values = _buried(at_ms, trouble) | {"tries": P.tries + 1}
+    connection.execute(update(NOTIFY_POST).where(P.id == post_id, P.state == "waiting").values(values))
+
+
+def bury(connection: Connection, channels: Collection[str], at_ms: int) -> int:
+    """See Ledger.bury_posts."""
+    lost = and_(P.state == "waiting", P.channel.not_in(sorted(channels)))
+    values = _buried(at_ms, "the settings have no channel of this name")
+    return connection.execute(update(NOTIFY_POST).where(lost).values(values)).rowcount
+
+
+def _buried(at_ms: int, trouble: str) -> dict[str, object]:
+    return {"state": "dead", "ended_ms": _instant("at_ms", at_ms), "trouble": _trouble(trouble)}
+
+
+def dead_posts(connection: Connection, most: int) -> tuple[DeadPost, ...]:
+    """See Ledger.dead_posts."""
+    if not 1 <= most <= MOST_DEAD:
+        raise InputError("most", most, f"1 to {MOST_DEAD}")
+    statement = select(NOTIFY_POST).where(P.state == "dead").order_by(P.ended_ms.desc(), P.id.desc())
+    found = []
+    for row in connection.execute(statement.limit(most)):
+        try:
+            message = from_json(row.message)
+        except UnreadableMessage:
+            message = Message(title="(not readable)", summary="")
+        found.append(DeadPost(_post(row, message), Kind(row.kind), row.ended_ms))
+    return tuple(found)
+
+
+def count_dead(connection: Connection) -> dict[str, int]:
+    """See Ledger.count_dead_posts."""
+    statement = select(P.channel, func.count().label("posts")).where(P.state == "dead").group_by(P.channel)
+    return {row.channel: row.posts for row in connection.execute(statement)}
+
+
+def revive(connection: Connection, post_id: int, now_ms: int) -> bool:
+    """See Ledger.revive_post."""
+    now_ms = _instant("now_ms", now_ms)
+    values = {"state": "waiting", "ended_ms": None, "created_ms": now_ms, "due_ms": now_ms, "tries": 0}
+    statement = update(NOTIFY_POST).where(P.id == post_id, P.state == "dead").values(values)
+    return connection.execute(statement).rowcount == 1
+
+
+def waiting(connection: Connection) -> dict[str, Waiting]:
+    """See Ledger.waiting_posts."""
+    statement = select(P.channel, func.count(), func.min(P.created_ms)).where(P.state == "waiting")
+    rows = connection.execute(statement.group_by(P.channel))
+    return {channel: Waiting(count, oldest_ms) for channel, count, oldest_ms in rows}
+
+
+def _prune(connection: Connection, now_ms: int) -> None:
+    gone = or_(
+        and_(P.state.in_(("sent", "superseded")), P.ended_ms < now_ms - SENT_KEPT_MS),
+        and_(P.state == "dead", P.ended_ms < now_ms - DEAD_KEPT_MS),
+    )
+    connection.execute(delete(NOTIFY_POST).where(gone))
+    waits = select(P.id).where(P.channel == C.channel, P.key == C.key).exists()
+    over = or_(C.resolved_ms.is_not(None), C.kind.in_(_ONCE))
+    old = and_(over, C.changed_ms < now_ms - CONVERSATIONS_KEPT_MS)
+    connection.execute(delete(NOTIFY_CONVERSATION).where(old, ~waits))
+
+
+def _trouble(text: str) -> str:
+    return storable_text(text, MOST_TROUBLE)
+
+
+def _instant(name: str, value: int) -> int:
+    if value < 0:
+        raise InputError(name, value, "milliseconds, 0 or more")
+    return check_int64(name, value)

@@ -1,0 +1,207 @@
+"""A group of Prometheus alerts -> notice: one message for the group, an item for each alert that fires.
+
+Annotations and labels are untrusted: they are shown as text, and of addresses only those are linked that
+stand where addresses belong and are http or https.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from urllib.parse import quote
+
+from gpucost.domain.time import iso
+from gpucost.notify.alertmanager import Alert, AlertGroup
+from gpucost.notify.compose.links import Links
+from gpucost.notify.compose.owners import owner
+from gpucost.notify.hashes import short_hash
+from gpucost.notify.message import Fact, Link, Message, Section, Tone
+from gpucost.notify.notices import Kind, Notice, Rank, Stage
+from gpucost.notify.text import address
+from gpucost.reports.display import counted, name
+
+MOST_ITEMS = 10
+RUNBOOKS, DASHBOARDS = "RUNBOOKS/", "DASHBOARDS/"
+RANKS: Mapping[str, Rank] = {
+    **{rank.value: rank for rank in Rank},
+    "warning": Rank.MEDIUM,
+    "page": Rank.CRITICAL,
+    "none": Rank.INFO,
+}
+"""Value of the label ``severity`` -> rank; any other is MEDIUM, so that a misspelt one is not lost."""
+_TONES = {Rank.INFO: Tone.INFO, Rank.CRITICAL: Tone.CRITICAL}
+_TEAM_LABELS = ("team", "owner_team")
+_CLUSTER_LABELS = ("cluster", "gpu_cluster")
+
+
+def of_group(group: AlertGroup, links: Links, *, received_ms: int) -> Notice:
+    """How the group stands. Its team is the one that all of its alerts name; groups of several teams, or of
+    none, are the platform's. ``received_ms`` stands for a start that nothing says."""
+    firing, common = group.firing, _common(group)
+    told = firing or group.alerts
+    rank = max((_rank(each) for each in told), key=lambda each: each.order, default=_rank_of(common))
+    since_ms = min((each.starts_ms for each in told if each.starts_ms is not None), default=received_ms)
+    team = _first(common, _TEAM_LABELS)
+    stage = Stage.OPEN if group.is_firing else Stage.RESOLVED
+    key = f"alert:{short_hash(group.group_key)}"
+    return Notice(
+        key=key,
+        group=key,
+        kind=Kind.ALERT,
+        stage=stage,
+        rank=rank,
+        team=owner(team),
+        cluster=_first(common, _CLUSTER_LABELS),
+        since_ms=since_ms,
+        version=_version(group),
+        message=_message(group, links, rank, since_ms),
+        name=common.get("alertname", ""),
+    )
+
+
+def _version(group: AlertGroup) -> str:
+    """Another one when another set of alerts fires."""
+    parts = (str(group.is_firing), str(group.truncated), *sorted(each.fingerprint for each in group.firing))
+    return short_hash(*parts)
+
+
+def _common(group: AlertGroup) -> dict[str, str]:
+    """Labels that all alerts share: of those that are left, where some were taken out."""
+    if not group.alerts:
+        return {**group.common_labels, **group.group_labels}
+    first, *others = group.alerts
+    shared = first.labels.items()
+    found = {
+        label: value for label, value in shared if all(each.labels.get(label) == value for each in others)
+    }
+    if group.truncated:  # what was cut off may have others
+        known = {**group.common_labels, **group.group_labels}
+        return {label: value for label, value in found.items() if known.get(label) == value}
+    return found
+
+
+def _rank(alert: Alert) -> Rank:
+    return _rank_of(alert.labels)
+
+
+def _rank_of(labels: Mapping[str, str]) -> Rank:
+    return RANKS.get(labels.get("severity", "").lower(), Rank.MEDIUM)
+
+
+def _first(labels: Mapping[str, str], names: Iterable[str]) -> str:
+    return next((value for each in names if (value := labels.get(each, ""))), "")
+
+
+# Words
+
+
+def _message(group: AlertGroup, links: Links, rank: Rank, since_ms: int) -> Message:
+    common, told = _common(group), group.firing or group.alerts
+    team = _first(common, _TEAM_LABELS)
+    title = name(common.get("alertname", "") or "Alerts") + (f" (team {name(team)})" if team else "")
+    return Message(
+        title=title if group.is_firing else f"Resolved: {title}",
+        summary=_summary(group, told),
+        tone=_TONES.get(rank, Tone.WARNING) if group.is_firing else Tone.GOOD,
+        facts=tuple(_facts(group, common, rank, since_ms)),
+        sections=tuple(_sections(group)),
+        links=tuple(_links(group, links, common, told)),
+        footer="gpucost, from Alertmanager",
+    )
+
+
+def _summary(group: AlertGroup, told: tuple[Alert, ...]) -> str:
+    said = group.common_annotations.get("summary", "") or next(
+        (text for each in told if (text := each.annotations.get("summary", ""))), ""
+    )
+    return said or f"{_count(group)}."
+
+
+def _count(group: AlertGroup) -> str:
+    """``3 firing, 1 resolved, 2 more cut off by Alertmanager``."""
+    firing = len(group.firing)
+    over = len(group.alerts) - firing
+    parts = [f"{firing:,} firing"] if firing or not over else []
+    parts += [f"{over:,} resolved"] if over else []
+    parts += [f"{group.truncated:,} more cut off from what Alertmanager sent"] if group.truncated else []
+    return ", ".join(parts)
+
+
+def _facts(group: AlertGroup, common: Mapping[str, str], rank: Rank, since_ms: int) -> Iterator[Fact]:
+    team, cluster = _first(common, _TEAM_LABELS), _first(common, _CLUSTER_LABELS)
+    if team:
+        yield Fact("Team", name(team))
+    if cluster:
+        yield Fact("Cluster", name(cluster))
+    severity = common.get("severity", "")
+    yield Fact("Severity", name(severity) if severity else rank.value)
+    yield Fact("Alerts", _count(group))
+    yield Fact("Since", iso(since_ms // 1000 * 1000))
+    if not group.is_firing:
+        ended = [each.ends_ms for each in group.alerts if each.ends_ms is not None]
+        if ended:
+            yield Fact("Until", iso(max(ended) // 1000 * 1000))
+
+
+def _sections(group: AlertGroup) -> Iterator[Section]:
+    firing = group.firing
+    items = [_item(each) for each in firing[:MOST_ITEMS]]
+    more = len(firing) - len(items)
+    if more:
+        items.append(f"and {counted(more, 'more alert')}")
+    if group.truncated and group.is_firing:
+        items.append(f"{counted(group.truncated, 'alert')} cut off from what Alertmanager sent")
+    if items:
+        yield Section(title="Firing", items=tuple(items))
+
+
+def _item(alert: Alert) -> str:
+    """Its description, else its summary, else its labels."""
+    said = alert.annotations.get("description", "") or alert.annotations.get("summary", "")
+    if said:
+        return said
+    labels = (f"{label}={value}" for label, value in sorted(alert.labels.items()) if label != "alertname")
+    return ", ".join(labels) or "no labels"
+
+
+def _links(
+    group: AlertGroup, links: Links, common: Mapping[str, str], told: tuple[Alert, ...]
+) -> Iterator[Link]:
+    found = {key: _annotated(key, group, told, links) for key in ("runbook_url", "dashboard_url")}
+    if found["runbook_url"]:
+        yield Link("Runbook", found["runbook_url"])
+    if found["dashboard_url"]:
+        yield Link("Dashboard", found["dashboard_url"])
+    else:
+        yield from links.team(owner(_first(common, _TEAM_LABELS)), _first(common, _CLUSTER_LABELS))
+    silence = _silence(group)
+    if silence:
+        yield Link("Silence", silence)
+
+
+def _annotated(key: str, group: AlertGroup, told: tuple[Alert, ...], links: Links) -> str:
+    """The first address that may be linked: of all alerts, else of one."""
+    urls = (group.common_annotations.get(key, ""), *(each.annotations.get(key, "") for each in told))
+    return next((found for each in urls if (found := _safe(_placed(each, links)))), "")
+
+
+def _placed(url: str, links: Links) -> str:
+    """``RUNBOOKS/`` and ``DASHBOARDS/``, which stand in gpucost's own rules until somebody replaces them."""
+    for placeholder, base in ((RUNBOOKS, links.runbooks), (DASHBOARDS, links.dashboards)):
+        if base and url.startswith(placeholder):
+            return f"{base}/{url.removeprefix(placeholder)}"
+    return url
+
+
+def _silence(group: AlertGroup) -> str:
+    """Alertmanager's form for a silence, filled in with the labels of the group; empty where it is over."""
+    base = _safe(group.external_url)
+    if not (base and group.is_firing and group.group_labels):
+        return ""
+    matchers = ",".join(f"{label}={json.dumps(value)}" for label, value in sorted(group.group_labels.items()))
+    return _safe(f"{base.rstrip('/')}/#/silences/new?filter={quote('{' + matchers + '}', safe='')}")
+
+
+def _safe(url: str) -> str:
+    """``url`` where it is one that may be linked; else empty."""
+    return address(Link("", url)) or ""

@@ -1,0 +1,40 @@
+"""Money, GPU-hours and shares in the words of messages."""
+
+from __future__ import annotations
+
+from gpucost.domain.money import NANO
+from gpucost.reports import display
+from gpucost.reports.values import Amount, Change
+
+_CENTS_BELOW = 100 * NANO
+
+
+def cost(nano: int | None, currency: str) -> str:
+    """``USD 8,412``, with cents below a hundred; a dash for what has no price."""
+    if nano is None:
+        return display.MISSING
+    return f"{currency} {display.money(nano, 2 if abs(nano) < _CENTS_BELOW else 0)}"
+
+
+def gpu_hours(board_ms: int) -> str:
+    """``1,234.5 GPU-hours``."""
+    return f"{display.hours(board_ms)} GPU-hours"
+
+
+def amount(found: Amount, currency: str) -> str:
+    """``USD 8,412, 1,234.5 GPU-hours``; what has no price is said."""
+    hours = gpu_hours(found.board_ms)
+    if found.nano is None:
+        return f"{hours}, without a price"
+    unpriced = found.unpriced_board_ms
+    rest = f", {display.hours(unpriced)} of them without a price" if unpriced else ""
+    return f"{cost(found.nano, currency)}, {hours}{rest}"
+
+
+def change_words(change: Change | None, since: str) -> str:
+    """``6% more than the week before``; empty where it cannot be said. ``since`` names what was before."""
+    if change is None or change.relative is None or change.nano is None:
+        return ""
+    if not change.nano:
+        return f"as much as {since}"
+    return f"{display.percent(abs(change.relative))} {'more' if change.nano > 0 else 'less'} than {since}"

@@ -1,0 +1,293 @@
+"""The digest of a week -> notice: one sentence, the numbers, what to do, and what the numbers rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from urllib.parse import quote
+
+from gpucost.domain.time import MINUTE_MS, iso
+from gpucost.domain.waste import Waste
+from gpucost.notify.compose.amounts import amount, change_words, cost, gpu_hours
+from gpucost.notify.compose.digest_charts import days_chart, teams_chart
+from gpucost.notify.compose.links import FLEET, Links
+from gpucost.notify.message import Fact, Link, Message, Section
+from gpucost.notify.notices import Kind, Notice, Rank, Stage
+from gpucost.reports import display
+from gpucost.reports.digest_model import WeekDigest
+from gpucost.reports.to_do import ToDo
+from gpucost.reports.values import NOTHING, Amount, costliest_first
+from gpucost.reports.waste import WasteReport
+from gpucost.reports.waste_table import LABELS, MEANINGS, is_broken, looked_at, proof, shown_buckets
+from gpucost.reports.week import Week
+
+_TOP_TEAMS = 5
+_BEFORE = "the week before"
+# Of the unknown that a summary need not mention.
+_LITTLE = Fraction(1, 100)
+
+
+def digest_key(week: Week | str, team: str) -> str:
+    """``digest:week:2026-W43:vision``; the platform's ends with the colon."""
+    return f"digest:week:{week}:{team}"
+
+
+def digest_notice(digest: WeekDigest, links: Links, *, since_ms: int) -> Notice:
+    """To be told once. ``since_ms`` is when it was due. Its version is another one when a week that was told
+    with something missing, or not looked at, has become whole.
+    """
+    looked = digest.waste is not None and not digest.waste.assessment.missing
+    return Notice(
+        key=digest_key(digest.week, digest.team),
+        group=f"digest:week:{digest.team}",
+        kind=Kind.DIGEST,
+        stage=Stage.ONCE,
+        rank=Rank.INFO,
+        team=digest.team,
+        cluster="",
+        since_ms=since_ms,
+        version="whole" if digest.coverage.whole and looked else "partial",
+        message=digest_message(digest, links),
+    )
+
+
+def digest_message(digest: WeekDigest, links: Links) -> Message:
+    """The message of a digest; of a team's it names nobody else."""
+    return Message(
+        title=f"{_who(digest)}: week {_number(digest)}, {_days(digest)}",
+        summary=_summary(digest),
+        facts=tuple(_facts(digest)),
+        sections=tuple(_sections(digest)),
+        links=_links(digest, links),
+        footer=f"gpucost {digest.code_version}, {digest.week}, Monday to Sunday in UTC",
+    )
+
+
+def _who(digest: WeekDigest) -> str:
+    return display.name(digest.team) if digest.team else "All teams"
+
+
+def _number(digest: WeekDigest) -> int:
+    return Week.parse(digest.week).number
+
+
+def _days(digest: WeekDigest) -> str:
+    first, last = digest.window.start_ms, digest.window.end_ms - 1
+    return f"{iso(first)[:10]} to {iso(last)[:10]}"
+
+
+def _summary(digest: WeekDigest) -> str:
+    who = display.name(digest.team) if digest.team else "The clusters"
+    what = f"cost {cost(digest.cost.nano, digest.currency)}"
+    if digest.cost.nano is None:
+        what = f"{'held' if digest.team else 'had'} {gpu_hours(digest.cost.board_ms)} without a price"
+    change = change_words(digest.change, _BEFORE)
+    parts = [
+        f"{who} {what} in week {_number(digest)}{f', {change}' if change else ''}",
+        *_wasted_words(digest),
+    ]
+    return f"{'; '.join([*parts, *_missing(digest)])}."
+
+
+def _wasted_words(digest: WeekDigest) -> Iterator[str]:
+    if not digest.cost.board_ms:
+        return
+    if digest.waste is None:
+        yield "no detector has looked at it"
+        return
+    wasted = digest.waste.wasted
+    yield f"{display.percent(_share(wasted, digest.cost)) if wasted.board_ms else 'none'} of it was wasted"
+    unknown = _share(_unknown(digest.waste), digest.cost)
+    if unknown is not None and unknown >= _LITTLE:
+        yield f"of {display.percent(unknown)} nobody can say"
+
+
+def _share(part: Amount, whole: Amount) -> Fraction | None:
+    """Of the money where all of it has a price, else of the time."""
+    if part.nano is not None and whole.nano and not whole.unpriced_board_ms:
+        return Fraction(part.nano, whole.nano)
+    return Fraction(part.board_ms, whole.board_ms) if whole.board_ms else None
+
+
+def _unknown(waste: WasteReport) -> Amount:
+    return next((row.amount for row in waste.buckets if row.waste == Waste.UNKNOWN), NOTHING)
+
+
+def _missing(digest: WeekDigest) -> Iterator[str]:
+    coverage = digest.coverage
+    if coverage.missing_ms:
+        clusters = (
+            f" of {display.counted(len(coverage.clusters), 'cluster')}" if len(coverage.clusters) > 1 else ""
+        )
+        missing = display.span_of_days(coverage.missing_ms)
+        yield f"{missing} of the week{clusters} are not in the ledger, nor in these numbers"
+    if not coverage.settled:
+        yield "not all of it is settled"
+
+
+def _facts(digest: WeekDigest) -> Iterator[Fact]:
+    currency, busy = digest.currency, digest.utilisation.busy
+    yield Fact("Cost", amount(digest.cost, currency))
+    if not digest.team:
+        yield Fact("Held by teams", amount(digest.held, currency))
+    if digest.change is None:
+        yield Fact("Week before", f"not compared: {digest.not_compared}")
+    else:
+        words = change_words(digest.change, _BEFORE)
+        yield Fact(
+            "Week before", f"{amount(digest.change.previous, currency)}{f' ({words})' if words else ''}"
+        )
+    if digest.budget is not None:
+        yield Fact("Budget", _budget(digest))
+    if digest.waste is None:
+        yield Fact("Wasted", "not known: no detector has looked at this week")
+    else:
+        yield Fact("Wasted", _part(digest.waste.wasted, digest))
+        yield Fact("Unknown", _part(_unknown(digest.waste), digest))
+    if busy is None:
+        yield Fact("Busy", "not observed")
+    else:
+        seen = f"{display.percent(busy.coverage)} of what was held was observed"
+        yield Fact("Busy", f"{display.percent(busy.mean)}; {seen}")
+    if digest.waits is not None:
+        yield Fact("Waited", _waited(digest))
+
+
+def _part(found: Amount, digest: WeekDigest) -> str:
+    return f"{amount(found, digest.currency)} ({display.percent(_share(found, digest.cost), 1)})"
+
+
+def _budget(digest: WeekDigest) -> str:
+    found, currency = digest.budget, digest.currency
+    assert found is not None
+    week, month = cost(found.week_nano, currency), cost(found.monthly_nano, currency)
+    of = "" if digest.team else f" of {display.counted(found.teams, 'team')} with a budget"
+    spent = f"; they held {cost(found.spent.nano, currency)}" if of else ""
+    return f"{display.percent(found.part)} of {week}, the week's part of {month} a month{of}{spent}"
+
+
+def _waited(digest: WeekDigest) -> str:
+    found = digest.waits
+    assert found is not None
+    words = []
+    if found.p50_ms is not None and found.p90_ms is not None and found.longest_ms is not None:
+        started = display.counted(found.started, "workload")
+        p50, p90, longest = (_wait(each) for each in (found.p50_ms, found.p90_ms, found.longest_ms))
+        words.append(
+            f"{started} started, half of them within {p50}, nine in ten within {p90}, all within {longest}"
+        )
+    if found.waiting:
+        words.append(f"{found.waiting:,} still waiting")
+    if found.cut:
+        words.append("of those that asked last")
+    return "; ".join(words)
+
+
+def _wait(length_ms: int) -> str:
+    """Rounded up to minutes: what is less than a second is of no interest here."""
+    return display.span_of_days(-(-length_ms // MINUTE_MS) * MINUTE_MS) if length_ms else "0 min"
+
+
+def _sections(digest: WeekDigest) -> Iterator[Section]:
+    if digest.waste is not None and digest.cost.board_ms:
+        yield Section("Where it went", items=tuple(_buckets(digest, digest.waste)), chart=days_chart(digest))
+    yield from _actions(digest)
+    if digest.teams:
+        yield Section("Costliest teams", items=tuple(_teams(digest)), chart=teams_chart(digest))
+    if digest.jobs:
+        more = digest.job_count - len(digest.jobs)
+        title = (
+            f"Costliest jobs, {len(digest.jobs)} of {digest.job_count:,}" if more > 0 else "Costliest jobs"
+        )
+        yield Section(title, items=tuple(_jobs(digest)))
+    yield Section("What this rests on", items=tuple(_grounds(digest)))
+
+
+def _buckets(digest: WeekDigest, waste: WasteReport) -> Iterator[str]:
+    """What is waste first, the dearest first."""
+    rows = [row for row in shown_buckets(waste) if row.amount.board_ms]
+    for row in sorted(rows, key=lambda row: (not row.is_waste, costliest_first(row.amount, row.waste))):
+        label, meaning = LABELS[Waste(row.waste)], MEANINGS[Waste(row.waste)]
+        yield f"{label}: {_part(row.amount, digest)}; {meaning}"
+
+
+def _actions(digest: WeekDigest) -> Iterator[Section]:
+    if not digest.actions:
+        yield Section("What to do", text="Nothing: no finding goes on.")
+        return
+    count = len(digest.actions)
+    what = "The action that brings most back" if count == 1 else f"The {count} actions that bring most back"
+    more = f" {digest.more_actions:,} more: gpucost findings." if digest.more_actions else ""
+    yield Section(what, text=f"By the money they bring back in a day, as things stand now.{more}")
+    for number, row in enumerate(digest.actions, 1):
+        yield Section(
+            f"{number}. {_title(row, digest)}",
+            text="\n".join(_action(row, digest)),
+            code=row.patch.strip("\n"),
+        )
+
+
+def _title(row: ToDo, digest: WeekDigest) -> str:
+    """What it is about, whose it is, and what comes back where that has a price."""
+    of = f" of {display.name(row.team)}" if row.team and not digest.team else ""
+    back = "" if row.daily_nano is None else f": {cost(row.daily_nano, digest.currency)} a day"
+    return f"{row.subject_kind} {display.name(row.subject)}{of}{back}"
+
+
+def _action(row: ToDo, digest: WeekDigest) -> Iterator[str]:
+    yield row.summary
+    yield row.action
+    if row.alike is not None:
+        others = display.counted(len(row.alike.findings), "more finding")
+        costs = row.alike.daily_nano
+        together = "" if costs is None else f", {cost(costs, digest.currency)} a day together"
+        yield f"And {others} like it{together}."
+
+
+def _teams(digest: WeekDigest) -> Iterator[str]:
+    for each in digest.teams[:_TOP_TEAMS]:
+        row = each.row
+        wasted = (
+            "" if each.waste is None else f", {display.percent(_share(each.waste.wasted, row.held))} wasted"
+        )
+        budget = "" if each.budget is None else f", {display.percent(each.budget.part)} of the week's budget"
+        change = change_words(row.change, _BEFORE)
+        than = f", {change}" if change else ""
+        yield f"{display.name(row.group['team'])}: {amount(row.held, digest.currency)}{wasted}{budget}{than}"
+    rest = digest.teams[_TOP_TEAMS:]
+    if rest:
+        held = sum((each.row.held for each in rest), NOTHING)
+        yield f"{display.counted(len(rest), 'more team')}: {amount(held, digest.currency)}"
+
+
+def _jobs(digest: WeekDigest) -> Iterator[str]:
+    for row in digest.jobs:
+        busy = row.utilisation.busy
+        seen = "not observed" if busy is None else f"busy {display.percent(busy.mean)}"
+        teams = "" if digest.team else f" ({', '.join(map(display.name, row.teams))})"
+        job = f"{row.namespace}/{row.job}" if row.job else ""
+        yield f"{display.name(job)}{teams}: {amount(row.held, digest.currency)}, {seen}"
+
+
+def _grounds(digest: WeekDigest) -> Iterator[str]:
+    coverage = digest.coverage
+    yield (
+        f"{display.percent(coverage.covered, 1)} of the week is in the ledger, "
+        f"{display.percent(coverage.observed, 1)} of that was observed."
+    )
+    for each in coverage.clusters:
+        if each.missing_ms:
+            yield f"Cluster {display.name(each.cluster)}: {display.span_of_days(each.missing_ms)} missing."
+    if not coverage.settled:
+        yield "Some windows may still change by late data."
+    if digest.waste is not None:
+        yield looked_at(digest.waste.assessment)
+        if is_broken(digest.waste):
+            yield proof(digest.waste)
+
+
+def _links(digest: WeekDigest, links: Links) -> tuple[Link, ...]:
+    boards = links.team(digest.team) or links.dashboard("Fleet", FLEET, {})
+    window = quote(str(digest.window), safe="")
+    report = (Link("Report", f"{links.service}/v1/waste?window={window}"),) if links.service else ()
+    return (*boards, *report)

@@ -1,0 +1,166 @@
+"""A closed month -> notice: what it cost, what was corrected since, and the digest that proves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpucost.domain.time import Month
+from gpucost.notify.compose.amounts import amount, change_words, cost
+from gpucost.notify.compose.links import FLEET, Links
+from gpucost.notify.hashes import short_hash
+from gpucost.notify.message import Fact, Link, Message, Section
+from gpucost.notify.notices import Kind, Notice, Rank, Stage
+from gpucost.reports import display
+from gpucost.reports.display import month_name
+from gpucost.reports.model import MonthReport
+from gpucost.reports.values import NOTHING
+
+_TOP_TEAMS = 10
+_MOST_ADJUSTMENTS = 10
+
+
+def month_key(month: Month, team: str) -> str:
+    """``month:2026-10:vision``; the platform's ends with the colon."""
+    return f"month:{month}:{team}"
+
+
+def month_notice(report: MonthReport, links: Links, *, since_ms: int) -> Notice:
+    """Of a closed month, for the one team in the report's scope or, with all of them, for the platform.
+
+    Its version is another one after an adjustment. ``since_ms`` is when it was closed or adjusted last.
+    """
+    team = _team(report)
+    return Notice(
+        key=month_key(report.month, team),
+        group=f"month:{team}",
+        kind=Kind.MONTH,
+        stage=Stage.ONCE,
+        rank=Rank.INFO,
+        team=team,
+        cluster="",
+        since_ms=since_ms,
+        version=_version(report),
+        message=month_message(report, links),
+    )
+
+
+def month_message(report: MonthReport, links: Links) -> Message:
+    """The message of a closed month; of a team's it names nobody else."""
+    who = display.name(_team(report)) if _team(report) else "All teams"
+    return Message(
+        title=f"{month_name(report.month)} is closed: {who}",
+        summary=_summary(report),
+        facts=tuple(_facts(report)),
+        sections=tuple(_sections(report)),
+        links=_links(report, links),
+        footer=f"gpucost {report.provenance.code_version}, {report.month}, months in UTC",
+    )
+
+
+def _team(report: MonthReport) -> str:
+    return report.teams_in_scope[0] if report.teams_in_scope else ""
+
+
+def _version(report: MonthReport) -> str:
+    """Of the digest of the month, and of its adjustments."""
+    return short_hash(report.provenance.month_digest, *map(repr, report.adjustments))
+
+
+def _before(report: MonthReport) -> str:
+    return month_name(report.month.previous())
+
+
+def _summary(report: MonthReport) -> str:
+    team, totals = _team(report), report.totals
+    who = display.name(team) if team else "The teams"
+    change = change_words(totals.change, _before(report))
+    what = (
+        f"used {amount(totals.held, report.currency)}"
+        if totals.adjusted.nano is None
+        else f"pay{'s' if team else ''} {cost(totals.adjusted.nano, report.currency)}"
+    )
+    corrected = f", with {_corrected(totals.adjustments.nano, report)}" if report.adjustments else ""
+    held = f"; what was held cost {change}" if change else ""
+    return f"{who} {what} for {month_name(report.month)}{corrected}{held}."
+
+
+def _corrected(nano: int | None, report: MonthReport) -> str:
+    return f"corrections of {report.currency} {display.signed_money(nano)}"
+
+
+def _facts(report: MonthReport) -> Iterator[Fact]:
+    totals, currency = report.totals, report.currency
+    yield Fact("Held", amount(totals.held, currency))
+    if report.adjustments:
+        yield Fact("Corrections", _signed(totals.adjustments.nano, totals.adjustments.board_ms, report))
+        yield Fact("To pay", amount(totals.adjusted, currency))
+    if report.capacity is not None:
+        yield Fact("Capacity", amount(report.capacity.capacity, currency))
+    if totals.change is None:
+        yield Fact(_before(report), f"not compared: {report.comparison.note}")
+    else:
+        words = change_words(totals.change, _before(report))
+        note = f" ({words})" if words else ""
+        yield Fact(_before(report), f"{amount(totals.change.previous, currency)}{note}")
+    if report.waste is not None:
+        wasted, share = report.waste.wasted, display.percent(report.waste.share, 1)
+        yield Fact("Wasted", f"{amount(wasted, currency)} ({share} of the GPU-hours)")
+    yield Fact("Jobs", f"{totals.jobs:,}")
+
+
+def _sections(report: MonthReport) -> Iterator[Section]:
+    if not _team(report) and report.teams:
+        yield Section("By team", items=tuple(_teams(report)))
+    if report.adjustments:
+        yield Section("Corrections since it was closed", items=tuple(_adjustments(report)))
+    yield Section(
+        "Proof", facts=tuple(_proof(report)), text="Recompute it: gpucost month verify " + str(report.month)
+    )
+
+
+def _teams(report: MonthReport) -> Iterator[str]:
+    currency, before = report.currency, _before(report)
+    for each in report.teams[:_TOP_TEAMS]:
+        change = change_words(each.row.change, before)
+        than = f", {change}" if change else ""
+        corrected = each.adjustments.nano
+        of = f", with {_corrected(corrected, report)}" if corrected else ""
+        yield f"{display.name(each.row.group['team'])}: {amount(each.adjusted, currency)}{of}{than}"
+    rest = report.teams[_TOP_TEAMS:]
+    if rest:
+        paid = sum((each.adjusted for each in rest), NOTHING)
+        yield f"{display.counted(len(rest), 'more team')}: {amount(paid, currency)}"
+
+
+def _adjustments(report: MonthReport) -> Iterator[str]:
+    for item in report.adjustments[:_MOST_ADJUSTMENTS]:
+        team = "" if _team(report) else f"{display.name(item.team)}: "
+        corrected = _signed(item.nano, item.board_ms, report)
+        yield f"{team}{corrected}: {item.reason} ({item.reference}, by {item.author})"
+    rest = report.adjustments[_MOST_ADJUSTMENTS:]
+    if rest:
+        paid, board_ms = sum(item.nano for item in rest), sum(item.board_ms for item in rest)
+        yield f"{display.counted(len(rest), 'more correction')}: {_signed(paid, board_ms, report)}"
+
+
+def _signed(nano: int | None, board_ms: int, report: MonthReport) -> str:
+    """``USD −50.00, −5.0 GPU-hours``."""
+    hours = display.hours(board_ms).replace("-", "−")
+    return f"{report.currency} {display.signed_money(nano)}, {'+' if board_ms > 0 else ''}{hours} GPU-hours"
+
+
+def _proof(report: MonthReport) -> Iterator[Fact]:
+    """The digests of the chain, whole: they are there to be compared."""
+    found = report.provenance
+    yield Fact("Digest", found.month_digest)
+    yield Fact("Digest of the month closed before", found.previous_digest or "none: the first of the chain")
+    if found.closed_at is not None:
+        yield Fact("Closed", f"{found.closed_at} by {found.closed_by}")
+    if found.close_reason:
+        yield Fact("Reason", found.close_reason)
+
+
+def _links(report: MonthReport, links: Links) -> tuple[Link, ...]:
+    boards = links.team(_team(report)) or links.dashboard("Fleet", FLEET, {})
+    page = f"{links.service}/v1/reports/{report.month}?format=html"
+    return (*boards, *((Link("Report", page),) if links.service else ()))

@@ -1,0 +1,98 @@
+"""The process in which apprise runs: one message, told on stdin, sent and answered on stdout.
+
+An audit hook of Python sees every connection before it is made, with the address that is connected to,
+whoever asked for it: neither DNS nor a redirect can lead anywhere that is not allowed. The same hook ends
+attempts to start programs and to write files, which are no ways to a chat.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from typing import Any
+
+from gpucost.notify.sending.address import trouble_with
+
+_PROGRAMS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "pty.spawn")
+# Services of this machine, not of the network.
+_LOCAL = frozenset(
+    ("dbus", "file", "glib", "gnome", "kde", "kmsg", "macosx", "qt", "stdout", "syslog", "windows")
+)
+
+
+class Guard:
+    """Refuses what is not allowed, and remembers why: apprise swallows errors."""
+
+    def __init__(self, allow_private: bool) -> None:
+        self.allow_private = allow_private
+        self.refused: list[str] = []
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "socket.connect":
+            self._connect(arguments[0], arguments[1])
+        elif event in ("socket.bind", "socket.sendto"):
+            self._datagram(event, arguments[0], arguments[1])
+        elif event in _PROGRAMS:
+            self._refuse("starts a program, which is not allowed")
+        elif event == "open" and _writes(arguments):
+            self._refuse("writes a file, which is not allowed")
+
+    def _connect(self, connection: socket.socket, address: Any) -> None:
+        if connection.family not in (socket.AF_INET, socket.AF_INET6):
+            self._refuse("connects to something that is no network address, which is not allowed")
+        trouble = trouble_with(str(address[0]), allow_private=self.allow_private)
+        if trouble:
+            self._refuse(f"{address[0]} {trouble}")
+
+    def _datagram(self, event: str, connection: socket.socket, address: Any) -> None:
+        if event == "socket.sendto":
+            self._connect(connection, address)
+
+    def _refuse(self, why: str) -> None:
+        self.refused.append(why)
+        raise PermissionError(why)
+
+
+def _writes(arguments: tuple[Any, ...]) -> bool:
+    path, mode, flags = arguments
+    changes = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    asks = any(letter in mode for letter in "wax+") if isinstance(mode, str) else bool(flags & changes)
+    return asks and path != os.devnull
+
+
+def send(asked: dict[str, Any]) -> tuple[str, str]:
+    """``sent``, ``refused`` or ``failed``, and why, without a word of the URL but its scheme."""
+    scheme = str(asked["url"]).partition("://")[0].lower()[:20]
+    if scheme in _LOCAL:
+        return "refused", f"{scheme}:// is no address in the network"
+    sys.dont_write_bytecode = True
+    import apprise
+
+    asset = apprise.AppriseAsset(http_redirects=False, async_mode=False, secure_logging=True)
+    plugin = apprise.Apprise.instantiate(asked["url"], asset=asset, suppress_exceptions=True)
+    if plugin is None:
+        return "refused", f"apprise makes nothing of the {scheme}:// URL; see gpucost notify test"
+    plain = plugin.protocol if isinstance(plugin.protocol, tuple) else (plugin.protocol,)
+    if scheme in plain and not asked["allow_http"]:
+        return "refused", f"{scheme}:// is not encrypted, and the channel's allow_http is not set"
+    guard = Guard(bool(asked["allow_private"]))
+    sys.addaudithook(guard)
+    done = bool(plugin.notify(body=asked["body"], body_format=apprise.NotifyFormat.TEXT))
+    if guard.refused:
+        return "refused", guard.refused[0]
+    return ("sent", "") if done else ("failed", f"the {scheme}:// service did not take the message")
+
+
+def main() -> None:
+    asked = json.load(sys.stdin)
+    try:
+        outcome, why = send(asked)
+    except Exception as error:
+        outcome, why = "failed", f"{type(error).__name__} in apprise"
+    sys.stdout.write("\n" + json.dumps({"outcome": outcome, "why": why}))
+
+
+if __name__ == "__main__":
+    main()

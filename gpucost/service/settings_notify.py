@@ -1,0 +1,506 @@
+"""Settings of what people are told: channels, routes, quiet hours, escalation, digests."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from functools import cached_property
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
+
+from gpucost.attribution.teams import TeamName, TeamRules
+from gpucost.domain.configfile import Text, wrong
+from gpucost.domain.errors import InputError, Remark
+from gpucost.notify.channels import Channel, Mailbox, Service
+from gpucost.notify.compose.links import Links
+from gpucost.notify.notices import Kind, Rank
+from gpucost.notify.routes.quiet import Quiet, is_ever_loud
+from gpucost.notify.routes.rules import Escalation, Route, Rules
+from gpucost.settings.types import Duration, ExistingFile, Group, UrlOrEmpty, between, milliseconds, secret
+
+SLACK_API = "https://slack.com/api"
+_BOTS = (Service.SLACK, Service.MATTERMOST)
+_CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])\Z|24:00\Z")
+_ADDRESS = re.compile(
+    r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?\Z"
+)
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://.", re.IGNORECASE)
+# A Monday, to try quiet hours on; any will do.
+_SOME_MONDAY_MS = 1_767_571_200_000
+
+
+def _clock(value: object) -> object:
+    if isinstance(value, str) and _CLOCK.match(value):
+        return value
+    raise wrong(value, "a time as HH:MM from 00:00 to 24:00, in quotes")
+
+
+def _zone(value: object) -> object:
+    try:
+        if isinstance(value, str):
+            ZoneInfo(value)
+            return value
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        pass
+    raise wrong(value, "the name of a time zone, such as UTC or Europe/Berlin")
+
+
+def _address(value: object) -> object:
+    if isinstance(value, str) and _ADDRESS.match(value):
+        return value
+    raise wrong(value, "a mail address, such as gpu@example.com")
+
+
+Clock = Annotated[str, BeforeValidator(_clock)]
+Zone = Annotated[str, BeforeValidator(_zone)]
+Address = Annotated[str, BeforeValidator(_address)]
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+DAYS: tuple[Weekday, ...] = (
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+)
+Patience = Annotated[Duration, between(timedelta(minutes=1), timedelta(days=31), "a duration from 1m to 31d")]
+
+
+class ChannelSettings(Group):
+    """One room, mailbox or address."""
+
+    name: Text
+    """Name of the channel, by which routes and metrics know it."""
+
+    service: Service
+    """``slack``, ``teams``, ``mattermost``, ``email`` or ``apprise`` (all other services; needs the extra
+    ``gpucost[chat]``).
+    """
+
+    url: SecretStr | None = None
+    """A secret. Slack, Mattermost: an incoming webhook; with ``token``, the base of the API
+    (``https://slack.com/api``, which is Slack's default, ``https://chat.example.com``). Teams: the address of
+    a Workflow. Apprise: its own URL. None for e-mail.
+    """
+
+    url_file: ExistingFile | None = None
+    """File whose content is ``url``, for mounted secrets. Leave ``url`` out then."""
+
+    token: SecretStr | None = None
+    """Token of a Slack or Mattermost bot. With it messages are updated in place; a webhook's cannot be."""
+
+    token_file: ExistingFile | None = None
+    """File whose content is the token, for mounted secrets."""
+
+    room: str = ""
+    """Id of the room a bot posts to (``C0123456789``). Needed with a token, and only then."""
+
+    recipients: tuple[Address, ...] = ()
+    """Mail addresses. Needed for e-mail, and only there."""
+
+    mention: Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")] = ""
+    """Who is called when something is escalated, in the service's own words: ``<!subteam^S012>``,
+    ``@oncall``. Nobody, when it is empty. Messages never call anybody else.
+    """
+
+    sees_all: bool = False
+    """Whether its readers may see every team. Off by default: then it gets the news of teams that its routes
+    name, in words that name no other.
+    """
+
+    allow_http: bool = False
+    """Whether http without TLS is allowed. Off: webhook addresses are secrets, and would travel readable."""
+
+    allow_private: bool = False
+    """Whether addresses of the cluster, of private networks or of loopback are allowed. Off, so that a wrong
+    address reaches nothing inside; on for a chat server of your own.
+    """
+
+    @model_validator(mode="after")
+    def _fits_its_service(self) -> Self:
+        self._check_parts()
+        url, token = self._url(), self._token()
+        if token is not None and not (token.isascii() and token.isprintable() and token):
+            raise wrong(Remark("not fit for a header"), "printable ASCII on one line", "token")
+        if self.service is Service.EMAIL:
+            return self
+        if url is None:
+            raise wrong(Remark("missing"), f"url or url_file for {self.service}", "url")
+        if self.service is Service.APPRISE:
+            if not _SCHEME.match(url):
+                raise wrong(_HIDDEN, "one of apprise's URLs: a scheme, ://, and more", "url")
+        else:
+            self._check_address(url)
+        return self
+
+    def _check_parts(self) -> None:
+        is_mail, has_token = self.service is Service.EMAIL, bool(self.token or self.token_file)
+        if has_token and self.service not in _BOTS:
+            raise wrong(Remark(f"{self.service} takes none"), "a token for slack or mattermost only", "token")
+        if has_token != bool(self.room):
+            found = Remark("missing") if has_token else self.room
+            raise wrong(found, "a room with a token, and none without", "room")
+        if is_mail != bool(self.recipients):
+            raise wrong(
+                Remark("missing") if is_mail else list(self.recipients),
+                "mail addresses for email, and for no other service",
+                "recipients",
+            )
+        if is_mail and (self.url or self.url_file):
+            raise wrong(Remark("email takes none"), "no url; the mail server is notify.mail", "url")
+
+    def _check_address(self, url: str) -> None:
+        allowed = "https:// (http:// with allow_http), a host, no user info and no fragment"
+        try:
+            parts = urlsplit(url)
+            has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        except ValueError:
+            raise wrong(_HIDDEN, allowed, "url") from None
+        schemes = ("https", "http") if self.allow_http else ("https",)
+        is_plain = url.isascii() and url.isprintable() and " " not in url
+        if (
+            parts.scheme not in schemes
+            or not has_host
+            or "@" in parts.netloc
+            or parts.fragment
+            or not is_plain
+        ):
+            raise wrong(_HIDDEN, allowed, "url")
+
+    def _url(self) -> str | None:
+        url = secret(self.url, self.url_file, "url")
+        if url is None and self.service is Service.SLACK and (self.token or self.token_file):
+            return SLACK_API
+        return url
+
+    def _token(self) -> str | None:
+        return secret(self.token, self.token_file, "token")
+
+    def channel(self, mailbox: Mailbox | None) -> Channel:
+        """The channel itself; ``mailbox`` is given to those of e-mail."""
+        url, token = self._url(), self._token()
+        return Channel(
+            self.name,
+            self.service,
+            None if url is None else SecretStr(url),
+            None if token is None else SecretStr(token),
+            self.room,
+            self.recipients,
+            mailbox if self.service is Service.EMAIL else None,
+            self.mention,
+            self.sees_all,
+            self.allow_http,
+            self.allow_private,
+        )
+
+
+class MailSettings(Group):
+    """The server that mail is given to."""
+
+    host: str = ""
+    """Its name. None by default: channels of e-mail need one."""
+
+    port: Annotated[int, Field(ge=1, le=65535)] = 587
+    """TCP port, 1 to 65535. 587 is for handing mail in; 465 goes with ``tls``, 25 with ``none``."""
+
+    sender: Address | Literal[""] = ""
+    """Address that mail comes from. Needed with ``host``."""
+
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    """``starttls`` (a plain connection that must become an encrypted one), ``tls`` from the first byte, or
+    ``none``. Encrypted by default; ``none`` takes no password.
+    """
+
+    username: str = ""
+    """User name. Not used when empty."""
+
+    password: SecretStr | None = None
+    """Password of ``username``."""
+
+    password_file: ExistingFile | None = None
+    """File whose content is the password, for mounted secrets."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        password = self._password()
+        if bool(self.host) != bool(self.sender):
+            raise wrong(Remark("missing"), "host and sender together", "sender" if self.host else "host")
+        if bool(self.username) != (password is not None):
+            raise wrong(self.username, "username and password together", "username")
+        if password is not None and self.security == "none":
+            raise wrong("none", "starttls or tls with a password", "security")
+        return self
+
+    def _password(self) -> str | None:
+        return secret(self.password, self.password_file, "password")
+
+    def mailbox(self) -> Mailbox | None:
+        """The server, None where none is set."""
+        if not self.host:
+            return None
+        password = self._password()
+        hidden = None if password is None else SecretStr(password)
+        return Mailbox(self.host, self.port, self.sender, self.security, self.username, hidden)
+
+
+class QuietSettings(Group):
+    """Hours in which a route tells only what is critical."""
+
+    start: Clock = "20:00"
+    """When they begin, as HH:MM on the clocks of ``zone``."""
+
+    end: Clock = "07:00"
+    """When they end, as HH:MM up to 24:00. Not after ``start``: on the next day."""
+
+    zone: Zone = "UTC"
+    """IANA name of the time zone, such as ``Europe/Berlin``; summer time is kept."""
+
+    days: tuple[Weekday, ...] = DAYS
+    """Days on which they begin: ``[saturday, sunday]``. All by default."""
+
+    @model_validator(mode="after")
+    def _last(self) -> Self:
+        if self.start == self.end or self.start == "24:00":
+            raise wrong(self.start, "another time than end, and before 24:00", "start")
+        if not self.days:
+            raise wrong(Remark("no day"), f"days of {', '.join(DAYS)}", "days")
+        return self
+
+    def quiet(self) -> Quiet:
+        days = frozenset(map(DAYS.index, self.days))
+        return Quiet(_minutes(self.start), _minutes(self.end), ZoneInfo(self.zone), days)
+
+
+class EscalationSettings(Group):
+    """Who else is told, once, when nobody took it on: it is open and not acknowledged."""
+
+    channels: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Names of channels, at least one. They are told with their ``mention``, and when it is over."""
+
+    after: Patience = timedelta(hours=4)
+    """How long after the route first told of it, from 1m to 31d. Half a working day: time to act, and not
+    yet a day of wasted GPUs.
+    """
+
+    min_severity: Rank = Rank.HIGH
+    """Least severity: ``info``, ``low``, ``medium``, ``high``, ``critical``. High: a day of one GPU, wasted
+    within a day.
+    """
+
+
+class RouteSettings(Group):
+    """Which news goes to which channels. Every route that applies tells its channels, in the order of the
+    list, unless one before it has ``stop``; a channel is told once, by the first route that names it."""
+
+    channels: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Names of channels, at least one."""
+
+    teams: tuple[TeamName, ...] = ()
+    """Teams whose news it takes, as reports name them. Empty: every team and the platform, to channels with
+    ``sees_all`` only.
+    """
+
+    platform: bool = False
+    """Whether it takes what is about no team: nodes, free capacity, the platform's digest. Alone: only that.
+    Such words may name every team, so the channels must have ``sees_all``.
+    """
+
+    kinds: tuple[Kind, ...] = ()
+    """``finding``, ``alert``, ``advice``, ``digest``, ``month``. Empty: all."""
+
+    min_severity: Rank = Rank.INFO
+    """Least severity of findings and alerts: ``info``, ``low``, ``medium``, ``high``, ``critical``. All by
+    default; other kinds have none, and pass.
+    """
+
+    clusters: tuple[Text, ...] = ()
+    """Shell patterns of clusters. Empty: any. What is about no one cluster, such as a digest, passes."""
+
+    names: tuple[Text, ...] = ()
+    """Shell patterns of anti-patterns and alert names: ``[idle_allocation, GpuCostQuota*]``. Then only
+    findings and alerts with such a name are taken. Empty: any.
+    """
+
+    stop: bool = False
+    """Whether no later route is asked about what this one takes. Off: Alertmanager's ``continue: true``."""
+
+    quiet: tuple[QuietSettings, ...] = ()
+    """Quiet hours: what is not critical waits for their end, and is left out if it is over by then."""
+
+    cool_down: Patience | None = None
+    """Another cool-down than ``notify.cool_down`` for this route."""
+
+    escalate: EscalationSettings | None = None
+    """Whom to tell when nobody took it on. Nobody by default."""
+
+    @model_validator(mode="after")
+    def _is_sometimes_loud(self) -> Self:
+        if not is_ever_loud([each.quiet() for each in self.quiet], _SOME_MONDAY_MS):
+            raise wrong(Remark("they never end"), "quiet hours that leave time to tell something", "quiet")
+        return self
+
+    def route(self, cool_down: timedelta) -> Route:
+        return Route(
+            channels=self.channels,
+            teams=frozenset(self.teams),
+            platform=self.platform,
+            kinds=frozenset(self.kinds),
+            least=self.min_severity,
+            clusters=self.clusters,
+            names=self.names,
+            stop=self.stop,
+            quiet=tuple(each.quiet() for each in self.quiet),
+            cool_down_ms=milliseconds(cool_down if self.cool_down is None else self.cool_down),
+            escalation=self._escalation(),
+        )
+
+    def _escalation(self) -> Escalation | None:
+        found = self.escalate
+        if found is None:
+            return None
+        return Escalation(found.channels, milliseconds(found.after), found.min_severity)
+
+
+class WeeklySettings(Group):
+    """When the digests of the last week are told."""
+
+    enabled: bool = True
+    """Whether there are digests. Each team gets its own where a route takes it."""
+
+    weekday: Weekday = "monday"
+    """Day of the week. Monday, when the week that is over is whole."""
+
+    hour: Annotated[int, Field(ge=0, le=23)] = 9
+    """Hour of the day, 0 to 23, on the clocks of ``zone``. Nine: people are there."""
+
+    zone: Zone = "UTC"
+    """IANA name of the time zone, such as ``Europe/Berlin``. The week itself is of UTC, as reports are."""
+
+
+class NotifySettings(Group):
+    """Who is told what, in chat and by mail. Nothing is posted until there is a channel and a route."""
+
+    enabled: bool = True
+    """Whether anything is posted. ``false`` silences all channels, and keeps their settings."""
+
+    base_url: UrlOrEmpty = ""
+    """Address under which people reach gpucost, for links to findings. No such links when it is empty."""
+
+    dashboards_url: UrlOrEmpty = ""
+    """Base address of Grafana, for links to dashboards. No such links when it is empty."""
+
+    runbooks_url: UrlOrEmpty = ""
+    """Address of the folder of runbooks. No such links when it is empty."""
+
+    channels: tuple[ChannelSettings, ...] = ()
+    """Where messages go."""
+
+    mail: MailSettings = MailSettings()
+
+    routes: tuple[RouteSettings, ...] = ()
+    """Who is told what, in order."""
+
+    cool_down: Patience = timedelta(hours=24)
+    """How long after it was told a channel is not told again of what was over and came back, from 1m to 31d;
+    what is still open then, is told. A day: what comes and goes every hour is told once.
+    """
+
+    update_every: Annotated[
+        Duration, between(timedelta(seconds=10), timedelta(days=1), "a duration from 10s to 1d")
+    ] = timedelta(minutes=5)
+    """Least time between two changes of a posted message, from 10s to a day, where a service can change it.
+    As long as the pause between two evaluations.
+    """
+
+    weekly: WeeklySettings = WeeklySettings()
+
+    month_closed: bool = True
+    """Whether it is told that a month was closed, and what it cost."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        names = [each.name for each in self.channels]
+        if len(set(names)) < len(names):
+            raise wrong(names, "names that are all different", "channels")
+        for n, channel in enumerate(self.channels):
+            if channel.service is Service.EMAIL and not self.mail.host:
+                raise wrong(
+                    Remark("missing"), "a mail server in notify.mail for email", "channels", n, "service"
+                )
+        if self.channels and not self.routes:
+            raise wrong(Remark("missing"), "at least one route where there are channels", "routes")
+        known = {each.name: each for each in self.channels}
+        for n, route in enumerate(self.routes):
+            for place, name in _named_in(route):
+                self._check_channel(known, route, name, ("routes", n, *place))
+        return self
+
+    @staticmethod
+    def _check_channel(
+        known: dict[str, ChannelSettings], route: RouteSettings, name: str, key: tuple[str | int, ...]
+    ) -> None:
+        if name not in known:
+            names = ", ".join(known) or "none is set"
+            raise wrong(name, f"the name of a channel: {names}", *key)
+        if known[name].sees_all:
+            return
+        if route.platform or not route.teams:
+            missing = "without platform and with teams" if route.platform else "with teams"
+            raise wrong(name, f"a channel with sees_all: true, or a route {missing}", *key)
+
+    def channel_list(self) -> tuple[Channel, ...]:
+        """The channels with their secrets. Files of secrets are read again with each call."""
+        mailbox = self.mail.mailbox()
+        return tuple(each.channel(mailbox) for each in self.channels)
+
+    def rules(self) -> Rules:
+        """Who is told what; nobody where it is not enabled. The channels stand in it with their secrets."""
+        if not self.enabled:
+            return Rules()
+        return Rules(
+            {each.name: each for each in self.channel_list()},
+            tuple(each.route(self.cool_down) for each in self.routes),
+            milliseconds(self.update_every),
+        )
+
+    @cached_property
+    def links(self) -> Links:
+        return Links(self.base_url, self.dashboards_url, self.runbooks_url)
+
+
+def check_teams(settings: NotifySettings, rules: TeamRules) -> None:
+    """Raises InputError for a team of a route that no team rule can give: a misspelt one would never be told.
+    Where a rule takes the team from a label, a namespace or the like, any name may be one."""
+    if any(rule.team_from for rule in rules.file.rules):
+        return
+    known = {each.name for each in rules.file.teams} | {rule.team for rule in rules.file.rules if rule.team}
+    for n, route in enumerate(settings.routes):
+        for m, team in enumerate(route.teams):
+            if team not in known:
+                allowed = f"a team of the team rules: {', '.join(sorted(known)) or 'they name none'}"
+                raise InputError(f"notify.routes[{n}].teams[{m}]", team, allowed)
+
+
+_HIDDEN = Remark("its value, not shown here, is wrong")
+
+
+def _named_in(route: RouteSettings) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    yield from _numbered(("channels",), route.channels)
+    if route.escalate is not None:
+        yield from _numbered(("escalate", "channels"), route.escalate.channels)
+
+
+def _numbered(place: tuple[str, ...], names: Iterable[str]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    for n, name in enumerate(names):
+        yield (*place, n), name
+
+
+def _minutes(clock: str) -> int:
+    """Since midnight."""
+    hours, minutes = map(int, clock.split(":"))
+    return hours * 60 + minutes

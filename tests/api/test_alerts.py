@@ -1,0 +1,134 @@
+"""POST /v1/alerts/alertmanager: who may send, what is refused; it is stored before it is answered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from gpucost.api.app import create_app
+from gpucost.api.limits import ALERTS_PATH, LARGEST_GROUP
+from gpucost.api.principal import format_key, hash_secret
+from gpucost.ledger import Ledger
+from gpucost.notify.sending.status import SenderStatus
+from gpucost.service.settings_api import ApiKey, ApiSettings, Role
+from gpucost.service.telling.status import TellingStatus
+from tests.api.test_routes import samples
+from tests.service.test_telling import alert, group
+from tests.service.worlds import Clock, filled_ledger
+
+KEYS = tuple(
+    ApiKey(id=role.value, sha256=hash_secret(role.value), role=role, teams=teams)
+    for role, teams in (
+        (Role.ALERTS, frozenset()),
+        (Role.ADMIN, frozenset()),
+        (Role.METRICS, frozenset()),
+        (Role.FINANCE, frozenset()),
+        (Role.VIEWER, frozenset({"research"})),
+    )
+)
+HEADERS = {"Content-Type": "application/json"}
+
+
+def status() -> TellingStatus:
+    return TellingStatus(("platform",), lambda: SenderStatus({("platform", "finding", "sent"): 3}, {}, 0))
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alerts")
+    filled_ledger(folder, Clock()).close()
+    return folder / "ledger.db"
+
+
+@pytest.fixture
+def ledger(filled: Path, tmp_path: Path) -> Iterator[Ledger]:
+    shutil.copy(filled, tmp_path)
+    with Ledger.open(f"sqlite:///{tmp_path / filled.name}", now=Clock()) as found:
+        yield found
+
+
+def client(
+    ledger: Ledger, telling: TellingStatus | None = None, role: Role | None = Role.ALERTS
+) -> TestClient:
+    app = create_app(ledger, ApiSettings(keys=KEYS), now=Clock(), telling=telling)
+    headers = HEADERS if role is None else HEADERS | {"Authorization": f"Bearer {format_key(role, role)}"}
+    return TestClient(app, headers=headers, raise_server_exceptions=False)
+
+
+def test_a_group_is_stored_before_it_is_answered(ledger: Ledger) -> None:
+    answer = client(ledger, status()).post(ALERTS_PATH, content=group(alert(), alert("resolved", x="y")))
+    assert (answer.status_code, answer.json()) == (200, {"alerts": 2})
+    ((content, _),) = ledger.alert_groups(since_ms=0).values()
+    assert json.loads(content)["alerts"][0]["labels"]["alertname"] == "GpuCostSourceDown"
+
+
+@pytest.mark.parametrize(
+    ("role", "code"),
+    [(None, 401), (Role.VIEWER, 403), (Role.FINANCE, 403), (Role.METRICS, 403), (Role.ADMIN, 200)],
+)
+def test_only_alertmanager_and_admins_may_send(ledger: Ledger, role: Role | None, code: int) -> None:
+    assert client(ledger, status(), role).post(ALERTS_PATH, content=group(alert())).status_code == code
+    assert len(ledger.alert_groups(since_ms=0)) == (code == 200)
+
+
+@pytest.mark.parametrize("url", ["/v1/reports/2026-10", "/v1/findings", "/metrics", "/readyz"])
+def test_alertmanagers_key_reads_nothing(ledger: Ledger, url: str) -> None:
+    assert client(ledger, status()).get(url).status_code == 403
+
+
+def test_without_a_channel_it_is_told_so(ledger: Ledger) -> None:
+    answer = client(ledger).post(ALERTS_PATH, content=group(alert()))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "not_told")
+    assert "notify.channels" in answer.json()["error"]["message"]
+    assert ledger.alert_groups(since_ms=0) == {}
+
+
+def changed(**values: Any) -> bytes:
+    return json.dumps(json.loads(group(alert())) | values).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "field"),
+    [
+        (b"{", 422, "body"),
+        (b"null", 422, "payload"),
+        (changed(version="3"), 422, "version"),
+        (changed(status="fire"), 422, "status"),
+        (changed(groupKey=""), 422, "groupKey"),
+        (changed(alerts={}), 422, "alerts"),
+        (changed(alerts=[{"status": "firing", "labels": {"a": 1}}]), 422, "alerts[0].labels.a"),
+        (b"x" * (LARGEST_GROUP + 1), 413, "body"),
+    ],
+)
+def test_what_is_wrong_is_named(ledger: Ledger, content: bytes, code: int, field: str) -> None:
+    answer = client(ledger, status()).post(ALERTS_PATH, content=content)
+    assert (answer.status_code, answer.json()["error"]["field"]) == (code, field)
+    assert ledger.alert_groups(since_ms=0) == {}
+
+
+def test_forms_and_parameters_are_refused(ledger: Ledger) -> None:
+    found = client(ledger, status())
+    assert (
+        found.post(ALERTS_PATH, content=group(alert()), headers={"Content-Type": "text/plain"}).status_code
+        == 415
+    )
+    assert found.post(f"{ALERTS_PATH}?team=x", content=group(alert())).status_code == 400
+
+
+def test_metrics_say_how_telling_goes(ledger: Ledger) -> None:
+    found = samples(client(ledger, status(), Role.ADMIN).get("/metrics").text)
+    posts = found["gpucost_notify_posts_total"]
+    assert posts["platform", "finding", "sent"] == 3
+    assert posts["platform", "alert", "dead"] == 0
+    assert found["gpucost_notify_waiting"] == {("platform",): 0}
+    assert found["gpucost_notify_oldest_seconds"] == {("platform",): 0}
+    assert found["gpucost_notify_dead_letters"] == {("platform",): 0}
+    assert found["gpucost_notify_suppressed_total"]["finding", "cool_down"] == 0
+    nobody = samples(client(ledger, None, Role.ADMIN).get("/metrics").text)
+    assert not [name for name in nobody if name.startswith("gpucost_notify")]

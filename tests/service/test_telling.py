@@ -1,0 +1,296 @@
+"""News: how things stand in a real ledger, against what channels were told, over restarts and failures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from gpucost.detectors.lifecycle import State
+from gpucost.domain.errors import InputError, LedgerUnavailable
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from gpucost.ledger import Ledger
+from gpucost.notify.channels import Channel, Service
+from gpucost.notify.compose.links import Links
+from gpucost.notify.message import Message
+from gpucost.notify.notices import Act, Kind, Notice, Rank, Stage
+from gpucost.notify.routes import Rules
+from gpucost.notify.routes.rules import Route
+from gpucost.notify.sending.outbox import Outgoing
+from gpucost.notify.sending.sender import Sender
+from gpucost.service.finding_records import life_of, record_of
+from gpucost.service.telling.alerts import AlertGroups, keep
+from gpucost.service.telling.findings import FindingNews
+from gpucost.service.telling.loop import Source, Telling
+from gpucost.service.telling.status import TellingStatus
+from tests.api.findings import CLUSTER, finding, life, save
+from tests.service.worlds import NOW_MS, Clock, filled_ledger
+
+PLATFORM = Channel("platform", Service.SLACK, token=SecretStr("x"), room="C1", sees_all=True)
+RESEARCH = Channel("research", Service.MATTERMOST)
+RULES = Rules(
+    {each.name: each for each in (PLATFORM, RESEARCH)},
+    (Route(("platform",)), Route(("research",), teams=frozenset({"research"}))),
+)
+STARTED = "2026-10-01T20:00:00.123456789Z"
+
+
+@dataclass
+class Room:
+    """What arrived: channel, act and message, in order."""
+
+    posts: list[tuple[str, Act, Message]] = field(default_factory=list)
+
+    def deliver(self, channel: Channel, outgoing: Outgoing) -> str:
+        self.posts.append((channel.name, outgoing.post.act, outgoing.post.message))
+        return outgoing.reference or f"ref-{outgoing.post.key}"
+
+    def of(self, channel: str) -> list[tuple[Act, str]]:
+        return [(act, message.title) for name, act, message in self.posts if name == channel]
+
+
+@dataclass
+class World:
+    """A service that may be restarted: the ledger, the clock and the rooms stay."""
+
+    ledger: Ledger
+    clock: Clock
+    room: Room = field(default_factory=Room)
+    sources: dict[str, Source] | None = None
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        news = FindingNews(self.ledger, Links("https://gpucost.example"), AlertGroups(self.ledger, Links()))
+        self.sender = Sender(
+            self.ledger,
+            tuple(RULES.channels.values()),
+            now=self.clock,
+            sleep=lambda _: None,
+            deliver=self.room.deliver,
+        )
+        self.status = TellingStatus(RULES.channels, self.sender.status)
+        self.telling = Telling(
+            self.ledger,
+            RULES,
+            self.sources or {"findings": news},
+            self.status,
+            now=self.clock,
+            sleep=lambda _: None,
+            stopped=lambda: False,
+        )
+
+    def turn(self, minutes: int = 0) -> None:
+        self.clock.now_ms += minutes * MINUTE_MS
+        self.telling.turn()
+        self.sender.turn(patience_s=30)
+        self.clock.now_ms += 1
+
+    def change(self, finding_id: int, **values: Any) -> None:
+        """What the detectors, or a person, make of a finding."""
+        record = self.ledger.finding(EVERYTHING, finding_id)
+        assert record is not None
+        after = replace(life_of(record), **values)
+        self.ledger.save_findings(CLUSTER, [record_of(CLUSTER, after, record)], [])
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("telling")
+    filled_ledger(folder, Clock()).close()
+    return folder / "ledger.db"
+
+
+@pytest.fixture
+def world(filled: Path, tmp_path: Path) -> Iterator[World]:
+    shutil.copy(filled, tmp_path)
+    clock = Clock()
+    with Ledger.open(f"sqlite:///{tmp_path / filled.name}", now=clock) as ledger:
+        yield World(ledger, clock)
+
+
+def group(*alerts: dict[str, Any], key: str = "{}:{alertname}", truncated: int = 0) -> bytes:
+    status = "firing" if any(each["status"] == "firing" for each in alerts) else "resolved"
+    payload = {"version": "4", "groupKey": key, "status": status, "truncatedAlerts": truncated}
+    payload |= {"receiver": "gpucost", "externalURL": "http://alertmanager:9093", "groupLabels": {}}
+    return json.dumps(payload | {"commonLabels": {}, "commonAnnotations": {}, "alerts": alerts}).encode()
+
+
+def alert(status: str = "firing", **labels: str) -> dict[str, Any]:
+    given = {"alertname": "GpuCostSourceDown", "severity": "warning", "team": "research"} | labels
+    found = {"status": status, "labels": given, "annotations": {"summary": "It is down."}}
+    fingerprint = "-".join(given.values())
+    return found | {"startsAt": STARTED, "endsAt": "0001-01-01T00:00:00Z", "fingerprint": fingerprint}
+
+
+def test_a_finding_is_told_once_and_over_once_whatever_restarts(world: World) -> None:
+    (record,) = save(world.ledger, life(finding("train", "research", 40)))
+    for _ in range(3):
+        world.turn()
+        world.restart()
+    opened = [(Act.OPEN, "Idle allocation: train (team research)")]
+    assert world.room.of("platform") == opened
+    assert world.room.of("research") == opened
+    message = world.room.posts[0][2]
+    facts = {each.name: each.value for each in message.facts}
+    assert "USD 192" in facts["Costs"]  # 8 an hour, for 24 hours
+    assert message.links[0].url == f"https://gpucost.example/v1/findings/{record.id}"
+    world.clock.now_ms += HOUR_MS
+    world.change(1, state=State.RESOLVED, closed_at_ms=world.clock.now_ms)
+    for _ in range(3):
+        world.restart()
+        world.turn()
+    over = (Act.RESOLVE, "Resolved: Idle allocation: train (team research)")
+    assert world.room.of("platform")[1:] == [over]
+    assert world.room.of("research")[1:] == [over]
+
+
+def test_other_teams_hear_nothing_of_it(world: World) -> None:
+    save(world.ledger, life(finding("detect", "vision", 40)), life(finding("free", "", 1)))
+    world.turn()
+    assert len(world.room.of("platform")) == 2
+    assert world.room.of("research") == []
+
+
+def test_what_is_silent_is_not_told_and_what_was_told_ends(world: World) -> None:
+    day = NOW_MS + DAY_MS
+    save(
+        world.ledger,
+        life(finding("muted", "vision", 1), state=State.MUTED, muted_until_ms=day),
+        life(finding("exempt", "vision", 1), exempt_until_ms=day),
+        life(finding("rehearsed", "vision", 1), rehearsal=True),
+        life(finding("known", "vision", 1), state=State.ACKNOWLEDGED),
+        life(finding("told", "vision", 1)),
+    )
+    world.turn()
+    assert [title for _, title in world.room.of("platform")] == ["Idle allocation: told (team vision)"]
+    world.change(5, state=State.MUTED, muted_until_ms=day)
+    world.turn(30)
+    world.change(5, state=State.RESOLVED, closed_at_ms=world.clock.now_ms)
+    world.change(1, state=State.RESOLVED, closed_at_ms=world.clock.now_ms)
+    world.turn(30)
+    assert [act for act, _ in world.room.of("platform")] == [Act.OPEN, Act.RESOLVE]
+
+
+def test_an_exemption_that_ends_is_told(world: World) -> None:
+    save(world.ledger, life(finding("exempt", "vision", 1), exempt_until_ms=NOW_MS + HOUR_MS))
+    world.turn(30)
+    assert world.room.posts == []
+    world.turn(31)
+    assert len(world.room.of("platform")) == 1
+
+
+@pytest.mark.fault(61)
+def test_an_alert_about_a_finding_joins_its_message(world: World) -> None:
+    save(world.ledger, life(finding("train", "research", 40)))
+    world.turn()
+    sent = group(alert(alertname="GpuCostIdleAllocation", finding="1"))
+    for _ in range(3):  # Alertmanager says it again and again
+        keep(world.ledger, sent)
+        world.turn(10)
+    keep(world.ledger, group(alert("resolved", alertname="GpuCostIdleAllocation", finding="1")))
+    world.change(1, state=State.RESOLVED, closed_at_ms=world.clock.now_ms)
+    world.turn(10)
+    world.turn(10)
+    acts = [act for act, _ in world.room.of("platform")]
+    assert acts == [Act.OPEN, Act.UPDATE, Act.RESOLVE]
+    updated = next(message for _, act, message in world.room.posts if act is Act.UPDATE)
+    facts = {each.name: each.value for each in updated.facts}
+    assert facts["Alert"] == "GpuCostIdleAllocation fires since 2026-10-01T20:00:00Z"
+    # A webhook's message cannot be changed: nothing is said twice there.
+    assert [act for act, _ in world.room.of("research")] == [Act.OPEN, Act.RESOLVE]
+
+
+@pytest.mark.fault(61)
+def test_a_group_is_one_message_that_is_updated_and_ends_once(world: World) -> None:
+    first, second = alert(instance="a"), alert(instance="b")
+    for content in (group(first), group(first), group(first, second), group(first, second, truncated=7)):
+        keep(world.ledger, content)
+        world.turn(10)
+        world.restart()
+    gone = group({**first, "status": "resolved"}, {**second, "status": "resolved"})
+    for _ in range(2):
+        keep(world.ledger, gone)
+        world.turn(10)
+        world.restart()
+    assert [act for act, _ in world.room.of("platform")] == [Act.OPEN, Act.UPDATE, Act.UPDATE, Act.RESOLVE]
+    assert [act for act, _ in world.room.of("research")] == [Act.OPEN, Act.RESOLVE]
+    truncated = [message for name, _, message in world.room.posts if name == "platform"][2]
+    assert "7" in str(truncated.facts)
+
+
+def test_an_alert_about_a_finding_that_is_not_known_is_told_by_itself(world: World) -> None:
+    save(world.ledger, life(finding("train", "research", 40)))
+    known = alert(alertname="GpuCostIdleAllocation", finding="1")
+    keep(world.ledger, group(known, alert(alertname="GpuCostIdleAllocation", finding="999")))
+    world.turn()
+    titles = sorted(title for _, title in world.room.of("platform"))
+    assert titles == [
+        "GpuCostIdleAllocation (team research)",
+        "Idle allocation: train (team research)",
+    ]
+
+
+def test_what_cannot_be_read_is_refused_and_changes_nothing(world: World) -> None:
+    keep(world.ledger, group(alert()))
+    before = world.ledger.alert_groups(since_ms=0)
+    for content in (b"", b"\xff", b"[" * 100_000, b"[]", b'{"version": "3"}', group(alert())[:-2]):
+        with pytest.raises(InputError):
+            keep(world.ledger, content)
+    assert world.ledger.alert_groups(since_ms=0) == before
+
+
+def test_a_source_that_fails_is_neither_over_nor_new_and_holds_up_no_other(world: World) -> None:
+    asked = threading.Event()
+
+    def failing(now_ms: int, told: Sequence[object]) -> Iterator[Notice]:
+        del told
+        yield notice("half", now_ms)
+        asked.set()
+        raise LedgerUnavailable("gone")
+
+    def good(now_ms: int, told: Sequence[object]) -> Iterator[Notice]:
+        del told
+        yield notice("whole", now_ms)
+
+    world.sources = {"failing": failing, "good": good}  # type: ignore[dict-item]
+    world.restart()
+    world.turn()
+    assert asked.is_set()
+    assert world.room.of("platform") == [(Act.OPEN, "whole")]
+    assert world.status.errors() == {"LedgerUnavailable": 1}
+
+
+def test_what_is_held_back_counts_once(world: World) -> None:
+    world.sources = {"one": lambda now_ms, _: [replace(notice("x", now_ms), team="nobody")]}
+    rules = Rules({}, ())
+    world.restart()
+    status = TellingStatus((), world.sender.status)
+    telling = Telling(
+        world.ledger,
+        rules,
+        world.sources,
+        status,
+        now=world.clock,
+        sleep=lambda _: None,
+        stopped=lambda: False,
+    )
+    for _ in range(3):
+        telling.turn()
+    assert {(kind.value, why.value): n for (kind, why), n in status.suppressed().items()} == {
+        ("finding", "no_channel"): 1
+    }
+
+
+def notice(key: str, since_ms: int) -> Notice:
+    message = Message(key, f"{key} is so")
+    return Notice(key, key, Kind.FINDING, Stage.OPEN, Rank.HIGH, "", CLUSTER, since_ms, "1", message)
