@@ -16,7 +16,6 @@ from rich.text import Text
 from gpucost.advisor.answers import (
     Change,
     ChangeKind,
-    Decision,
     Evidence,
     Price,
     Subject,
@@ -27,7 +26,8 @@ from gpucost.advisor.headline import about
 from gpucost.cli.columns import fitted, folded
 from gpucost.domain.money import NANO, plain
 from gpucost.domain.time import iso
-from gpucost.reports.display import counted, gib, money, price, trimmed, visible
+from gpucost.reports.advice_words import after, amount, per_hour, range_of
+from gpucost.reports.display import counted, gib, trimmed, visible
 
 MOST_ROWS = 6
 """Of a list that one line or one section holds; how many more there are is said."""
@@ -141,29 +141,7 @@ def _change_lines(change: Change, number: int, look: Look, indent: int) -> Itera
         yield from paragraph(hint, look.width, indent, "dim")
 
 
-def after(suggestion: Suggestion, currency: str) -> str:
-    """What the advisor says of the changed manifest: ``now, USD 98.32/h``."""
-    words = outcome(suggestion.decision, suggestion.wait)
-    hourly = suggestion.price_per_hour
-    return words if hourly is None or not currency else f"{words}, {per_hour(hourly, currency)}"
-
-
 # Words
-
-
-def outcome(decision: Decision, wait: Wait | None) -> str:
-    """``now``, ``waits about 3 h (p90 9 h)``."""
-    if decision is not Decision.WAITS:
-        return decision.value
-    return "waits" if wait is None else f"waits {range_of(wait)}"
-
-
-def range_of(wait: Wait) -> str:
-    """``about 3 h (p90 9 h)``; what is past the horizon as longer than that."""
-    horizon = f"longer than {about(wait.horizon_ms)}"
-    if wait.p50_ms is None:
-        return f"{horizon}, which is as far as was simulated"
-    return f"about {about(wait.p50_ms)} (p90 {horizon if wait.p90_ms is None else about(wait.p90_ms)})"
 
 
 def wait_texts(wait: Wait) -> Iterator[str]:
@@ -182,20 +160,10 @@ def price_texts(price: Price) -> Iterator[str]:
     rates = f"; prices from {some([*names])}" if names else ""
     yield f"{per_hour(price.per_hour, price.currency)}{rates}"
     if price.run_ms is not None and price.for_run is not None:
-        whole = _amount(price.for_run, price.currency)
+        whole = amount(price.for_run, price.currency)
         yield f"{whole} for a run of {about(price.run_ms)}, the median of like jobs"
     else:
         yield "for the whole run unknown: no history says how long like jobs run"
-
-
-def per_hour(nano: int, currency: str) -> str:
-    return f"{_amount(nano, currency)}/h"
-
-
-def _amount(nano: int, currency: str) -> str:
-    """Two decimals; more where these would say 0 of what is not."""
-    shown = money(nano)
-    return f"{currency} {price(nano) if nano and not shown.strip('-0.') else shown}"
 
 
 def quantity(resource: str, amount: int) -> str:

@@ -15,7 +15,6 @@ from gpucost.cli.advise_parts import (
     evidence_lines,
     headline,
     labelled,
-    per_hour,
     price_texts,
     quantity,
     some,
@@ -23,6 +22,7 @@ from gpucost.cli.advise_parts import (
     wait_texts,
 )
 from gpucost.cluster.kueue import FlavorResource
+from gpucost.reports.advice_words import per_hour
 from gpucost.reports.display import counted, visible
 
 _LABELLED = re.compile(r"([a-z][a-z ]{1,9}): (?=\S)")

@@ -14,12 +14,14 @@ from gpucost.cli import (
     advise,
     advisor,
     demo,
+    digest,
     explain,
     findings,
     ingest,
     job,
     key,
     month,
+    notify,
     prices,
     reports,
     serve,
@@ -77,6 +79,7 @@ app.command("report")(reports.report)
 app.command("allocations")(reports.allocations)
 app.command("job")(job.job)
 app.command("waste")(waste.waste)
+app.command("digest")(digest.digest)
 app.add_typer(findings.app, name="findings")
 app.add_typer(prices.app, name="prices")
 app.add_typer(month.app, name="month")
@@ -84,6 +87,7 @@ app.add_typer(state.app, name="state")
 app.command("advise")(advise.advise)
 app.command("explain")(explain.explain)
 app.add_typer(advisor.app, name="advisor")
+app.add_typer(notify.app, name="notify")
 app.command("key")(key.key)
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)

@@ -575,7 +575,7 @@ class Ledger:
             return notices.count_dead(connection)
 
     def revive_post(self, post_id: int, now_ms: int) -> bool:
-        """Try a dead post again, as if it were made now; False when no dead post has this id."""
+        """Try a dead post again, its time counted anew; False when no dead post has this id."""
         with self._database.write(_NOTICES) as connection:
             return notices.revive(connection, post_id, now_ms)
 

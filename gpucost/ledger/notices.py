@@ -81,11 +81,9 @@ def tell(
 def _is_news(post: Post, now: Conversation, before: Conversation | None) -> bool:
     """Whether nobody has told it meanwhile. By what was told, not by what is stored of posts: a version may
     come back, and is news again then."""
-    if before is None:
+    if before is None or _begins_anew(now, before):
         return True
-    if post.act is Act.OPEN:
-        return before.resolved_ms is not None and before.kind not in _ONCE
-    if before.resolved_ms is not None:
+    if post.act is Act.OPEN or before.resolved_ms is not None:
         return False
     if post.act is Act.UPDATE:
         return before.version != now.version
@@ -116,8 +114,9 @@ def _write(connection: Connection, given: Conversation, before: Conversation | N
 
 
 def _begins_anew(given: Conversation, before: Conversation) -> bool:
-    over = before.resolved_ms is not None and before.kind not in _ONCE
-    return over and given.resolved_ms is None and given.posted_ms > before.posted_ms
+    if before.resolved_ms is None or before.kind in _ONCE or given.resolved_ms is not None:
+        return False
+    return given.posted_ms >= before.resolved_ms and given.posted_ms > before.posted_ms
 
 
 def _stored(connection: Connection, given: Conversation) -> Conversation | None:
@@ -162,9 +161,11 @@ def _checked(given: Conversation) -> Conversation:
 
 
 def _add(connection: Connection, post: Post, conversation: Conversation) -> None:
-    """Adds it; an update that waits is overtaken by a later update, and by the end of the thing."""
-    if post.act in (Act.UPDATE, Act.RESOLVE):
-        overtaken = and_(_of(conversation), P.act == Act.UPDATE, P.state == "waiting")
+    """Adds it. An update that waits is overtaken by a later one and by the end of the thing; and by a new
+    beginning, as is an end that waits for the end of quiet hours."""
+    if post.act is not Act.ESCALATE:
+        acts = [Act.UPDATE, Act.RESOLVE] if post.act is Act.OPEN else [Act.UPDATE]
+        overtaken = and_(_of(conversation), P.act.in_(acts), P.state == "waiting")
         values = {"state": "superseded", "ended_ms": post.created_ms}
         connection.execute(update(NOTIFY_POST).where(overtaken).values(values))
     values = {
@@ -175,7 +176,8 @@ def _add(connection: Connection, post: Post, conversation: Conversation) -> None
         "version": conversation.version,
         "message": to_json(post.message),
         "created_ms": _instant("created_ms", post.created_ms),
-        "due_ms": _instant("due_ms", post.due_ms),
+        "since_ms": _instant("due_ms", post.due_ms),
+        "due_ms": post.due_ms,
         "tries": 0,
         "trouble": "",
         "state": "waiting",
@@ -218,7 +220,8 @@ def due(
     found, unreadable = [], {}
     for row in connection.execute(statement):
         try:
-            found.append(Outgoing(_post(row, from_json(row.message)), Kind(row.kind), row.reference))
+            post = _post(row, from_json(row.message))
+            found.append(Outgoing(post, Kind(row.kind), row.reference, row.since_ms))
         except UnreadableMessage as error:
             unreadable[row.id] = str(error)
     return tuple(found), unreadable
@@ -304,14 +307,14 @@ def count_dead(connection: Connection) -> dict[str, int]:
 def revive(connection: Connection, post_id: int, now_ms: int) -> bool:
     """See Ledger.revive_post."""
     now_ms = _instant("now_ms", now_ms)
-    values = {"state": "waiting", "ended_ms": None, "created_ms": now_ms, "due_ms": now_ms, "tries": 0}
+    values = {"state": "waiting", "ended_ms": None, "since_ms": now_ms, "due_ms": now_ms, "tries": 0}
     statement = update(NOTIFY_POST).where(P.id == post_id, P.state == "dead").values(values)
     return connection.execute(statement).rowcount == 1
 
 
 def waiting(connection: Connection) -> dict[str, Waiting]:
     """See Ledger.waiting_posts."""
-    statement = select(P.channel, func.count(), func.min(P.created_ms)).where(P.state == "waiting")
+    statement = select(P.channel, func.count(), func.min(P.since_ms)).where(P.state == "waiting")
     rows = connection.execute(statement.group_by(P.channel))
     return {channel: Waiting(count, oldest_ms) for channel, count, oldest_ms in rows}
 

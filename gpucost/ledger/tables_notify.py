@@ -35,7 +35,7 @@ class NotifyConversation(LedgerModel, table=True):
 
 class NotifyPost(LedgerModel, table=True):
     """One message on its way, or where that ended: ``ended_ms`` is when it was sent, given up, or overtaken
-    by a later word on the same thing (superseded)."""
+    by a later word on the same thing (superseded). ``since_ms`` is since when it may be tried: its age."""
 
     __tablename__ = "notify_post"
     __table_args__ = (
@@ -60,6 +60,7 @@ class NotifyPost(LedgerModel, table=True):
     version: str
     message: str = Field(sa_type=Text)
     created_ms: int = big_int()
+    since_ms: int = big_int()
     due_ms: int = big_int()
     tries: int = Field(sa_type=Integer)
     trouble: str

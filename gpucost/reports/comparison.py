@@ -41,11 +41,11 @@ def compare(
 ) -> Comparison:
     """A cluster counts in both months when it has a window in either of them."""
     clusters = sorted({item.cluster for item in (*windows, *previous_windows)})
-    covered, least = _covered(month.window, windows, clusters)
-    before, least_before = _covered(month.previous().window, previous_windows, clusters)
+    covered, least = covered_least(month.window, windows, clusters)
+    before, least_before = covered_least(month.previous().window, previous_windows, clusters)
     until = max((min(item.end_ms, month.window.end_ms) for item in windows), default=0)
     whole_so_far = bool(windows) and (
-        _covered(Window(month.window.start_ms, until), windows, clusters)[0] >= ENOUGH
+        covered_least(Window(month.window.start_ms, until), windows, clusters)[0] >= ENOUGH
     )
     reason = ""
     if not previous_windows:
@@ -57,7 +57,9 @@ def compare(
     return Comparison(covered, before, covered < ENOUGH and whole_so_far, reason)
 
 
-def _covered(time: Window, windows: Sequence[WindowFacts], clusters: Sequence[str]) -> tuple[Fraction, str]:
+def covered_least(
+    time: Window, windows: Sequence[WindowFacts], clusters: Sequence[str]
+) -> tuple[Fraction, str]:
     """The smallest covered part of ``time``, and whose it is where there are several clusters."""
     covered = dict.fromkeys(clusters, 0)
     for item in windows:

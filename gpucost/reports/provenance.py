@@ -99,7 +99,7 @@ class Provenance:
 
 def provenance(inputs: MonthInputs, lines: pd.DataFrame) -> Provenance:
     clusters = tuple(
-        _coverage(cluster, list(windows), inputs.month.window)
+        coverage_of(cluster, list(windows), inputs.month.window)
         for cluster, windows in groupby(sorted(inputs.windows, key=_order), key=lambda item: item.cluster)
     )
     facts = inputs.facts
@@ -196,7 +196,7 @@ def _order(item: WindowFacts) -> tuple[str, int, int]:
     return (item.cluster, item.start_ms, item.end_ms)
 
 
-def _coverage(cluster: str, windows: Sequence[WindowFacts], month: Window) -> ClusterCoverage:
+def coverage_of(cluster: str, windows: Sequence[WindowFacts], month: Window) -> ClusterCoverage:
     """``windows`` of one cluster, in order and disjoint."""
     covered = [month.overlap_ms(item.start_ms, item.end_ms) for item in windows]
     gaps, reached = [], month.start_ms

@@ -410,6 +410,11 @@ class NotifySettings(Group):
     what is still open then, is told. A day: what comes and goes every hour is told once.
     """
 
+    alert_cool_down: Patience = timedelta(hours=1)
+    """The same for alerts of Alertmanager, from 1m to 31d. An hour: it has its own patience already, and what
+    fires again later is news.
+    """
+
     update_every: Annotated[
         Duration, between(timedelta(seconds=10), timedelta(days=1), "a duration from 10s to 1d")
     ] = timedelta(minutes=5)
@@ -466,6 +471,7 @@ class NotifySettings(Group):
             {each.name: each for each in self.channel_list()},
             tuple(each.route(self.cool_down) for each in self.routes),
             milliseconds(self.update_every),
+            milliseconds(self.alert_cool_down),
         )
 
     @cached_property

@@ -294,3 +294,13 @@ def test_what_is_held_back_counts_once(world: World) -> None:
 def notice(key: str, since_ms: int) -> Notice:
     message = Message(key, f"{key} is so")
     return Notice(key, key, Kind.FINDING, Stage.OPEN, Rank.HIGH, "", CLUSTER, since_ms, "1", message)
+
+
+@pytest.mark.fault(64)
+def test_an_alert_that_comes_back_within_the_hour_is_not_told_anew(world: World) -> None:
+    for minutes in (0, 20, 70):
+        keep(world.ledger, group(alert()))
+        world.turn(minutes)
+        keep(world.ledger, group(alert("resolved")))
+        world.turn(1)
+    assert [act for act, _ in world.room.of("research")] == [Act.OPEN, Act.RESOLVE, Act.OPEN, Act.RESOLVE]

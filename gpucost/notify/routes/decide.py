@@ -6,7 +6,7 @@ repeats nor loses a word, as long as conversations and posts are stored together
 - What is open is told once on each channel; a change replaces the message where the service can do that.
 - What is over is told once where its opening was. Within quiet hours the post waits in the outbox.
 - What comes back within the cool-down, under its own key or another of its group, is not told anew; if it
-  is still open afterwards, it is.
+  is still open afterwards, it is. Alerts have a shorter one: Alertmanager has its own patience.
 - What is no longer given is unknown, and neither over nor new.
 """
 
@@ -19,7 +19,7 @@ from enum import StrEnum
 
 from gpucost.notify.message import Message
 from gpucost.notify.notices import Act, Conversation, Kind, Notice, Post, Rank, Stage
-from gpucost.notify.routes.quiet import quiet_until
+from gpucost.notify.routes.quiet import Quiet, quiet_until
 from gpucost.notify.routes.rules import RANKED, Route, Rules
 
 
@@ -82,6 +82,8 @@ class _Round:
     """Key -> channel -> conversation."""
     told_ms: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """Channel and group -> when it was told."""
+    loud_ms: dict[tuple[Quiet, ...], int] = field(default_factory=dict)
+    """Quiet hours -> when they end; now, where it is not quiet."""
     written: dict[tuple[str, str], Conversation] = field(default_factory=dict)
     posts: list[Post] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
@@ -182,8 +184,10 @@ class _Round:
 
     def _may_begin(self, notice: Notice, channel: str, route: Route) -> bool:
         told_ms = self.told_ms.get((channel, notice.group), ())
+        is_alert = notice.kind is Kind.ALERT
+        cool_down_ms = self.rules.alert_cool_down_ms if is_alert else route.cool_down_ms
         # Told in a future further off than the cool-down: by a clock that was wrong.
-        if any(abs(self.now_ms - each) < route.cool_down_ms for each in told_ms):
+        if any(abs(self.now_ms - each) < cool_down_ms for each in told_ms):
             self._hold(notice, Reason.COOL_DOWN, channel)
             return False
         return not self._is_quiet(notice, channel, route)
@@ -198,8 +202,10 @@ class _Round:
         """When it may be told: now, or at the end of quiet hours."""
         if route is None or notice.rank is Rank.CRITICAL:
             return self.now_ms
-        until_ms = quiet_until(route.quiet, self.now_ms)
-        return self.now_ms if until_ms is None else until_ms
+        if route.quiet not in self.loud_ms:
+            until_ms = quiet_until(route.quiet, self.now_ms)
+            self.loud_ms[route.quiet] = self.now_ms if until_ms is None else until_ms
+        return self.loud_ms[route.quiet]
 
     def _of(self, notice: Notice, channel: str) -> Conversation | None:
         return self.known.get(notice.key, {}).get(channel)

@@ -48,15 +48,13 @@ class Route:
 
     def applies(self, notice: Notice) -> bool:
         """Whether ``notice`` is one of those it asks for."""
-        if self.kinds and notice.kind not in self.kinds:
+        if not self._is_of_teams(notice.team) or (self.kinds and notice.kind not in self.kinds):
             return False
         if notice.kind in RANKED and notice.rank.order < self.least.order:
             return False
         if self.names and not (notice.kind in RANKED and _is_like(notice.name, self.names)):
             return False
-        if self.clusters and notice.cluster and not _is_like(notice.cluster, self.clusters):
-            return False
-        return self._is_of_teams(notice.team)
+        return not (self.clusters and notice.cluster) or _is_like(notice.cluster, self.clusters)
 
     def _is_of_teams(self, team: str) -> bool:
         if not team:
@@ -66,11 +64,13 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """All of it. ``update_every_ms`` is the least time between two changes of a posted message."""
+    """All of it. ``update_every_ms`` is the least time between two changes of a posted message;
+    ``alert_cool_down_ms`` is what alerts have instead of the cool-down of their route."""
 
     channels: Mapping[str, Channel] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
     update_every_ms: int = 5 * 60_000
+    alert_cool_down_ms: int = HOUR_MS
 
     def routes_of(self, notice: Notice) -> Iterator[Route]:
         """The routes that apply, in their order, up to the first that stops."""

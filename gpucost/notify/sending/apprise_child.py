@@ -30,10 +30,8 @@ class Guard:
         self.refused: list[str] = []
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "socket.connect":
+        if event in ("socket.connect", "socket.sendto"):
             self._connect(arguments[0], arguments[1])
-        elif event in ("socket.bind", "socket.sendto"):
-            self._datagram(event, arguments[0], arguments[1])
         elif event in _PROGRAMS:
             self._refuse("starts a program, which is not allowed")
         elif event == "open" and _writes(arguments):
@@ -45,10 +43,6 @@ class Guard:
         trouble = trouble_with(str(address[0]), allow_private=self.allow_private)
         if trouble:
             self._refuse(f"{address[0]} {trouble}")
-
-    def _datagram(self, event: str, connection: socket.socket, address: Any) -> None:
-        if event == "socket.sendto":
-            self._connect(connection, address)
 
     def _refuse(self, why: str) -> None:
         self.refused.append(why)
@@ -80,9 +74,11 @@ def send(asked: dict[str, Any]) -> tuple[str, str]:
     guard = Guard(bool(asked["allow_private"]))
     sys.addaudithook(guard)
     done = bool(plugin.notify(body=asked["body"], body_format=apprise.NotifyFormat.TEXT))
+    if done:
+        return "sent", ""
     if guard.refused:
         return "refused", guard.refused[0]
-    return ("sent", "") if done else ("failed", f"the {scheme}:// service did not take the message")
+    return "failed", f"the {scheme}:// service did not take the message"
 
 
 def main() -> None:

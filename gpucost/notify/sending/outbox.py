@@ -12,16 +12,18 @@ from gpucost.notify.notices import Kind, Post
 @dataclass(frozen=True, slots=True)
 class Outgoing:
     """A post that is due, with what its conversation is about, and the service's own name (``reference``) of
-    the message that was posted before; empty where there is none."""
+    the message that was posted before; empty where there is none. ``since_ms`` is since when it may be tried:
+    not before the end of quiet hours, and anew for a dead letter that is sent again."""
 
     post: Post
     kind: Kind
     reference: str = ""
+    since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """How many posts of a channel wait, and since when the oldest does."""
+    """How many posts of a channel wait, and since when the oldest may be tried: that may still be to come."""
 
     count: int
     oldest_ms: int

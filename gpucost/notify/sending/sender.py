@@ -199,7 +199,7 @@ class Sender:
         if asked_s is not None:
             pause_ms = max(pause_ms, min(round(asked_s * SECOND_MS), MOST_ASKED_MS))
         lane.rests_until_ms = now_ms + max(pause_ms, PACE_MS)
-        if now_ms - post.created_ms >= GIVE_UP_MS and post.tries + 1 >= LEAST_TRIES:
+        if now_ms - outgoing.since_ms >= GIVE_UP_MS and post.tries + 1 >= LEAST_TRIES:
             self._dead(lane, outgoing, f"{trouble}; given up after {post.tries + 1} tries")
             return
         self._tally.add(lane.channel.name, outgoing.kind, Outcome.RETRIED, now_ms)

@@ -50,9 +50,7 @@ class AlertGroups:
     def notices(self, groups: Iterable[tuple[int, AlertGroup]], findings: frozenset[int]) -> Iterator[Notice]:
         """Of what is left without the alerts about ``findings``, which are told with them."""
         for received_ms, group in groups:
-            rest = group.without(findings)
-            if rest is not None:
-                yield of_group(rest, self._links, received_ms=received_ms)
+            yield of_group(group.without(findings), self._links, received_ms=received_ms)
 
 
 def by_finding(groups: Iterable[AlertGroup]) -> dict[int, list[Alert]]:

@@ -41,6 +41,7 @@ def upgrade() -> None:
         ),
         sa.Column("message", sa.Text, nullable=False),
         sa.Column("created_ms", sa.BigInteger, nullable=False),
+        sa.Column("since_ms", sa.BigInteger, nullable=False),
         sa.Column("due_ms", sa.BigInteger, nullable=False),
         sa.Column("tries", sa.Integer, nullable=False),
         sa.Column("trouble", sa.String, nullable=False),

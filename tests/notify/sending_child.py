@@ -1,0 +1,30 @@
+"""A process of its own that sends what is due and says so: something to kill."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from gpucost.ledger import Ledger
+from gpucost.notify.channels import Service
+from gpucost.notify.sending.sender import Sender
+from tests.notify.sending_worlds import NOW_MS, channel
+
+
+def main(url: str, chat: str, after_ms: int) -> None:
+    """Until it is killed. ``after_ms`` is how long after NOW_MS its clock begins."""
+    began = time.monotonic()
+
+    def now() -> int:
+        return NOW_MS + after_ms + round((time.monotonic() - began) * 1000)
+
+    with Ledger.open(url, now=now) as ledger:
+        sender = Sender(ledger, [channel(Service.SLACK, chat)], now=now, sleep=lambda _: time.sleep(0.01))
+        print("ready", flush=True)
+        while True:
+            sender.turn()
+            time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

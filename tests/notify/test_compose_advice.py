@@ -1,0 +1,164 @@
+"""Advice as a notice: only what starts a waiting job earlier, in words its team may read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpucost.advisor.answers import Advice, Change, ChangeKind, Decision, Layer, Subject, Suggestion, Wait
+from gpucost.advisor.redact import OTHERS, Reader
+from gpucost.domain.money import NANO
+from gpucost.domain.time import HOUR_MS, parse_instant
+from gpucost.notify.compose.advice import best, of_advice, over
+from gpucost.notify.compose.links import Links
+from gpucost.notify.message import Message
+from gpucost.notify.notices import Kind, Notice, Stage
+
+T0 = parse_instant("2026-10-12T08:20:00Z")
+WAIT = Wait(3 * HOUR_MS, 9 * HOUR_MS, 168 * HOUR_MS, "", 40)
+OWN = Suggestion(
+    "fewer-gpus",
+    "8 GPUs in place of 16",
+    Change(ChangeKind.MANIFEST, "job/train", "spec:\n  parallelism: 1\n", (), "kubectl apply -f -"),
+    Decision.NOW,
+    price_per_hour=98 * NANO,
+    caveat="it takes longer",
+)
+QUOTA = Suggestion(
+    "raise-limit",
+    "8 more GPUs for queue ml",
+    Change(ChangeKind.CLUSTER, "clusterqueue/secret-of-cv", "spec: {}", (), "kubectl patch secret-of-cv"),
+    Decision.WAITS,
+    wait=replace(WAIT, p50_ms=HOUR_MS),
+)
+ADVICE = Advice(
+    Subject("workload", "nlp-prod", "train", "uid"),
+    Decision.WAITS,
+    Layer.QUOTA,
+    "WaitingForQuota",
+    "waits about 3 h (p90 9 h): ml lends no more to secret-of-cv",
+    ("quota: 8 short", "its priority is 0"),
+    "kueue",
+    "Kueue 0.19.2",
+    "ml",
+    wait=WAIT,
+    suggestions=(OWN,),
+)
+READER = Reader(lambda _: False, lambda word: word == "secret-of-cv", lambda _: False, lambda _: False)
+
+
+def noticed(advice: Advice = ADVICE, **changes: Any) -> Notice | None:
+    given: dict[str, Any] = {
+        "cluster": "demo",
+        "workload_uid": "uid",
+        "team": "nlp",
+        "since_ms": T0,
+        "links": Links(dashboards="https://g"),
+        "currency": "USD",
+        **changes,
+    }
+    return of_advice(advice, READER, **given)
+
+
+def sure(notice: Notice | None) -> Notice:
+    assert notice is not None
+    return notice
+
+
+def facts(message: Message) -> dict[str, str]:
+    return {each.name: each.value for each in message.facts}
+
+
+def test_what_is_told() -> None:
+    notice = sure(noticed())
+    assert (notice.key, notice.kind, notice.stage) == ("advice:demo:uid", Kind.ADVICE, Stage.OPEN)
+    message = notice.message
+    assert message.title == "nlp-prod/train could start earlier (team nlp)"
+    assert message.summary.startswith("waits about 3 h (p90 9 h)")
+    assert facts(message) == {
+        "Team": "nlp",
+        "Cluster": "demo",
+        "Queue": "ml",
+        "Waits since": "2026-10-12 08:20 UTC",
+        "Held by": "quota (WaitingForQuota)",
+        "As it is": "waits about 3 h (p90 9 h)",
+        "With the change": "now, USD 98.00/h",
+    }
+    change, why = message.sections
+    assert change.text == "8 GPUs in place of 16\nMind: it takes longer"
+    assert change.code == "spec:\n  parallelism: 1\n"
+    assert why.items == ADVICE.why
+    assert [each.text for each in message.links] == ["Job", "Queues", "Team"]
+
+
+def test_the_team_reads_no_name_of_others() -> None:
+    notice = sure(noticed())
+    assert "secret-of-cv" not in repr(notice.message)
+    assert OTHERS in notice.message.summary
+    assert notice.full is not None
+    assert "secret-of-cv" in notice.full.summary
+
+
+def test_what_only_an_administrator_may_read_is_the_platforms() -> None:
+    notice = sure(noticed(replace(ADVICE, suggestions=(QUOTA,))))
+    assert notice.team == ""
+    assert "For an administrator, in clusterqueue/secret-of-cv." in notice.message.sections[0].text
+    both = sure(noticed(replace(ADVICE, suggestions=(QUOTA, OWN))))
+    assert both.team == "nlp"
+    assert both.message.sections[0].code == OWN.change.patch
+
+
+@pytest.mark.parametrize(
+    ("decision", "wait", "suggested", "after", "helps"),
+    [
+        (Decision.WAITS, 3, Decision.NOW, None, True),
+        (Decision.WAITS, 3, Decision.LATER, None, True),
+        (Decision.WAITS, 3, Decision.WAITS, 2, True),
+        (Decision.WAITS, 3, Decision.WAITS, 3, False),
+        (Decision.WAITS, 3, Decision.WAITS, None, False),
+        (Decision.WAITS, None, Decision.WAITS, 100, True),
+        (Decision.WAITS, None, Decision.WAITS, None, False),
+        (Decision.NEVER, None, Decision.WAITS, None, True),
+        (Decision.NEVER, None, Decision.NEVER, None, False),
+        (Decision.WAITS, 3, Decision.UNKNOWN, None, False),
+        (Decision.NOW, None, Decision.NOW, None, False),
+        (Decision.UNKNOWN, None, Decision.NOW, None, False),
+    ],
+)
+def test_only_what_starts_it_earlier(
+    decision: Decision, wait: int | None, suggested: Decision, after: int | None, helps: bool
+) -> None:
+    def waiting(hours: int | None) -> Wait:
+        return replace(WAIT, p50_ms=None if hours is None else hours * HOUR_MS)
+
+    suggestion = replace(OWN, decision=suggested, wait=waiting(after))
+    advice = replace(ADVICE, decision=decision, wait=waiting(wait), suggestions=(suggestion,))
+    assert (best(advice) is not None) is helps
+    assert (noticed(advice) is not None) is helps
+
+
+def test_a_wait_that_moves_on_is_no_news() -> None:
+    first = sure(noticed()).version
+    assert (
+        sure(noticed(replace(ADVICE, says="waits about 2 h", wait=replace(WAIT, p50_ms=HOUR_MS)))).version
+        == first
+    )
+    assert sure(noticed(replace(ADVICE, layer=Layer.PLACEMENT))).version != first
+
+
+def test_when_it_runs_or_leaves() -> None:
+    given: dict[str, Any] = {
+        "cluster": "demo",
+        "workload_uid": "uid",
+        "team": "nlp",
+        "since_ms": T0,
+        "ended_ms": T0 + 5 * HOUR_MS,
+        "namespace": "nlp-prod",
+        "workload": "train",
+    }
+    runs = over(started_ms=T0 + 2 * HOUR_MS, **given)
+    assert (runs.key, runs.stage) == (sure(noticed()).key, Stage.RESOLVED)
+    assert runs.message.summary == "It runs, after 2 h."
+    assert over(started_ms=None, **given).message.summary == "It left after 5 h without a start."

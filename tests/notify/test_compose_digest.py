@@ -1,0 +1,269 @@
+"""The digest of a week as people read it: its one sentence, its numbers, its charts, and who it names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from gpucost.notify.compose.digest import digest_message, digest_notice
+from gpucost.notify.compose.links import Links
+from gpucost.notify.message import Message, Section
+from gpucost.notify.notices import Kind, Stage
+from gpucost.notify.render import plain
+from gpucost.reports.digest import WaitFacts, build_week
+from gpucost.reports.waste import Assessment
+from tests.reports.builders import H100_NANO
+from tests.reports.waste_builders import known
+from tests.reports.week_builders import USES, WEEK, WEEK_START_MS, Use, week_inputs, week_windows
+
+LINKS = Links("https://gpucost.example.com", "https://grafana.example.com")
+HALF = [replace(use, hours=use.hours / 2) for use in USES]
+
+
+def message(links: Links = LINKS, **changes: Any) -> Message:
+    return digest_message(build_week(week_inputs(**changes)), links)
+
+
+def facts(found: Message) -> dict[str, str]:
+    return {fact.name: fact.value for fact in found.facts}
+
+
+def section(found: Message, title: str) -> Section:
+    [each] = [each for each in found.sections if each.title == title]
+    return each
+
+
+# --- the sentence -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"team": "nlp", "before": HALF},
+            "nlp cost USD 440 in week 43, 100% more than the week before; 16% of it was wasted; "
+            "of 6% nobody can say.",
+        ),
+        (
+            {"team": "vision"},
+            "vision cost USD 172 in week 43, as much as the week before; 20% of it was wasted.",
+        ),
+        (
+            {"previous_windows": ()},
+            "The clusters cost USD 688 in week 43; 23% of it was wasted; of 4% nobody can say.",
+        ),
+        (
+            {"uses": [], "team": "nlp", "before": USES},
+            "nlp cost USD 0.00 in week 43, 100% less than the week before.",
+        ),
+        (
+            {"uses": [Use("idle", 4, rate=None)], "team": "nlp", "previous_windows": ()},
+            "nlp held 4.0 GPU-hours without a price in week 43; 100% of it was wasted.",
+        ),
+        (
+            {"windows": (*week_windows(5), *week_windows(5, cluster="west")), "team": "vision"},
+            "vision cost USD 172 in week 43; 20% of it was wasted; 4 days of the week of 2 clusters are not "
+            "in the ledger, nor in these numbers.",
+        ),
+    ],
+)
+def test_the_summary_is_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+    assert message(**changes).summary == sentence
+
+
+def test_what_nobody_looked_at_is_not_called_free_of_waste() -> None:
+    inputs = week_inputs(team="nlp")
+    unseen = replace(inputs, waste=replace(inputs.waste, assessment=Assessment(0, 0, 7)))
+    found = digest_message(build_week(unseen), LINKS)
+    assert found.summary.endswith("; no detector has looked at it.")
+    assert facts(found)["Wasted"] == "not known: no detector has looked at this week"
+    assert not [each for each in found.sections if each.chart]
+
+
+# --- the numbers ----------------------------------------------------------------------------------------
+
+
+def test_the_facts_of_a_team() -> None:
+    found = message(team="nlp", before=HALF, budgets={"nlp": 31 * 8 * H100_NANO})
+    assert facts(found) == {
+        "Cost": "USD 440, 64.0 GPU-hours",
+        "Week before": "USD 220, 32.0 GPU-hours (100% more than the week before)",
+        "Budget": "114% of USD 385, the week's part of USD 1,706 a month",
+        "Wasted": "USD 68.80, 10.0 GPU-hours (15.6%)",
+        "Unknown": "USD 27.52, 4.0 GPU-hours (6.2%)",
+        "Busy": "67%; 94% of what was held was observed",
+    }
+    assert section(found, "Where it went").items == (
+        "Idle: USD 68.80, 10.0 GPU-hours (15.6%); held, and seen to do nothing",
+        "Productive: USD 344, 50.0 GPU-hours (78.1%); held, observed, and none of the above",
+        "Unknown: USD 27.52, 4.0 GPU-hours (6.2%); not observed, or no detector has looked at it",
+    )
+    assert section(found, "Costliest jobs").items == (
+        "nlp/train: USD 413, 60.0 GPU-hours, busy 67%",
+        "nlp/eval: USD 27.52, 4.0 GPU-hours, not observed",
+    )
+
+
+def test_the_platform_names_its_teams() -> None:
+    found = message(budgets={"nlp": 31 * 8 * H100_NANO})
+    assert facts(found)["Held by teams"] == "USD 612, 89.0 GPU-hours"
+    assert facts(found)["Budget"] == (
+        "114% of USD 385, the week's part of USD 1,706 a month of 1 team with a budget; they held USD 440"
+    )
+    assert section(found, "Costliest teams").items == (
+        "nlp: USD 440, 64.0 GPU-hours, 16% wasted, 114% of the week's budget, as much as the week before",
+        "vision: USD 172, 25.0 GPU-hours, 20% wasted, as much as the week before",
+    )
+
+
+def test_of_many_teams_the_rest_is_one_line() -> None:
+    uses = [Use("productive", 10 + number, team=f"t{number}", job=f"j{number}") for number in range(12)]
+    found = message(uses=uses, before=[])
+    *top, rest = section(found, "Costliest teams").items
+    assert (len(top), rest) == (5, "7 more teams: USD 626, 91.0 GPU-hours")
+    assert section(found, "Costliest jobs, 5 of 12").items[0].startswith("t11/j11 (t11): ")
+    chart = section(found, "Costliest teams").chart
+    assert chart is not None
+    assert (chart.title, len(chart.bars)) == ("By team, the costliest 10 of 12", 10)
+
+
+def test_waits_are_in_words() -> None:
+    at = WEEK_START_MS + DAY_MS
+    waits = [WaitFacts("nlp", at - minutes * MINUTE_MS, at, None) for minutes in (1, 2, 3, 240)]
+    found = message(team="nlp", waits=(*waits, WaitFacts("nlp", at, None, None)), waits_cut=True)
+    assert facts(found)["Waited"] == (
+        "4 workloads started, half of them within 2 min, nine in ten within 4 h, all within 4 h; "
+        "1 still waiting; of those that asked last"
+    )
+
+
+def test_what_the_numbers_rest_on_is_said() -> None:
+    inputs = week_inputs(windows=week_windows(5, observed=0.5))
+    shaky = replace(inputs, waste=replace(inputs.waste, assessment=Assessment(3, 1, 1)))
+    found = digest_message(build_week(shaky), LINKS)
+    assert facts(found)["Week before"] == "not compared: this week covered 71.4%"
+    assert section(found, "What this rests on").items == (
+        "71.4% of the week is in the ledger, 50.0% of that was observed.",
+        "Cluster east: 2 days missing.",
+        "Of 5 windows: 3 final, 1 provisional until more is known, 1 not looked at, which count as unknown.",
+    )
+
+
+# --- charts -----------------------------------------------------------------------------------------------
+
+
+def test_days_stand_side_by_side_and_a_missing_one_is_a_gap() -> None:
+    chart = section(message(team="nlp", windows=week_windows(6)), "Where it went").chart
+    assert chart is not None
+    assert (chart.upright, chart.unit) == (True, "GPU-minutes")
+    assert chart.colours == ("productive", "idle", "unknown")
+    assert [bar.label for bar in chart.bars] == ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]
+    assert [bar.parts for bar in chart.bars] == [
+        (3000, 0, 0),
+        (0, 600, 0),
+        (0, 0, 240),
+        *[(0, 0, 0)] * 3,
+        (None, None, None),
+    ]
+    assert (chart.bars[0].shown, chart.bars[6].shown) == ("50 h", "not in the ledger")
+
+
+def test_a_day_that_is_not_whole_says_so() -> None:
+    part, *others = week_windows()
+    found = message(team="nlp", windows=(replace(part, end_ms=part.start_ms + 6 * HOUR_MS), *others))
+    chart = section(found, "Where it went").chart
+    assert chart is not None
+    assert chart.bars[0].shown == "50 h, 25% of the day"
+
+
+def test_charts_of_a_large_week_are_in_hours_and_add_up() -> None:
+    uses = [Use("productive", 1000, day=day) for day in range(7)] + [Use("idle", 24, day=3)]
+    chart = section(message(uses=uses), "Where it went").chart
+    assert chart is not None
+    assert chart.unit == "GPU-hours"
+    assert sum(part or 0 for bar in chart.bars for part in bar.parts) == 7024
+
+
+# --- what to do ---------------------------------------------------------------------------------------------
+
+
+def test_three_actions_with_money_job_and_the_one_change() -> None:
+    findings = [
+        known(1, job="a", hourly=10**9),
+        known(
+            2,
+            job="b",
+            team="vision",
+            hourly=2 * 10**9,
+            summary="b is idle",
+            action="Stop b",
+            patch="kubectl x\n",
+        ),
+        known(3, job="c", team="speech", hourly=None),
+        known(4, job="d", team="nlp", hourly=10**8),
+        known(5, job="e", team="robots", hourly=None),
+    ]
+    found = message(findings=findings)
+    head = section(found, "The 3 actions that bring most back")
+    assert (
+        head.text == "By the money they bring back in a day, as things stand now. 1 more: gpucost findings."
+    )
+    first, second, third = [each for each in found.sections if each.title[:2] in ("1.", "2.", "3.")]
+    assert (first.title, first.code) == ("1. job nlp/b of vision: USD 48.00 a day", "kubectl x")
+    assert first.text == "b is idle\nStop b"
+    assert second.title == "2. job nlp/a of nlp: USD 24.00 a day"
+    assert second.text.endswith("\nAnd 1 more finding like it, USD 2.40 a day together.")
+    assert third.title == "3. job nlp/c of speech"
+
+
+def test_without_findings_there_is_nothing_to_do() -> None:
+    assert section(message(team="nlp"), "What to do").text == "Nothing: no finding goes on."
+
+
+# --- notices ---------------------------------------------------------------------------
+
+
+def test_a_notice_is_told_once_and_again_when_it_is_whole() -> None:
+    whole = digest_notice(build_week(week_inputs(team="nlp")), LINKS, since_ms=5)
+    assert (whole.key, whole.group, whole.kind) == (
+        "digest:week:2026-W43:nlp",
+        "digest:week:nlp",
+        Kind.DIGEST,
+    )
+    assert (whole.stage, whole.team, whole.since_ms, whole.version) == (Stage.ONCE, "nlp", 5, "whole")
+    partial = digest_notice(build_week(week_inputs(team="nlp", windows=week_windows(6))), LINKS, since_ms=5)
+    assert (partial.key, partial.version) == (whole.key, "partial")
+    inputs = week_inputs(team="nlp")
+    unseen = replace(inputs, waste=replace(inputs.waste, assessment=Assessment(6, 0, 1)))
+    assert digest_notice(build_week(unseen), LINKS, since_ms=5).version == "partial"
+    assert digest_notice(build_week(week_inputs()), LINKS, since_ms=5).key == "digest:week:2026-W43:"
+
+
+def test_links_lead_to_the_dashboard_and_the_report() -> None:
+    own = message(team="nlp").links
+    assert [link.url for link in own] == [
+        "https://grafana.example.com/d/gpucost-team?var-team=nlp",
+        "https://gpucost.example.com/v1/waste?window=2026-10-19T00%3A00%3A00Z%2F2026-10-26T00%3A00%3A00Z",
+    ]
+    assert [link.text for link in message().links] == ["Fleet", "Report"]
+    assert message(links=Links()).links == ()
+
+
+def test_a_teams_message_names_nobody_else_and_no_total_of_others() -> None:
+    text = plain.render(message(team="nlp", budgets={"vision": 10**15}))
+    assert "vision" not in text.replace("provisional", "")
+    assert "688" not in text
+    assert "USD 440" in text
+
+
+@pytest.mark.fault(63)
+def test_hostile_names_stay_text() -> None:
+    uses = [Use("idle", 5, team="nlp", job="<!channel>\u202e" + "x" * 300)]
+    [item] = section(message(uses=uses, team="nlp"), "Costliest jobs").items
+    assert "\u202e" not in item
+    assert len(item) < 200
+    assert message(uses=[replace(uses[0], team="a\u202eb")]).title.startswith("All teams: ")
+    assert str(WEEK) in message(uses=uses).footer

@@ -1,0 +1,194 @@
+"""A finding as a notice: what and whom, what it costs, what to do, in words for whoever reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucost.detectors.findings import (
+    Action,
+    Draft,
+    Evidence,
+    Finding,
+    Pattern,
+    Severity,
+    Subject,
+    SubjectKind,
+    TeamView,
+    Wasted,
+)
+from gpucost.detectors.lifecycle import Life, State
+from gpucost.domain.holders import NO_TEAM
+from gpucost.domain.money import NANO
+from gpucost.domain.time import HOUR_MS, parse_instant
+from gpucost.notify.compose.finding import MOST_EVIDENCE, TITLES, of_life
+from gpucost.notify.compose.links import Links
+from gpucost.notify.message import Message, Tone
+from gpucost.notify.notices import Kind, Notice, Rank, Stage
+from gpucost.reports.values import Amount
+
+T0 = parse_instant("2026-10-12T08:20:30Z")
+LINKS = Links("https://gpucost.example.com", "https://grafana.example.com")
+JOB = Subject(SubjectKind.JOB, "demo", "train-7", "nlp-prod", "uid-7")
+DRAFT = Draft(
+    Pattern.IDLE_ALLOCATION,
+    "whole",
+    JOB,
+    T0,
+    "train-7 holds 8 GPUs and has not used them for 3 h",
+    (Evidence("GPUs", 8.0), Evidence("busy", 0.0015, "%"), Evidence("node", "gpu-01")),
+    Action("suspend it", "spec:\n  suspend: true\n", 8),
+    "8 × 3 h",
+    team="nlp",
+)
+
+
+def a_life(draft: Draft = DRAFT, state: State = State.OPEN, **changes: Any) -> Life:
+    wasted = Wasted(24 * HOUR_MS, 60 * NANO, "f", True)
+    found = Finding(draft, Severity.HIGH, wasted, 8.0, 20 * NANO)
+    found = replace(found, **{key: changes.pop(key) for key in ("wasted", "nano_per_hour") if key in changes})
+    return replace(Life(found, state, T0 + HOUR_MS, T0, T0 + 3 * HOUR_MS), **changes)
+
+
+def noticed(life: Life, **changes: Any) -> Notice:
+    return of_life(life, **{"record_id": 12, "episode": 2, "links": LINKS, "currency": "USD", **changes})
+
+
+def facts(message: Message) -> dict[str, str]:
+    return {each.name: each.value for each in message.facts}
+
+
+def test_an_open_finding() -> None:
+    notice = noticed(a_life())
+    assert notice.key == f"finding:demo:{DRAFT.fingerprint}:2"
+    assert notice.group == f"finding:demo:{DRAFT.fingerprint}"
+    assert (notice.kind, notice.stage, notice.rank) == (Kind.FINDING, Stage.OPEN, Rank.HIGH)
+    assert (notice.team, notice.name, notice.acknowledged) == ("nlp", "idle_allocation", False)
+    message = notice.message
+    assert message.title == "Idle allocation: train-7 (team nlp)"
+    assert message.summary == DRAFT.summary
+    assert facts(message) == {
+        "Team": "nlp",
+        "Job": "nlp-prod/train-7",
+        "Cluster": "demo",
+        "Since": "2026-10-12 08:20 UTC",
+        "Wasted (last 24 h)": "24.0 GPU-hours, USD 60.00",
+        "Costs": "USD 480 a day, 8 GPUs now",
+        "Severity": "high",
+    }
+    to_do, evidence = message.sections
+    assert (to_do.text, to_do.code) == ("suspend it", "spec:\n  suspend: true\n")
+    assert evidence.items == ("GPUs: 8", "busy: 0.0015 %", "node: gpu-01")
+    assert {each.text: each.url for each in message.links} == {
+        "Finding": "https://gpucost.example.com/v1/findings/12",
+        "Job": "https://grafana.example.com/d/gpucost-job?var-cluster=demo&var-namespace=nlp-prod&var-job=train-7",
+        "Team": "https://grafana.example.com/d/gpucost-team?var-cluster=demo&var-team=nlp",
+    }
+
+
+def test_without_a_price_none_is_invented() -> None:
+    life = a_life(wasted=Wasted(HOUR_MS, None, "f", True), nano_per_hour=None)
+    found = facts(noticed(life).message)
+    assert found["Wasted (last 24 h)"] == "1.0 GPU-hours, no price"
+    assert found["Costs"] == "no price, 8 GPUs now"
+
+
+def test_what_is_in_no_sum_says_so() -> None:
+    found = facts(noticed(a_life(wasted=Wasted(HOUR_MS, NANO, "f", False))).message)
+    assert found["About (last 24 h)"] == "1.0 GPU-hours, USD 1.00: shown, and in no sum"
+
+
+def test_a_resolved_one_says_how_long_and_what_it_cost() -> None:
+    life = a_life(state=State.RESOLVED, closed_at_ms=T0 + 5 * HOUR_MS)
+    message = noticed(life, total=Amount(40 * HOUR_MS, 100 * NANO)).message
+    assert noticed(life).stage is Stage.RESOLVED
+    assert message.title == "Resolved: Idle allocation: train-7 (team nlp)"
+    assert message.summary == "Over after 5 h. It wasted 40.0 GPU-hours, which cost USD 100."
+    assert message.tone is Tone.GOOD
+    assert facts(message)["Wasted in all"] == "40.0 GPU-hours, USD 100"
+    assert "Costs" not in facts(message)
+    assert message.sections == ()
+
+
+def test_a_resolved_one_of_which_nobody_knows_the_sum() -> None:
+    life = a_life(state=State.RESOLVED, closed_at_ms=T0 + 5 * HOUR_MS)
+    message = noticed(life).message
+    assert message.summary == "Over after 5 h."
+    assert facts(message)["Wasted (its last day)"] == "24.0 GPU-hours, USD 60.00"
+    unpriced = noticed(life, total=Amount(HOUR_MS, None)).message
+    assert unpriced.summary == "Over after 5 h. It wasted 1.0 GPU-hours, which have no price."
+
+
+def test_the_team_reads_no_name_of_others() -> None:
+    secret = "job-of-cv"
+    view = TeamView("others wait", (Evidence("waiting", 3),), Action("give back 4"))
+    draft = replace(
+        DRAFT, summary=secret, evidence=(Evidence(secret, secret),), action=Action(secret, secret)
+    )
+    notice = noticed(a_life(replace(draft, team_view=view)))
+    assert secret not in repr(notice.message)
+    assert notice.full is not None
+    assert notice.full.summary == secret
+
+
+def test_one_text_where_all_of_it_is_for_the_team() -> None:
+    assert noticed(a_life()).full is None
+
+
+@pytest.mark.parametrize("team", ["", NO_TEAM])
+def test_what_is_nobodys_is_the_platforms(team: str) -> None:
+    view = TeamView("fewer words", (), Action(""))
+    notice = noticed(a_life(replace(DRAFT, team=team, team_view=view)))
+    assert notice.team == ""
+    assert notice.message.summary == DRAFT.summary
+
+
+def test_versions_change_with_what_is_news() -> None:
+    first = noticed(a_life()).version
+    moved = replace(DRAFT, summary="train-7 … for 4 h", evidence=())
+    assert noticed(a_life(moved, wasted=Wasted(25 * HOUR_MS, 63 * NANO, "f", True))).version == first
+    news = [
+        a_life(state=State.ACKNOWLEDGED),
+        a_life(wasted=Wasted(50 * HOUR_MS, NANO, "f", True)),
+        a_life(replace(DRAFT, action=Action("suspend it", "other"))),
+    ]
+    assert first not in {noticed(each).version for each in news}
+
+
+def test_an_acknowledged_one_says_so() -> None:
+    notice = noticed(a_life(state=State.ACKNOWLEDGED))
+    assert notice.acknowledged
+    assert facts(notice.message)["State"] == "acknowledged"
+
+
+def test_other_subjects() -> None:
+    node = replace(DRAFT, subject=Subject(SubjectKind.NODE, "demo", "gpu-01"), team="")
+    assert noticed(a_life(node)).message.title == "Idle allocation: gpu-01"
+    team = replace(DRAFT, pattern=Pattern.MONOPOLY, subject=Subject(SubjectKind.TEAM, "demo", "nlp"))
+    message = noticed(a_life(team)).message
+    assert message.title == "Single-tenant monopoly: team nlp"
+    assert list(facts(message))[:2] == ["Team", "Cluster"]
+    cluster = replace(DRAFT, subject=Subject(SubjectKind.CLUSTER, "demo", "demo"), team="")
+    assert list(facts(noticed(a_life(cluster)).message))[:2] == ["Cluster", "Since"]
+
+
+def test_no_links_where_nobody_said_where_things_are() -> None:
+    assert noticed(a_life(), links=Links()).message.links == ()
+    assert [each.text for each in noticed(a_life(), record_id=None).message.links] == ["Job", "Team"]
+
+
+def test_long_evidence_is_cut_and_counted() -> None:
+    many = tuple(Evidence(f"n{n}", float("nan")) for n in range(MOST_EVIDENCE + 2))
+    items = noticed(a_life(replace(DRAFT, evidence=many))).message.sections[1].items
+    assert items[0] == "n0: –"
+    assert items[-1] == "and 2 more numbers in the finding"
+
+
+def test_every_pattern_has_the_title_of_its_page() -> None:
+    pages = Path(__file__).parents[2] / "docs" / "detectors"
+    for pattern in Pattern:
+        head = (pages / f"{pattern.value}.md").read_text(encoding="utf-8").splitlines()[0]
+        assert head == f"# {TITLES[pattern]}"

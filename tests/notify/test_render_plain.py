@@ -1,0 +1,76 @@
+"""Plain text: reads well, hides nothing, links to nothing but what the message links to."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+
+from gpucost.notify import text
+from gpucost.notify.message import Fact, Message, Section
+from gpucost.notify.render import plain
+from tests.support.hostile_messages import addresses, crowded, messages, unseen
+from tests.support.sample_messages import DIGEST, IDLE, PATCH, SAMPLES
+
+
+@pytest.mark.fault(63)
+@given(message=messages)
+@settings(max_examples=20, deadline=None)
+def test_hostile_words_hide_nothing_and_link_nowhere(message: Message) -> None:
+    # Code is to be copied as it stands.
+    message = Message(
+        message.title,
+        message.summary,
+        message.tone,
+        message.facts,
+        tuple(
+            Section(part.title, part.text, part.facts, part.items, "", part.chart, part.links)
+            for part in message.sections
+        ),
+        message.links,
+        message.footer,
+    )
+    written = plain.render(message)
+    assert written == plain.render(message)
+    assert text.length(written) <= plain.MOST_UNITS
+    assert not unseen(written)
+    assert set(re.findall(r"\S*://\S*", written)) <= addresses(message)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_samples_are_78_wide(name: str) -> None:
+    long = [line for line in plain.render(SAMPLES[name]).splitlines() if len(line) > plain.WIDTH]
+    assert all(line.startswith("    #") for line in long)  # the patch's command
+
+
+def test_a_finding() -> None:
+    written = plain.render(IDLE, mention="@oncall")
+    assert written.startswith(f"{IDLE.title}\n{'=' * len(IDLE.title)}\n\n@oncall Since 06:10 UTC, USD 98.40")
+    assert "\nCosts  USD 30.25 an hour, USD 98.40 so far\n" in written
+    assert "\n".join(f"    {line}" for line in PATCH.splitlines()) in written
+    assert "\nOpen the finding:\n  https://gpucost.example.com/findings/8f31c2\n" in written
+    assert written.endswith(f"\n--\n{IDLE.footer}\n")
+    assert "@oncall" not in plain.render(SAMPLES["resolved"], mention="@oncall")
+
+
+def test_a_digest_draws_its_charts() -> None:
+    written = plain.render(DIGEST)
+    assert re.search(r"^Sat 31 █+▓+▒+ +1,110$", written, re.M)
+    assert "█ productive  ▓ idle  ▒ oversized" in written
+
+
+def test_a_long_value_stays_in_its_column() -> None:
+    written = plain.render(Message("T", "", facts=(Fact("Name", "word " * 30), Fact("n" * 60, "value"))))
+    lines = written.splitlines()
+    assert {line[:27].strip() for line in lines if "word" in line} == {"Name", ""}
+    assert f"{'n' * 60}\n{' ' * 28}value" in written
+
+
+def test_what_does_not_fit_is_left_out_and_said() -> None:
+    written = plain.render(crowded())
+    assert re.search(
+        r"^\d+ more parts of this message left out here: a message has 20,000 characters\.$", written, re.M
+    )
+    assert "\n4 more links left out here.\n" in written
+    assert "… (cut; all of it: Everything)" in written

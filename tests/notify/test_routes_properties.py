@@ -1,0 +1,183 @@
+"""Whatever happens, and wherever the service stops: nothing is said twice, and nothing is over unopened."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr
+
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, parse_instant
+from gpucost.notify.channels import Channel, Service
+from gpucost.notify.message import Message
+from gpucost.notify.notices import Act, Conversation, Kind, Notice, Post, Rank, Stage
+from gpucost.notify.routes import Rules, decide
+from gpucost.notify.routes.quiet import Quiet
+from gpucost.notify.routes.rules import Escalation, Route
+
+T0 = parse_instant("2026-10-22T00:00:00Z")  # three days before Berlin's clock is put back
+BERLIN = ZoneInfo("Europe/Berlin")
+CHANNELS = {
+    "nlp": Channel("nlp", Service.SLACK, SecretStr("u"), SecretStr("t"), "R"),
+    "cv": Channel("cv", Service.TEAMS, SecretStr("u")),
+    "all": Channel("all", Service.MATTERMOST, SecretStr("u"), SecretStr("t"), "R", sees_all=True),
+}
+TEAMS = ("", "nlp", "cv")
+QUIET = st.lists(
+    st.builds(
+        Quiet,
+        start=st.integers(0, 1439),
+        end=st.integers(1, 1440),
+        zone=st.just(BERLIN),
+        days=st.frozensets(st.integers(0, 6)),
+    ).filter(lambda quiet: quiet.start != quiet.end),
+    max_size=2,
+).map(tuple)
+ROUTES = st.lists(
+    st.builds(
+        Route,
+        channels=st.lists(st.sampled_from(list(CHANNELS)), min_size=1, max_size=3).map(tuple),
+        teams=st.frozensets(st.sampled_from(TEAMS[1:])),
+        platform=st.booleans(),
+        least=st.sampled_from(list(Rank)),
+        stop=st.booleans(),
+        quiet=QUIET,
+        cool_down_ms=st.just(DAY_MS),
+        escalation=st.none()
+        | st.builds(Escalation, channels=st.just(("all",)), after_ms=st.just(4 * HOUR_MS)),
+    ),
+    min_size=1,
+    max_size=3,
+).map(tuple)
+NOTICES = st.builds(
+    lambda group, episode, kind, stage, rank, version, acknowledged: Notice(
+        key=f"{group}:{episode}",
+        group=group,
+        kind=kind,
+        stage=stage,
+        rank=rank,
+        team=TEAMS[int(group) % 3],
+        cluster="demo",
+        since_ms=T0,
+        version=str(version),
+        message=Message("t", f"for {TEAMS[int(group) % 3]}"),
+        acknowledged=acknowledged,
+    ),
+    st.sampled_from("012"),
+    st.integers(0, 2),
+    st.sampled_from([Kind.FINDING, Kind.ALERT]),
+    st.sampled_from([Stage.OPEN, Stage.OPEN, Stage.RESOLVED]),
+    st.sampled_from(list(Rank)),
+    st.integers(0, 2),
+    st.booleans(),
+)
+ROUNDS = st.lists(st.tuples(st.integers(0, 30 * 60), st.lists(NOTICES, max_size=4)), min_size=1, max_size=12)
+
+Told = list[tuple[int, Post]]
+
+
+def played(
+    rules: Rules, rounds: Sequence[tuple[int, Sequence[Notice]]], lost: Sequence[bool] = ()
+) -> tuple[Told, dict[tuple[str, str], Conversation]]:
+    """All posts. Where ``lost`` says so, the service stops before a round is stored, and does it again."""
+    known: dict[tuple[str, str], Conversation] = {}
+    told: Told = []
+    now_ms = T0
+    for n, (minutes, notices) in enumerate(rounds):
+        now_ms += minutes * MINUTE_MS
+        decision = decide(notices, [*known.values()], rules, now_ms)
+        if n < len(lost) and lost[n]:
+            decision = decide(notices, [*known.values()][::-1], rules, now_ms)
+        known |= {(each.channel, each.key): each for each in decision.conversations}
+        assert len({(each.channel, each.key) for each in decision.conversations}) == len(
+            decision.conversations
+        )
+        told += [(now_ms, post) for post in decision.posts]
+        assert not decide(notices, known.values(), rules, now_ms).posts
+    return told, known
+
+
+@given(ROUTES, ROUNDS, st.lists(st.booleans(), max_size=12))
+def test_a_restart_anywhere_says_the_same(
+    routes: tuple[Route, ...], rounds: list[tuple[int, list[Notice]]], lost: list[bool]
+) -> None:
+    rules = Rules(CHANNELS, routes)
+    assert played(rules, rounds) == played(rules, rounds, lost)
+
+
+@pytest.mark.fault(64)
+@given(ROUTES, ROUNDS)
+def test_no_channel_hears_twice_of_a_group_within_its_cool_down(
+    routes: tuple[Route, ...], rounds: list[tuple[int, list[Notice]]]
+) -> None:
+    told, _ = played(Rules(CHANNELS, routes), rounds)
+    opened: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for now_ms, post in told:
+        if post.act is Act.OPEN:
+            opened[post.channel, post.key.partition(":")[0]].append(now_ms)
+    for times in opened.values():
+        assert all(later - earlier >= DAY_MS for earlier, later in pairwise(times))
+
+
+@pytest.mark.fault(61)
+@given(ROUTES, ROUNDS)
+def test_a_channel_is_told_the_end_once_of_what_it_was_told(
+    routes: tuple[Route, ...], rounds: list[tuple[int, list[Notice]]]
+) -> None:
+    told, known = played(Rules(CHANNELS, routes), rounds)
+    is_open: dict[tuple[str, str], bool] = defaultdict(bool)
+    for _, post in told:
+        place = post.channel, post.key
+        if post.act in (Act.OPEN, Act.ESCALATE):
+            assert not (post.act is Act.OPEN and is_open[place])
+            is_open[place] = True
+        else:
+            assert is_open[place], post
+            is_open[place] = post.act is Act.UPDATE
+    assert {place for place, open_ in is_open.items() if open_} == {
+        place for place, each in known.items() if each.resolved_ms is None
+    }
+
+
+@given(ROUTES, ROUNDS)
+def test_nobody_reads_of_teams_that_are_not_theirs(
+    routes: tuple[Route, ...], rounds: list[tuple[int, list[Notice]]]
+) -> None:
+    named = {
+        channel: {team for route in routes if channel in route.channels for team in route.teams}
+        for channel in CHANNELS
+    }
+    for _, post in played(Rules(CHANNELS, routes), rounds)[0]:
+        team = TEAMS[int(post.key.partition(":")[0]) % 3]
+        assert CHANNELS[post.channel].sees_all or team in named[post.channel]
+
+
+@given(ROUTES, ROUNDS)
+def test_only_what_is_critical_rings_in_quiet_hours(
+    routes: tuple[Route, ...], rounds: list[tuple[int, list[Notice]]]
+) -> None:
+    """With one route, whose quiet hours then count: at its own time and in each round."""
+    route = replace(routes[0], quiet=(Quiet(22 * 60, 7 * 60, BERLIN),))
+    calm = [(minutes, [n for n in notices if n.rank is not Rank.CRITICAL]) for minutes, notices in rounds]
+    for _, post in played(Rules(CHANNELS, (route,)), calm)[0]:
+        if post.act is not Act.UPDATE and post.channel in route.channels:
+            hour = datetime.fromtimestamp(post.due_ms / 1000, BERLIN).hour
+            assert 7 <= hour < 22
+
+
+@given(ROUTES, st.lists(NOTICES, max_size=4), st.integers(1, 60 * 24 * 60))
+def test_a_clock_that_goes_back_says_nothing_twice(
+    routes: tuple[Route, ...], notices: list[Notice], minutes: int
+) -> None:
+    rules = Rules(CHANNELS, routes)
+    first = decide(notices, (), rules, T0 + 60 * DAY_MS)
+    again = decide(notices, first.conversations, rules, T0 + 60 * DAY_MS - minutes * MINUTE_MS)
+    told = {(each.channel, each.key) for each in first.posts}
+    assert not [each for each in again.posts if (each.channel, each.key) in told]

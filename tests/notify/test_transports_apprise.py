@@ -1,0 +1,108 @@
+"""Every other service, through apprise in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpucost.notify.channels import Channel, Service
+from gpucost.notify.message import Message
+from gpucost.notify.sending import apprise_
+from gpucost.notify.sending.outcome import Refused, Retry
+from gpucost.notify.sending.transports import Transports
+from tests.notify.sending_worlds import channel, outgoing
+from tests.support.http import Reply, ScriptedServer, scripted_server
+
+
+@pytest.fixture
+def service() -> Iterator[ScriptedServer]:
+    with scripted_server(Reply(body={})) as server:
+        yield server
+
+
+def json_url(server: ScriptedServer, **values: bool) -> Channel:
+    return channel(Service.APPRISE, f"json://127.0.0.1:{server.server_port}/hunter2", **values)
+
+
+def deliver(to: Channel) -> str:
+    return Transports().deliver(to, outgoing(message=Message("GPUs idle", "8 GPUs <!channel>")))
+
+
+def test_a_message_arrives(service: ScriptedServer) -> None:
+    assert deliver(json_url(service)) == ""
+    (asked,) = service.asked
+    assert "8 GPUs" in asked.body.decode()
+
+
+@pytest.mark.fault(62)
+def test_a_service_that_fails_is_tried_again(service: ScriptedServer) -> None:
+    service.replies = [Reply(status=500)]
+    with pytest.raises(Retry, match="json:// service did not take the message") as again:
+        deliver(json_url(service))
+    assert "hunter2" not in str(again.value)
+
+
+@pytest.mark.fault(62)
+def test_a_service_that_hangs_is_left_in_time(service: ScriptedServer) -> None:
+    service.replies = [Reply(delay_s=3.0)]
+    with pytest.raises(Retry, match=r"not done within 0\.5 s"):
+        apprise_.deliver(json_url(service), outgoing().post, total_s=0.5)
+
+
+@pytest.mark.fault(55)
+def test_loopback_is_refused_before_a_connection(service: ScriptedServer) -> None:
+    to = channel(Service.APPRISE, f"json://localhost:{service.server_port}/hunter2", allow_private=False)
+    with pytest.raises(Refused, match="allow_private is not set") as refused:
+        deliver(to)
+    assert service.asked == []
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.fault(55)
+def test_redirects_lead_nowhere(service: ScriptedServer) -> None:
+    service.replies = [Reply(status=307, headers={"Location": "http://169.254.169.254/latest/"})]
+    with pytest.raises((Retry, Refused)):
+        deliver(json_url(service))
+    assert len(service.asked) == 1
+
+
+@pytest.mark.fault(55)
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("file:///etc/passwd", "no address in the network"),
+        ("dbus://", "no address in the network"),
+        ("syslog://", "no address in the network"),
+        ("nonsense://hunter2", "apprise makes nothing of the nonsense:// URL"),
+        ("json://169.254.169.254/hunter2", "never allowed"),
+    ],
+)
+def test_what_is_no_address_is_refused(url: str, said: str) -> None:
+    with pytest.raises(Refused, match=said) as refused:
+        deliver(channel(Service.APPRISE, url))
+    assert "hunter2" not in str(refused.value)
+
+
+def test_http_needs_a_word_in_the_settings(service: ScriptedServer) -> None:
+    with pytest.raises(Refused, match="allow_http is not set"):
+        deliver(json_url(service, allow_http=False))
+    assert service.asked == []
+
+
+def test_without_the_extra_the_way_to_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(Refused, match=r"pip install 'gpucost\[chat\]'"):
+        deliver(channel(Service.APPRISE, "json://chat.example.com"))
+
+
+def test_a_process_that_dies_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dies = tmp_path / "dies"
+    dies.write_text("#!/bin/sh\nexit 1\n")
+    dies.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(dies))
+    with pytest.raises(Retry, match="ended without an answer"):
+        deliver(channel(Service.APPRISE, "json://chat.example.com"))

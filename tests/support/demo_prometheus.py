@@ -1,0 +1,185 @@
+"""A real Prometheus with three hours of the demo at fixed times: its collector, GPU exporters and service.
+
+Ask it as of ``AT_MS``. Everything is made by the demo's own pages (gpucost.demo), once for a whole run of
+tests: whoever needs it first builds it, the others wait and copy.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
+from tests.support.prometheus import MISSING, PROMETHEUS, PROMTOOL, create_blocks, running_prometheus
+
+AT_MS = 1_793_343_600_000
+"""The instant to ask for: 2026-10-30T07:00:00Z, a Friday."""
+START_MS = AT_MS - 3 * HOUR_MS
+STEP_MS = MINUTE_MS
+_COARSE_MS, _FINE_MS = 4 * MINUTE_MS, HOUR_MS
+"""The first two hours are there every four minutes, the last one every minute: it is what most ask for."""
+CLUSTER = "demo"
+_LEDGER_MS = DAY_MS
+BUILT = "GPUCOST_DEMO_BLOCKS"
+"""Environment variable: a folder that ``python -m tests.support.demo_prometheus FOLDER`` has built, for who
+runs these tests again and again."""
+
+
+@dataclass(frozen=True)
+class DemoPrometheus:
+    """Where it answers, and the instants it holds."""
+
+    url: str
+    at_ms: int = AT_MS
+    start_ms: int = START_MS
+
+
+@contextmanager
+def demo_prometheus(
+    tmp_path_factory: pytest.TempPathFactory, *flags: str, rule_files: Sequence[Path] = (), passes: int = 1
+) -> Iterator[DemoPrometheus]:
+    """Start one of the caller's own, with its ``flags``; stop it at the end.
+
+    What the recording rules in ``rule_files`` would have given by then is there too (alerts are left out:
+    promtool evaluates recording rules only). Rules that use what other rules record need as many ``passes`` as
+    they are deep.
+    """
+    if PROMETHEUS is None or PROMTOOL is None:
+        pytest.skip(MISSING)
+    data = tmp_path_factory.mktemp("demo-prometheus") / "data"
+    shutil.copytree(_blocks(tmp_path_factory), data)
+    for _ in range(passes if rule_files else 0):
+        with running_prometheus(data) as url:
+            _record(url, data, rule_files)
+    with running_prometheus(data, *flags) as url:
+        yield DemoPrometheus(url)
+
+
+def _record(url: str, data: Path, rule_files: Sequence[Path]) -> None:
+    arguments = [
+        *(PROMTOOL or "promtool", "tsdb", "create-blocks-from", "rules", f"--url={url}"),
+        *(f"--start={START_MS // 1000}", f"--end={AT_MS // 1000}"),
+        *(f"--eval-interval={STEP_MS // 1000}s", f"--output-dir={data}"),
+        *map(str, rule_files),
+    ]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"promtool refused the rules: {done.stderr or done.stdout}")
+
+
+def _blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of blocks, which all workers of a run share; made by the first that comes."""
+    known = os.environ.get(BUILT)
+    if known:
+        return Path(known) / "data"
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if base.name.startswith("popen-") else base
+    folder = shared / "demo-blocks"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = folder / "done"
+        if not done.exists():
+            shutil.rmtree(folder / "data", ignore_errors=True)
+            _build(folder)
+            done.touch()
+    return folder / "data"
+
+
+def _build(folder: Path) -> None:
+    # Here, since the simulator takes a second to import and most tests do not need it.
+    from gpucost.demo.backfill import Backfill
+    from gpucost.demo.clock import cluster_around
+    from gpucost.demo.exporters import SERVICE, Exporters
+
+    cluster = cluster_around(AT_MS)
+    exporters, backfill = Exporters(cluster), Backfill()
+    service = _service_page(cluster, folder)
+    for at_ms in (
+        *range(START_MS, AT_MS - _FINE_MS, _COARSE_MS),
+        *range(AT_MS - _FINE_MS, AT_MS + 1, STEP_MS),
+    ):
+        for target, page in exporters.pages(at_ms):
+            backfill.add(page, target.labels(CLUSTER), at_ms)
+        backfill.add(_earlier(service, AT_MS - at_ms), SERVICE.labels(CLUSTER), at_ms)
+    create_blocks(backfill.text(), folder / "data")
+
+
+def _service_page(cluster: object, folder: Path) -> str:
+    """What the service says of a ledger with the demo's last day, at AT_MS."""
+    from prometheus_client.openmetrics.exposition import generate_latest
+
+    from gpucost.api.app import create_app
+    from gpucost.demo.ledger import past_of
+    from gpucost.service.settings_api import ApiSettings
+    from gpucost.service.settings_detectors import DetectorsSettings
+    from gpucost.simulator.cluster import SimulatedCluster
+
+    assert isinstance(cluster, SimulatedCluster)
+    window = Window(AT_MS - _LEDGER_MS, AT_MS)
+    url = f"sqlite:///{folder / 'ledger.db'}"
+    (folder / "ledger.db").unlink(missing_ok=True)
+    with past_of(cluster, folder, url, window, DetectorsSettings()) as past:
+        app = create_app(
+            past.ledger,
+            ApiSettings(auth="off"),
+            now=lambda: AT_MS,
+            status=past.status,
+            detectors=past.detectors,
+            quotas=past.teams.quotas,
+        )
+        return generate_latest(app.state.registry).decode()
+
+
+def _earlier(page: str, back_ms: int) -> str:
+    """The page as it would have been: instants lie back as far, and what adds up over the day was less."""
+    lines = []
+    for line in page.splitlines():
+        labelled, _, value = line.rpartition(" ")
+        name = labelled.partition("{")[0]
+        if not line.startswith("#"):
+            if name.endswith("_timestamp_seconds"):
+                value = repr(float(value) - back_ms / 1000)
+            elif name.endswith(("_total", "_cost_usd")):
+                value = repr(float(value) * (1 - back_ms // HOUR_MS * HOUR_MS / _LEDGER_MS))
+        lines.append(f"{labelled} {value}")
+    return "\n".join(lines)
+
+
+def as_time(at_ms: int) -> str:
+    """RFC 3339, for the HTTP API."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
+
+
+def instant_query(url: str, query: str, at_ms: int = AT_MS) -> list[Mapping[str, object]]:
+    """The result of an instant query. Raises AssertionError with Prometheus' words where it refuses it."""
+    import json
+    from urllib.error import HTTPError
+    from urllib.parse import urlencode
+    from urllib.request import urlopen
+
+    address = f"{url}/api/v1/query?{urlencode({'query': query, 'time': at_ms / 1000})}"
+    try:
+        with urlopen(address, timeout=30) as answer:
+            found = json.load(answer)
+    except HTTPError as error:
+        raise AssertionError(f"{query}: {error.read().decode()}") from None
+    result = found["data"]["result"]
+    assert isinstance(result, list)
+    return result
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    place.mkdir(parents=True, exist_ok=True)
+    _build(place)

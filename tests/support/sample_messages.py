@@ -1,0 +1,221 @@
+"""Messages as people get them: what the docs show, and what tests of renderers begin with.
+
+They are written by hand. A composer's own message can stand in for any of them in ``SAMPLES``.
+"""
+
+from __future__ import annotations
+
+from gpucost.notify.message import Bar, Chart, Fact, Link, Message, Section, Tone
+
+FOOTER = "gpucost · cluster prod-eu1 · 3 Nov 2026, 09:25 UTC"
+
+PATCH = """\
+# kubectl -n vision patch job train-resnet --type merge --patch-file suspend.yaml
+spec:
+  suspend: true
+"""
+
+REQUEST = """\
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      template:
+        spec:
+          containers:
+            - name: pytorch
+              resources:
+                limits:
+                  nvidia.com/gpu: "2"
+"""
+
+IDLE = Message(
+    title="Idle: train-resnet holds 8 GPUs and uses none",
+    summary="Since 06:10 UTC, USD 98.40 so far, USD 726.00 a day until it ends.",
+    tone=Tone.WARNING,
+    facts=(
+        Fact("Team", "vision"),
+        Fact("Job", "vision / train-resnet (Job)"),
+        Fact("Costs", "USD 30.25 an hour, USD 98.40 so far"),
+        Fact("Held", "8 × H100 80GB on gpu-node-17"),
+        Fact("Use", "0% for 3 h 15 min, seen in 99% of the time"),
+        Fact("Owner", "alice@example.com"),
+    ),
+    sections=(
+        Section(
+            title="What to do",
+            text="The main process waits for input. Suspend the job and its GPUs go to the 2 jobs that wait "
+            "for them; or end it, if nobody needs the result.",
+            code=PATCH,
+        ),
+    ),
+    links=(
+        Link("Open the finding", "https://gpucost.example.com/findings/8f31c2"),
+        Link("Dashboard of the job", "https://grafana.example.com/d/gpucost-job?var-namespace=vision"),
+        Link("Runbook", "https://runbooks.example.com/idle_allocation"),
+    ),
+    footer=FOOTER,
+    mentions=True,
+)
+
+RESOLVED = Message(
+    title="Resolved: train-resnet has given its 8 GPUs back",
+    summary="It was idle for 3 h 40 min and cost USD 110.92.",
+    tone=Tone.GOOD,
+    facts=(
+        Fact("Team", "vision"),
+        Fact("Job", "vision / train-resnet (Job)"),
+        Fact("Ended", "suspended by alice@example.com, 09:50 UTC"),
+        Fact("Saved", "USD 726.00 a day"),
+    ),
+    links=(Link("Open the finding", "https://gpucost.example.com/findings/8f31c2"),),
+    footer="gpucost · cluster prod-eu1 · 3 Nov 2026, 09:50 UTC",
+)
+
+ALERTS = Message(
+    title="GpuCostQuotaStarvation: 3 alerts, team nlp",
+    summary="Work of team nlp waits although quota is free: 3 workloads, 20 GPUs, the oldest for 2 h 5 min.",
+    tone=Tone.CRITICAL,
+    facts=(
+        Fact("Severity", "critical"),
+        Fact("Team", "nlp"),
+        Fact("Firing", "3 of 3"),
+        Fact("Since", "07:20 UTC"),
+    ),
+    sections=(
+        Section(
+            title="Firing",
+            items=(
+                "nlp / eval-suite-1141 (Workload): waits for 8 GPUs since 07:20 UTC",
+                "nlp / eval-suite-1142 (Workload): waits for 8 GPUs since 07:41 UTC",
+                "nlp / tokenizer-sweep (Workload): waits for 4 GPUs since 09:02 UTC",
+            ),
+        ),
+    ),
+    links=(
+        Link("Runbook", "https://runbooks.example.com/GpuCostQuotaStarvation"),
+        Link("Dashboard of the queues", "https://grafana.example.com/d/gpucost-queues?var-cluster=prod-eu1"),
+    ),
+    footer="Alertmanager · gpucost · cluster prod-eu1 · 3 Nov 2026, 09:25 UTC",
+)
+
+ADVICE = Message(
+    title="Advice: llm-eval asks for 8 GPUs and will use 2",
+    summary="The last 14 runs used 2 GPUs. With 2 it would start now instead of in about 50 min.",
+    tone=Tone.INFO,
+    facts=(
+        Fact("Team", "nlp"),
+        Fact("Job", "nlp / llm-eval (PyTorchJob)"),
+        Fact("Asked for", "8 × A100 80GB"),
+        Fact("Seen in use", "2 × A100 80GB in 14 of 14 runs"),
+        Fact("Brings back", "USD 14.88 an hour"),
+    ),
+    sections=(
+        Section(
+            title="Change the request",
+            code=REQUEST,
+        ),
+    ),
+    links=(Link("Why", "https://gpucost.example.com/advice/llm-eval"),),
+    footer=FOOTER,
+)
+
+_DAYS = ("Mon 26", "Tue 27", "Wed 28", "Thu 29", "Fri 30", "Sat 31", "Sun 1")
+_WORK = (1180, 1232, 1204, 1296, 1088, 640, 590)
+_IDLE = (180, 96, 132, 88, 240, 410, 428)
+_OVER = (120, 118, 126, 122, 104, 60, 58)
+
+DIGEST = Message(
+    title="Week 44: team vision spent USD 37,412 and wasted USD 8,065",
+    summary="22% of what was held brought nothing, 4 points more than the week before. Three actions bring "
+    "USD 5,910 a week back.",
+    tone=Tone.INFO,
+    facts=(
+        Fact("Cost", "USD 37,412.08 (+6.1%)"),
+        Fact("Wasted", "USD 8,064.51 (22%)"),
+        Fact("Held", "9,512.0 GPU-hours"),
+        Fact("Month so far", "USD 4,981.20 of USD 150,000.00"),
+    ),
+    sections=(
+        Section(
+            title="Three actions that bring most back",
+            items=(
+                "USD 3,212 a week: end notebooks that hold a GPU over the weekend (6 of them)",
+                "USD 1,874 a week: ask for 4 GPUs instead of 8 in train-resnet, which never uses more",
+                "USD 824 a week: let segment-anything checkpoint before it is preempted (11 restarts)",
+            ),
+        ),
+        Section(
+            title="Where the GPU-hours went",
+            chart=Chart(
+                title="GPU-hours held, per day",
+                unit="GPU-hours",
+                series=("productive", "idle", "oversized"),
+                colours=("productive", "idle", "oversized"),
+                bars=tuple(
+                    Bar(day, parts, f"{sum(parts):,}")
+                    for day, parts in zip(_DAYS, zip(_WORK, _IDLE, _OVER, strict=True), strict=True)
+                ),
+                upright=True,
+            ),
+        ),
+        Section(
+            title="What was wasted",
+            chart=Chart(
+                title="Wasted, by cause",
+                unit="USD",
+                series=("USD",),
+                colours=("accent",),
+                bars=(
+                    Bar("Idle", (4716,), "USD 4,716 (58%)"),
+                    Bar("Oversized", (2121,), "USD 2,121 (26%)"),
+                    Bar("Preempted", (824,), "USD 824 (10%)"),
+                    Bar("Gang stall", (403,), "USD 403 (5%)"),
+                ),
+            ),
+        ),
+    ),
+    links=(
+        Link("Report of the week", "https://gpucost.example.com/reports/2026-W44?team=vision"),
+        Link("Dashboard of the team", "https://grafana.example.com/d/gpucost-team?var-team=vision"),
+    ),
+    footer="gpucost · 26 Oct to 1 Nov 2026, UTC · team vision",
+)
+
+MONTH = Message(
+    title="October 2026 is closed: USD 612,480.17",
+    summary="The ledger of October is final. What comes later is booked as an adjustment.",
+    tone=Tone.GOOD,
+    facts=(
+        Fact("Cost", "USD 612,480.17 (+2.4%)"),
+        Fact("Teams", "11"),
+        Fact("Wasted", "USD 118,204.90 (19%)"),
+        Fact("Not observed", "0.3% of the time"),
+    ),
+    sections=(
+        Section(
+            title="Where the capacity went",
+            chart=Chart(
+                title="Capacity of October, by cluster",
+                unit="GPU-hours",
+                series=("held", "unallocated", "unavailable", "unknown"),
+                colours=("held", "unallocated", "unavailable", "unknown"),
+                bars=(
+                    Bar("prod-eu1", (142_330, 21_804, 3_120, 560), "167,814"),
+                    Bar("prod-us1", (88_412, 9_050, 1_204, None), "98,666 seen"),
+                    Bar("research", (20_115, 9_433, 212, 0), "29,760"),
+                ),
+            ),
+        ),
+    ),
+    links=(Link("Report of October", "https://gpucost.example.com/reports/2026-10"),),
+    footer="gpucost · all clusters · 3 Nov 2026, 00:10 UTC",
+)
+
+SAMPLES: dict[str, Message] = {
+    "finding": IDLE,
+    "resolved": RESOLVED,
+    "alerts": ALERTS,
+    "advice": ADVICE,
+    "digest": DIGEST,
+    "month": MONTH,
+}
