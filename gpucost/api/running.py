@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from fastapi import FastAPI
 
@@ -17,13 +18,11 @@ from gpucost.cluster.overview import Overview
 from gpucost.ledger import Ledger
 from gpucost.pricing.book import PriceBook
 from gpucost.service import assemble
-from gpucost.service.advising import Advising
-from gpucost.service.detect_loop import State
+from gpucost.service.advising import Advising, Watched
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.loop import Loop
 from gpucost.service.settings import Settings
 from gpucost.service.status import LoopStatus
-from gpucost.service.watching import Watching
 from gpucost.telemetry.source import Source
 
 logger = logging.getLogger(__name__)
@@ -32,12 +31,20 @@ logger = logging.getLogger(__name__)
 _GRACE_S = 15
 
 
+class Followed(Watched, Protocol):
+    """A cluster whose state is followed from ``start`` to ``close``."""
+
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class Parts:
-    """What the service works with, opened by whoever runs it, and closed by it.
+    """What the service works with, opened by whoever runs it.
 
-    ``source`` opens the telemetry; once its event is set, nothing that failed is asked again. ``state`` says
-    how a cluster stands now; by default as ``watching`` sees it, and nobody knows without that.
+    ``source`` opens the telemetry; once its event is set, nothing that failed is asked again. Without
+    ``watching`` nobody knows how a cluster stands now, and there is no advisor.
     """
 
     settings: Settings
@@ -46,8 +53,7 @@ class Parts:
     ledger: Ledger
     source: Callable[[threading.Event], Source]
     now: Callable[[], int]
-    watching: Watching | None = None
-    state: State | None = None
+    watching: Followed | None = None
 
 
 @dataclass
@@ -57,7 +63,7 @@ class Running:
     app: FastAPI
     advising: Advising | None
     stop: threading.Event
-    _watching: Watching | None
+    _watching: Followed | None
     _threads: list[threading.Thread] = field(default_factory=list)
     _closing: list[Callable[[], object]] = field(default_factory=list)
 
@@ -98,7 +104,7 @@ class Running:
         )
         running._thread("gpucost-loop", loop.run)
         if settings.detectors.enabled:
-            state = parts.state or (_nobody_knows if parts.watching is None else parts.watching.overview)
+            state = _nobody_knows if parts.watching is None else parts.watching.overview
             detectors = assemble.build_detect_loop(settings, pipeline, detect_status, state, stop)
             running._thread("gpucost-detectors", detectors.run)
         if news is not None:

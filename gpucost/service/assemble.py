@@ -23,7 +23,7 @@ from gpucost.ledger import Ledger
 from gpucost.ledger.database import place_of
 from gpucost.pricing.book import PriceBook
 from gpucost.pricing.defaults import DEFAULT_BOOK_FILE, default_book_text
-from gpucost.service.advising import Advising, Engine
+from gpucost.service.advising import Advising, Engine, Watched
 from gpucost.service.assessing import Assessing
 from gpucost.service.detect_loop import DetectLoop, State
 from gpucost.service.detect_status import DetectStatus
@@ -191,7 +191,7 @@ def build_watching(settings: Settings, catalog: ResourceCatalog) -> Watching | N
 
 
 def build_advising(
-    settings: Settings, watching: Watching, book: PriceBook, teams: TeamRules, ledger: Ledger
+    settings: Settings, watching: Watched, book: PriceBook, teams: TeamRules, ledger: Ledger
 ) -> Advising:
     """The advisor over the watched cluster. Nothing is worked out yet: see ``start``."""
     # Here, since no other command needs the rules of two schedulers.

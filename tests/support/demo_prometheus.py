@@ -46,13 +46,16 @@ class DemoPrometheus:
 
 @contextmanager
 def demo_prometheus(
-    tmp_path_factory: pytest.TempPathFactory, *flags: str, rule_files: Sequence[Path] = (), passes: int = 1
+    tmp_path_factory: pytest.TempPathFactory,
+    *flags: str,
+    rule_files: Sequence[Path] = (),
+    passes: int = 1,
 ) -> Iterator[DemoPrometheus]:
     """Start one of the caller's own, with its ``flags``; stop it at the end.
 
     What the recording rules in ``rule_files`` would have given by then is there too (alerts are left out:
-    promtool evaluates recording rules only). Rules that use what other rules record need as many ``passes`` as
-    they are deep.
+    promtool evaluates recording rules only). Rules on what other rules record need as many ``passes`` as they
+    are deep.
     """
     if PROMETHEUS is None or PROMTOOL is None:
         pytest.skip(MISSING)

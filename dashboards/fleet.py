@@ -1,0 +1,370 @@
+"""*Fleet*: what the GPUs of all clusters do, what they cost, and where the most can be had back."""
+
+from __future__ import annotations
+
+from grafanalib.core import Dashboard
+
+from dashboards import links, variables
+from dashboards.layout import Row, board
+from dashboards.panels import (
+    BLUE,
+    COUNT,
+    GPUS,
+    GREEN,
+    GREY,
+    RATIO,
+    RED,
+    USD,
+    YELLOW,
+    Column,
+    bar_gauge,
+    query,
+    stat,
+    table,
+    timeseries,
+)
+from dashboards.queries import CLUSTER, GPU_CLUSTER, rate_sum, ratio, share
+from dashboards.series import told
+
+POD = f'{CLUSTER}, holder="pod"'
+TEAMS = 'owner_team!~"__un.*"'
+BUCKET_COLOURS = {"held": GREEN, "unallocated": YELLOW, "unavailable": RED, "unknown": GREY}
+WASTE_COLOURS = {
+    "productive": GREEN,
+    "no_demand": BLUE,
+    "unknown": GREY,
+    "unavailable": RED,
+    "gang_stall": "dark-orange",
+    "preempted": "purple",
+    "idle": "orange",
+    "oversized": YELLOW,
+    "starved": "dark-red",
+    "fragmented": "light-red",
+}
+SUBJECT = (
+    *("pattern", "variant", "severity", "owner_team", "namespace", "subject_kind", "subject_name", "finding"),
+)
+FINDINGS = ("pattern", "severity", "finding_state")
+CAPACITY = told("gpucost_capacity_gpus", ("bucket",))
+_HELD = told("gpucost_capacity_gpus", ("bucket",), 'bucket="held"')
+
+
+def dashboard() -> Dashboard:
+    return board(
+        links.FLEET,
+        "Fleet",
+        "How many GPUs there are, how many are held, how much of that is used, what it costs per hour, "
+        "where it goes, and which findings cost the most.",
+        [_now(), _capacity(), _use(), _money(), _waste(), _teams()],
+        [variables.datasource(), variables.cluster()],
+    )
+
+
+def _now() -> Row:
+    return Row(
+        "Now",
+        [
+            stat(
+                "GPUs",
+                "How many GPUs there are: boards in the last settled window, on average. A board counts "
+                "once, whether it is cut into MIG slices or shared. It does not count boards that no node "
+                "labels or advertises.",
+                GPUS,
+                query(f"sum({CAPACITY})"),
+                width=3,
+                decimals=0,
+            ),
+            stat(
+                "Held",
+                "What part of the GPUs pods hold. A high part says that GPUs are given out, not that they "
+                "are used: read it beside the next two. Settled window, so up to two hours old.",
+                RATIO,
+                query(
+                    ratio(
+                        f"sum({_HELD})",
+                        f"sum({CAPACITY})",
+                    )
+                ),
+                width=3,
+                decimals=0,
+            ),
+            stat(
+                "Busy while held",
+                "Part of the observed time of held GPUs in which at least one kernel ran. Low: GPUs are "
+                "held and do nothing. It cannot show how much of a GPU a kernel uses: one tiny kernel makes "
+                "it 100 %.",
+                RATIO,
+                query(
+                    ratio(
+                        rate_sum("gpucost_pod_gpu_busy_seconds_total", POD),
+                        rate_sum("gpucost_pod_gpu_observed_seconds_total", POD),
+                    )
+                ),
+                width=3,
+                decimals=0,
+                steps=((None, RED), (0.3, YELLOW), (0.6, GREEN)),
+            ),
+            stat(
+                "SM active while held",
+                "Part of the multiprocessors of held GPUs that had work, over the time in which that was "
+                "measured. Far below Busy: kernels are small, batches too. GPUs without this signal are left "
+                "out, not counted as 0.",
+                RATIO,
+                query(
+                    ratio(
+                        rate_sum("gpucost_pod_gpu_sm_active_seconds_total", POD),
+                        rate_sum("gpucost_pod_gpu_sm_observed_seconds_total", POD),
+                    )
+                ),
+                width=3,
+                decimals=0,
+                steps=((None, RED), (0.15, YELLOW), (0.4, GREEN)),
+            ),
+            stat(
+                "Cost per hour",
+                "What all GPUs cost per hour in the last settled window, held or not. GPUs without a price "
+                "are not in it.",
+                USD,
+                query(f"sum({_by_team('gpucost_team_cost_per_hour_usd')})"),
+                width=4,
+                decimals=2,
+            ),
+            stat(
+                "Cost this month",
+                "What all GPUs cost in the current calendar month (UTC) so far. It falls to 0 on the first.",
+                USD,
+                query(f"sum({_by_team('gpucost_team_cost_usd')})"),
+                width=4,
+                decimals=0,
+            ),
+            stat(
+                "Ledger coverage",
+                "Part of the last 24 hours of settled windows in which the source watched; the worst "
+                "cluster's. Below 1, time is missing and stands as unknown in all sums: look at gpucost "
+                "itself.",
+                RATIO,
+                query(f"min(gpucost_ledger_observed_ratio{{{GPU_CLUSTER}}})"),
+                width=4,
+                decimals=1,
+                steps=((None, RED), (0.9, YELLOW), (0.99, GREEN)),
+                links=[links.board(links.SELF, "gpucost itself")],
+            ),
+        ],
+    )
+
+
+def _capacity() -> Row:
+    return Row(
+        "Capacity",
+        [
+            timeseries(
+                "Capacity by what became of it",
+                "Every GPU is in exactly one band: held by a pod, unallocated (free), unavailable (not "
+                "advertised, on a node that takes no work, or unhealthy), or unknown (not watched). The "
+                "bands add up to all GPUs. Averages over settled windows: minutes do not show.",
+                GPUS,
+                query(f"sum by (bucket) ({CAPACITY})", "{{bucket}}"),
+                stacked=True,
+                colours=BUCKET_COLOURS,
+                links=[links.board(links.NODES, "Nodes and GPUs")],
+            ),
+            timeseries(
+                "GPUs held by team",
+                "Who holds the GPUs, in settled windows. A shared GPU counts by the part held. __no_team__ "
+                "is work that no team rule places.",
+                GPUS,
+                query(
+                    _sum_by_team("gpucost_team_gpus", TEAMS),
+                    "{{owner_team}}",
+                ),
+                stacked=True,
+                links=[links.team(label="owner_team")],
+            ),
+        ],
+    )
+
+
+def _use() -> Row:
+    held = rate_sum("gpucost_pod_gpu_held_seconds_total", POD)
+    observed = rate_sum("gpucost_pod_gpu_observed_seconds_total", POD)
+    busy = rate_sum("gpucost_pod_gpu_busy_seconds_total", POD)
+    return Row(
+        "Use of held GPUs",
+        [
+            timeseries(
+                "Held GPUs: busy, idle, not observed",
+                "What held GPUs do, from the exporters: busy (a kernel ran), idle (observed, and none ran) "
+                "and not observed (held, but no signal). The height is the number of GPUs held. Idle for a "
+                "moment is normal: findings tell what is idle for long.",
+                GPUS,
+                query(busy, "busy"),
+                query(f"clamp_min({observed} - {busy}, 0)", "idle"),
+                query(f"clamp_min({held} - {observed}, 0)", "not observed"),
+                stacked=True,
+                colours={"busy": GREEN, "idle": "orange", "not observed": GREY},
+            ),
+            timeseries(
+                "Busy and SM active of held GPUs",
+                "Two views of the same time: busy counts any kernel, SM active the multiprocessors at work, "
+                "and tensor active the tensor cores. A wide gap means small kernels or waiting for data. "
+                "Each is over the time in which it was measured.",
+                RATIO,
+                query(ratio(busy, observed), "busy"),
+                query(
+                    ratio(
+                        rate_sum("gpucost_pod_gpu_sm_active_seconds_total", POD),
+                        rate_sum("gpucost_pod_gpu_sm_observed_seconds_total", POD),
+                    ),
+                    "SM active",
+                ),
+                query(
+                    ratio(
+                        rate_sum("gpucost_pod_gpu_tensor_active_seconds_total", POD),
+                        rate_sum("gpucost_pod_gpu_tensor_observed_seconds_total", POD),
+                    ),
+                    "tensor active",
+                ),
+                maximum=1,
+            ),
+        ],
+    )
+
+
+def _money() -> Row:
+    return Row(
+        "Cost",
+        [
+            timeseries(
+                "Cost per hour by team",
+                "What each team's GPUs cost per hour, in settled windows; __unallocated__, __unavailable__ "
+                "and __unknown__ are nobody's and cost as well. The bands add up to what all GPUs cost. "
+                "GPUs without a price are not in it.",
+                USD,
+                query(
+                    _sum_by_team("gpucost_team_cost_per_hour_usd"),
+                    "{{owner_team}}",
+                ),
+                width=16,
+                stacked=True,
+                links=[links.team(label="owner_team")],
+            ),
+            bar_gauge(
+                "Cost this month by team",
+                "Cost of the current calendar month so far. __unallocated__ is what free GPUs cost. Compare "
+                "teams here; for a budget see the table of teams.",
+                USD,
+                query(
+                    f"sort_desc({_sum_by_team('gpucost_team_cost_usd')})",
+                    "{{owner_team}}",
+                ),
+                links=[links.team(label="owner_team")],
+            ),
+        ],
+    )
+
+
+def _waste() -> Row:
+    wasted = "unavailable|gang_stall|preempted|idle|oversized|starved|fragmented"
+    return Row(
+        "Waste",
+        [
+            timeseries(
+                "Where the capacity goes",
+                "Capacity by what became of it, once the detectors' word is final: productive, no_demand "
+                "(free and nobody waited), unknown, and the buckets of waste. They add up to capacity. It "
+                "stands where windows became final, hours after they ended, and not where they were.",
+                GPUS,
+                query(rate_sum("gpucost_waste_gpu_seconds_total", GPU_CLUSTER, "bucket"), "{{bucket}}"),
+                width=16,
+                stacked=True,
+                min_step="1h",
+                colours=WASTE_COLOURS,
+            ),
+            bar_gauge(
+                "Wasted in the range shown",
+                "Part of the capacity that somebody could have had back, by bucket, over the windows that "
+                "became final in the range shown. Start at the longest bar; docs/waste.md says what each "
+                "bucket means.",
+                RATIO,
+                query(
+                    "sort_desc(sum by (bucket) (increase("
+                    f'gpucost_waste_gpu_seconds_total{{{GPU_CLUSTER}, bucket=~"{wasted}"}}[$__range])) '
+                    "/ on () group_left () "
+                    f"(sum(increase(gpucost_waste_gpu_seconds_total{{{GPU_CLUSTER}}}[$__range])) > 0))",
+                    "{{bucket}}",
+                ),
+            ),
+            table(
+                "Dearest findings",
+                "The open findings that waste the most per hour now, the dearest on top; mute one or read "
+                "its evidence with `gpucost findings`. A GPU can be in two findings, so the column does not "
+                "add up. A finding without a price is not here.",
+                USD,
+                [query(f"topk(20, {told('gpucost_finding_wasted_per_hour_usd', SUBJECT)})")],
+                [
+                    Column("pattern", "Pattern"),
+                    Column("variant", "Variant"),
+                    Column("severity", "Severity", width=90),
+                    Column("owner_team", "Team", link=links.team(cell="Team")),
+                    Column("namespace", "Namespace"),
+                    Column("subject_kind", "Kind"),
+                    Column("subject_name", "Subject"),
+                    Column("finding", "Finding", width=80),
+                    Column("A", "Wasted per hour", unit=USD, steps=((None, GREY), (10, YELLOW), (50, RED))),
+                ],
+                sort_by="Wasted per hour",
+                width=16,
+            ),
+            bar_gauge(
+                "Findings by pattern",
+                "How many findings are not resolved, by pattern: open, acknowledged or muted, and those "
+                "that are exempt. Many of one pattern are best mended at their common cause.",
+                COUNT,
+                query(f"sort_desc(sum by (pattern) ({told('gpucost_findings', FINDINGS)}))", "{{pattern}}"),
+                height=9,
+            ),
+        ],
+    )
+
+
+def _teams() -> Row:
+    return Row(
+        "Teams",
+        [
+            table(
+                "Teams",
+                "A row per team: cost, budget where one is set, GPUs held, and of the last 24 hours what "
+                "part of its held time was busy and what part was observed at all. Read use only where "
+                "coverage is high. A click on the team opens its board.",
+                USD,
+                [
+                    query(_sum_by_team("gpucost_team_cost_usd", TEAMS)),
+                    query('max by (owner_team) (gpucost_team_budget_usd{owner_team!~"__.*"})'),
+                    query(_sum_by_team("gpucost_team_cost_per_hour_usd", TEAMS)),
+                    query(_sum_by_team("gpucost_team_gpus", TEAMS)),
+                    query(share("busy", "observed", "owner_team")),
+                    query(share("sm_active", "sm_observed", "owner_team")),
+                    query(share("observed", "held", "owner_team")),
+                ],
+                [
+                    Column("owner_team", "Team", link=links.team(cell="Team")),
+                    Column("A", "Cost this month", unit=USD),
+                    Column("B", "Budget", unit=USD),
+                    Column("C", "Cost per hour", unit=USD),
+                    Column("D", "GPUs held", unit=GPUS),
+                    Column("E", "Busy", unit=RATIO, steps=((None, RED), (0.3, YELLOW), (0.6, GREEN))),
+                    Column("F", "SM active", unit=RATIO, steps=((None, RED), (0.15, YELLOW), (0.4, GREEN))),
+                    Column("G", "Coverage", unit=RATIO, steps=((None, RED), (0.9, YELLOW), (0.99, GREEN))),
+                ],
+                sort_by="Cost this month",
+            ),
+        ],
+    )
+
+
+def _by_team(metric: str, *matchers: str) -> str:
+    return told(metric, ("owner_team",), *matchers)
+
+
+def _sum_by_team(metric: str, *matchers: str) -> str:
+    return f"sum by (owner_team) ({_by_team(metric, *matchers)})"

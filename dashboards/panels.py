@@ -1,0 +1,311 @@
+"""Panels: thin functions over grafanalib in which nothing that a reader needs can be left out.
+
+Every function takes title, description, unit and at least one query. How a board module uses them::
+
+    from dashboards.panels import GPUS, USD, query, stat, table, timeseries, Column
+
+    stat("GPUs held", "GPUs that pods hold now …", GPUS,
+         query('sum(gpucost_team_gpus{gpu_cluster=~"$cluster"})'), width=4)
+    timeseries("GPUs held by team", "…", GPUS,
+               query('sum by (owner_team) (gpucost_team_gpus{gpu_cluster=~"$cluster"})', "{{owner_team}}"),
+               stacked=True)
+    table("Teams", "…", USD,
+         [query('sum by (owner_team) (gpucost_team_cost_usd{gpu_cluster=~"$cluster"})'),      # A
+          query('sum by (owner_team) (gpucost_team_gpus{gpu_cluster=~"$cluster"})')],         # B
+         [Column("owner_team", "Team", link=links.team(cell="Team")),
+          Column("A", "Cost this month", unit=USD), Column("B", "GPUs held", unit=GPUS)],
+         sort_by="Cost this month")
+
+A panel's ``width`` counts in Grafana's 24 columns, its ``height`` in its rows of 30 px; ``layout`` places it.
+Description: how to read the panel, then what it cannot show. Rates use ``$__rate_interval``.
+There is no text panel: it could have no query, and every panel has one.
+Money: write the metrics and units of a ledger in US dollars (``…_usd``, ``USD``); ``currency`` makes others.
+What is absent while all is well (errors, XID events) reads 0 with ``series.or_zero``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grafanalib import core
+
+GPUS = "suffix:GPUs"
+COUNT = "short"
+RATIO = "percentunit"
+SECONDS = "s"
+AGO = "dateTimeFromNow"
+"""A timestamp in milliseconds, shown as "3 hours ago": multiply seconds by 1000."""
+BYTES = "bytes"
+WATTS = "watt"
+ENERGY = "watth"
+"""Watt-hours: joules / 3600."""
+PER_SECOND = "ops"
+USD = "currencyUSD"
+STATE = "bool_yes_no"
+UNITS = frozenset({GPUS, COUNT, RATIO, SECONDS, AGO, BYTES, WATTS, ENERGY, PER_SECOND, USD, STATE})
+"""Units of the boards: one word for one thing."""
+
+GREEN, YELLOW, RED, GREY, BLUE = "green", "yellow", "red", "text", "blue"
+DATASOURCE = "${datasource}"
+
+Steps = Sequence[tuple[float | None, str]]
+"""Thresholds, lowest first: (from which value, colour); the first value is None."""
+Links = Sequence[Mapping[str, Any]]
+
+
+def query(expr: str, legend: str = "", *, ref: str = "") -> core.Target:
+    """A PromQL query. ``legend`` is Grafana's format (``{{owner_team}}``); ``ref`` is A, B, … by order."""
+    return core.Target(expr=expr, legendFormat=legend, refId=ref, datasource=DATASOURCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: the label ``field``, or the value of the query with that ref ("A")."""
+
+    field: str
+    title: str
+    unit: str = ""
+    link: Mapping[str, Any] | None = None
+    steps: Steps = ()
+    """Thresholds that colour the text of the cell."""
+    width: int | None = None
+
+
+def stat(
+    title: str,
+    description: str,
+    unit: str,
+    *queries: core.Target,
+    width: int = 4,
+    height: int = 4,
+    decimals: int | None = None,
+    steps: Steps = ((None, BLUE),),
+    values: Mapping[float, tuple[str, str]] | None = None,
+    links: Links = (),
+) -> core.Stat:
+    """One number (or one per series), the last of the range, with its line below.
+
+    ``values`` maps values to (text, colour): ``{1: ("up", GREEN), 0: ("down", RED)}``.
+    """
+    return core.Stat(
+        **_common(title, description, queries, width, height, steps, links),
+        format=unit,
+        decimals=decimals,
+        reduceCalc="lastNotNull",
+        graphMode="area",
+        color={"mode": "thresholds"},
+        mappings=_mappings(values),
+        noValue="no data",
+        thresholds=_steps(steps),
+    )
+
+
+def timeseries(
+    title: str,
+    description: str,
+    unit: str,
+    *queries: core.Target,
+    width: int = 12,
+    height: int = 8,
+    stacked: bool = False,
+    steps: Steps = (),
+    maximum: int | None = None,
+    min_step: str | None = None,
+    colours: Mapping[str, str] | None = None,
+    links: Links = (),
+) -> core.TimeSeries:
+    """Lines over time, from 0; ``stacked`` areas for parts of one whole.
+
+    ``min_step`` ("1h") is the finest step, and so the shortest ``$__rate_interval``: for counters that move
+    seldom, such as those of the ledger, which move once per window.
+
+    ``steps`` draws its values as lines. ``colours`` maps names of series (as the legend has them) to colours.
+    Gaps stay gaps: missing is not 0.
+    """
+    return core.TimeSeries(
+        **_common(title, description, queries, width, height, steps, links),
+        unit=unit,
+        stacking={"mode": "normal" if stacked else "none", "group": "A"},
+        fillOpacity=60 if stacked else 8,
+        lineWidth=0 if stacked else 1,
+        legendPlacement="right" if width >= 12 else "bottom",
+        legendDisplayMode="table" if width >= 12 else "list",
+        legendCalcs=["lastNotNull", "max"] if width >= 12 else [],
+        tooltipMode="multi",
+        tooltipSort="desc",
+        showPoints="never",
+        valueMin=0,
+        valueMax=maximum,
+        thresholds=_steps(steps),
+        thresholdsStyleMode="line" if steps else "off",
+        interval=min_step,
+        overrides=[
+            _override(name, {"id": "color", "value": {"mode": "fixed", "fixedColor": colour}})
+            for name, colour in (colours or {}).items()
+        ],
+    )
+
+
+def bar_gauge(
+    title: str,
+    description: str,
+    unit: str,
+    *queries: core.Target,
+    width: int = 8,
+    height: int = 8,
+    steps: Steps = ((None, BLUE),),
+    minimum: float | None = 0,
+    maximum: float | None = None,
+    links: Links = (),
+) -> core.BarGauge:
+    """A bar per series, at its last value: for comparing what stands side by side now."""
+    return core.BarGauge(
+        **_common(title, description, _instant(queries), width, height, steps, ()),
+        format=unit,
+        calc="lastNotNull",
+        displayMode="gradient",
+        min=minimum,
+        max=maximum,
+        dataLinks=[dict(link) for link in links],
+        thresholds=_steps(steps),
+    )
+
+
+def table(
+    title: str,
+    description: str,
+    unit: str,
+    queries: Sequence[core.Target],
+    columns: Sequence[Column],
+    *,
+    sort_by: str = "",
+    width: int = 24,
+    height: int = 9,
+) -> core.Table:
+    """Rows by labels, one column per query; only ``columns`` are shown, in their order.
+
+    Queries are joined on the labels they have in common, so all should have the same (``sum by``). ``unit``
+    is that of columns that name none. ``sort_by`` is a column's title; the largest value stands on top.
+    """
+    targets = _instant(queries, table=True)
+    fields = {column.field: _field(column.field, len(targets)) for column in columns}
+    order = [fields[column.field] for column in columns]
+    shown: list[dict[str, Any]] = [{"id": "merge", "options": {}}] if len(targets) > 1 else []
+    shown.append({"id": "filterFieldsByName", "options": {"include": {"names": order}}})
+    renamed = {fields[column.field]: column.title for column in columns}
+    indices = {name: index for index, name in enumerate(order)}
+    shown.append({"id": "organize", "options": {"indexByName": indices, "renameByName": renamed}})
+    return core.Table(
+        **_common(title, description, targets, width, height, (), ()),
+        unit=unit,
+        filterable=True,
+        overrides=[o for column in columns if (o := _column_override(column)) is not None],
+        sortBy=[core.TableSortByField(displayName=sort_by, desc=True)] if sort_by else [],
+        transformations=shown,
+    )
+
+
+def timeline(
+    title: str,
+    description: str,
+    unit: str,
+    *queries: core.Target,
+    width: int = 24,
+    height: int = 9,
+    steps: Steps = ((None, BLUE),),
+    values: Mapping[float, tuple[str, str]] | None = None,
+    links: Links = (),
+) -> core.StateTimeline:
+    """A row per series, coloured by value over time: who or what was in which state when."""
+    extra = {"fieldConfig": {"defaults": {"unit": unit, "links": [dict(link) for link in links]}}}
+    return core.StateTimeline(
+        **_common(title, description, queries, width, height, steps, ()),
+        mappings=_mappings(values),
+        thresholds=_steps(steps),
+        showValue="never",
+        tooltipMode="single",
+        extraJson=extra,
+    )
+
+
+def _common(
+    title: str,
+    description: str,
+    queries: Sequence[core.Target],
+    width: int,
+    height: int,
+    steps: Steps,
+    links: Links,
+) -> dict[str, Any]:
+    if not (title and description and queries):
+        raise ValueError(f"panel {title!r}: title, description and at least one query are needed")
+    if steps and steps[0][0] is not None:
+        raise ValueError(f"panel {title!r}: the first step has no value, as it begins below all")
+    common: dict[str, Any] = {
+        "title": title,
+        "description": description,
+        "dataSource": DATASOURCE,
+        "targets": list(queries),
+        "gridPos": core.GridPos(h=height, w=width, x=0, y=0),
+        "maxDataPoints": None,
+    }
+    if links:
+        common["extraJson"] = {"fieldConfig": {"defaults": {"links": [dict(link) for link in links]}}}
+    return common
+
+
+def _instant(queries: Sequence[core.Target], *, table: bool = False) -> list[core.Target]:
+    form = core.TABLE_TARGET_FORMAT if table else core.TIME_SERIES_TARGET_FORMAT
+    return [
+        core.Target(
+            expr=one.expr,
+            legendFormat=one.legendFormat,
+            refId=one.refId,
+            datasource=one.datasource,
+            instant=True,
+            format=form,
+        )
+        for one in queries
+    ]
+
+
+def _steps(steps: Steps) -> list[dict[str, Any]]:
+    return [{"color": colour, "value": value} for value, colour in steps]
+
+
+def _mappings(values: Mapping[float, tuple[str, str]] | None) -> list[dict[str, Any]]:
+    if not values:
+        return []
+    options = {
+        f"{value:g}": {"text": text, "color": colour, "index": index}
+        for index, (value, (text, colour)) in enumerate(values.items())
+    }
+    return [{"type": "value", "options": options}]
+
+
+def _field(field: str, queries: int) -> str:
+    """What Grafana calls a column before it is renamed: a query's value is "Value #A", or "Value" alone."""
+    is_ref = len(field) == 1 and field.isupper()
+    if not is_ref:
+        return field
+    return "Value" if queries == 1 else f"Value #{field}"
+
+
+def _override(name: str, *properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"matcher": {"id": "byName", "options": name}, "properties": [dict(one) for one in properties]}
+
+
+def _column_override(column: Column) -> dict[str, Any] | None:
+    properties: list[dict[str, Any]] = []
+    if column.unit:
+        properties.append({"id": "unit", "value": column.unit})
+    if column.link:
+        properties.append({"id": "links", "value": [dict(column.link)]})
+    if column.steps:
+        properties.append({"id": "thresholds", "value": {"mode": "absolute", "steps": _steps(column.steps)}})
+        properties.append({"id": "custom.cellOptions", "value": {"type": "color-text"}})
+    if column.width:
+        properties.append({"id": "custom.width", "value": column.width})
+    return _override(column.title, *properties) if properties else None
