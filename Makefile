@@ -9,7 +9,7 @@ TEST_ARGS ?=
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs bench system lock clean
+.PHONY: help demo test lint format docs pictures bench system lock clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -44,6 +44,19 @@ lint: $(VENV)/.dev ## Format, lint, types, layers, generated docs
 format: $(VENV)/.dev ## Mend what can be mended
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.dev ## Write every generated file anew: settings, metrics, commands, detectors, dashboards, alerts
+	@$(BIN)/python -m gpucost.service.settings_docs > docs/settings.md
+	@$(BIN)/python -m gpucost.service.metric_docs docs/metrics.md
+	@$(BIN)/python -m gpucost.service.detector_docs docs/detectors
+	@$(BIN)/python -m gpucost.cli.docs > docs/cli.md
+	@$(BIN)/python -m tests.support.example_cluster > docs/examples/cluster.yaml
+	@$(BIN)/python -m dashboards
+	@$(BIN)/python -m dashboards.docs
+	@$(BIN)/python -m alerts
+
+pictures: $(VENV)/.dev system ## Draw the pictures of messages in docs/pictures
+	@$(BIN)/python docs/pictures/draw.py
 
 bench: $(VENV)/.dev system ## Every benchmark; each prints ratios and one line of JSON
 	@for program in benchmarks/[!_]*.py; do echo "== $$program"; $(BIN)/python $$program $(BENCH_ARGS) || exit 1; done

@@ -21,8 +21,14 @@ sys.path.insert(0, str(HERE.parents[1]))
 from markdown_it import MarkdownIt  # noqa: E402  # after the path to the project
 from PIL import Image, ImageChops  # noqa: E402
 
+from gpucost.notify.compose.digest import digest_message  # noqa: E402
+from gpucost.notify.compose.links import Links  # noqa: E402
 from gpucost.notify.message import Message  # noqa: E402
 from gpucost.notify.render import email, mattermost, plain, slack, teams  # noqa: E402
+from gpucost.reports.week import Week  # noqa: E402
+from gpucost.service.assemble import build_reporting  # noqa: E402
+from gpucost.service.demo import Demo  # noqa: E402
+from gpucost.service.digesting import Digesting  # noqa: E402
 from tests.support.chromium import screenshot  # noqa: E402
 from tests.support.sample_messages import SAMPLES  # noqa: E402
 
@@ -34,8 +40,13 @@ PICTURES = {
     "alerts": ("mattermost",),
     "advice": ("teams",),
     "digest": ("slack", "teams", "mattermost", "email", "plain"),
+    "platform": ("email", "plain"),
     "month": ("email",),
 }
+WEEK = "2026-W43"
+TEAMS = {"digest": "vision", "platform": ""}
+"""The digests are those of the demo's ledger; the other messages are samples."""
+LINKS = Links("https://gpucost.example.com", "https://grafana.example.com")
 MENTIONS = {
     "slack": "<!subteam^S012>",
     "teams": "On Call <oncall@example.com>",
@@ -59,11 +70,26 @@ pre { margin: 0; white-space: pre-wrap; font: 12px/1.35 "DejaVu Sans Mono", mono
 
 
 def main(names: list[str]) -> None:
-    for sample, services in PICTURES.items():
-        for service in services:
-            name = f"{sample}-{service}"
-            if not names or name in names or sample in names or service in names:
-                _write(PAGES[service](SAMPLES[sample]), HERE / f"{name}.png")
+    wanted = [
+        (sample, service)
+        for sample, services in PICTURES.items()
+        for service in services
+        if not names or {f"{sample}-{service}", sample, service} & set(names)
+    ]
+    messages = {**SAMPLES, **(_digests() if any(sample in TEAMS for sample, _ in wanted) else {})}
+    for sample, service in wanted:
+        _write(PAGES[service](messages[sample]), HERE / f"{sample}-{service}.png")
+
+
+def _digests() -> dict[str, Message]:
+    """Those of a week of the demo, made as ``gpucost serve`` makes them."""
+    with tempfile.TemporaryDirectory() as folder, Demo.record(Path(folder)) as run:
+        run.ingest(lambda *_: None)
+        run.assess(lambda *_: None)
+        run.detect()
+        digesting = Digesting(build_reporting(run.ledger, run.teams), run.teams.budgets, LINKS)
+        found = {sample: digesting.week(Week.parse(WEEK), team) for sample, team in TEAMS.items()}
+        return {sample: digest_message(week, LINKS) for sample, week in found.items() if week is not None}
 
 
 def _write(page: str, png: Path) -> None:

@@ -164,7 +164,7 @@ class Collector:
         """Bring the page up to date with what has been seen; what it shows changes all at once."""
         # Before the snapshot: a page of what was known before the server was heard again is an old one.
         now_ms, current = self._clocks.now_ms(), self.watch.current(LONGEST_SILENCE_S)
-        overview = self._overview()
+        overview = self.overview()
         made, failed = [], set()
         for part in self._parts:
             try:
@@ -186,7 +186,8 @@ class Collector:
         self._told = None
         return overview
 
-    def _overview(self) -> Overview:
+    def overview(self) -> Overview:
+        """The cluster as it is known now, with what ended of late."""
         # What is remembered is taken after the state: it knows all that the state ever had.
         state = self.watch.snapshot()
         ended, history = self._ended.pods(), self._claims.history()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import shutil
 import sys
@@ -34,6 +35,14 @@ def demo(
         Path | None,
         typer.Option("--dir", metavar="DIR", help="Where the files go; else a new temporary folder."),
     ] = None,
+    with_stack: Annotated[
+        bool,
+        typer.Option("--full", help="With Prometheus, Alertmanager and a chat room, as of now, live."),
+    ] = False,
+    rules: Annotated[
+        list[Path] | None,
+        typer.Option("--rules", metavar="FILE", help="Rules for that Prometheus; may be given again."),
+    ] = None,
 ) -> None:
     """A month of a simulated GPU cluster: recorded, attributed, reported, and served on loopback.
 
@@ -48,6 +57,9 @@ def demo(
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError("--dir", str(place), f"a folder that can be made ({error.strerror})") from None
+    if with_stack:
+        _full(place.absolute(), tuple(file.absolute() for file in rules or ()), seed)
+        return
     with Demo.record(place, seed) as run:
         with progress(f"{DEMO_MONTH}", len(run.pending())) as advance:
             run.ingest(advance)
@@ -65,6 +77,22 @@ def demo(
         )
         if not difference.is_zero:
             raise typer.Exit(Exit.VERIFICATION)
+
+
+def _full(place: Path, rules: tuple[Path, ...], seed: int | None) -> None:
+    """Everything, until Ctrl-C."""
+    import threading
+
+    from gpucost.demo.full import full
+
+    typer.echo(f"files and logs: {place}")
+    with full(place, rules, seed) as found:
+        for what, url in found.places:
+            typer.echo(f"{what}: {url}")
+        typer.echo("Ctrl-C ends it.")
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
+        typer.echo("ending")
 
 
 def _show(run: Demo, place: Path) -> None:
@@ -95,7 +123,9 @@ def _serve(run: Demo) -> None:
     from gpucost.service.demo import DEMO_MONTH
     from gpucost.service.settings_api import ApiSettings
 
-    app = create_app(run.ledger, ApiSettings(auth="off"), now=run.now, quotas=run.quotas, budgets=run.teams.budgets)
+    app = create_app(
+        run.ledger, ApiSettings(auth="off"), now=run.now, quotas=run.quotas, budgets=run.teams.budgets
+    )
     with _free() as listener:
         base = url_of(listener)
         typer.echo(f"{base}/v1/reports/{DEMO_MONTH}?format=html")

@@ -11,13 +11,15 @@ and benchmarks can compare gpucost's totals with what the simulator knows to be 
     incidents    what the scheduler would not do: a lost device, a lost pod, a label that changes
     plants       anti-patterns on purpose, listed as ground truth for detectors; rooms and staged put those
                  where the scheduler left room which it would not make by itself
+    unrest       trouble around one instant, for who looks at it just then
     boards       which GPUs each pod holds
     activity     what each GPU did, step by step (levels: how busy)
     signals      the sums of the activity by the hour, and how far jobs came
     history      who waited, stalled, was evicted, and what was broken; quotas: what queues may use and used
     machines     the nodes as frames
     cluster      the whole of it as frames, and the ground truth by plain arithmetic
-    state        the cluster at one instant as typed objects (state_work, state_queues, state_names)
+    state        the cluster at one instant as typed objects (state_work, state_queues, state_volcano,
+                 state_names)
     exposition   the same frames as the metric contract's text (series, series_gpu, series_queues)
     demo         the cluster, prices and teams of ``gpucost demo``
 """

@@ -57,13 +57,14 @@ class Hardware:
     @classmethod
     def of(cls, held: pd.DataFrame, nodes: Mapping[str, Node]) -> Hardware:
         keys = list(zip(held["node"], held["resource"], strict=True))
-        kinds = {key: _hardware(nodes[key[0]], key[1]) for key in set(keys)}
+        kinds = {key: hardware_of(nodes[key[0]], key[1]) for key in set(keys)}
         rows = [kinds[key] for key in keys]
         columns = [np.array(column) for column in zip(*rows, strict=True)]
         return cls(*columns)
 
 
-def _hardware(node: Node, resource: str) -> tuple[float, float, float, float, bool, bool]:
+def hardware_of(node: Node, resource: str) -> tuple[float, float, float, float, bool, bool]:
+    """A unit's values in the order of ``Hardware``."""
     idle_w, full_w, memory = next(v for start, v in _BOARDS.items() if node.product.startswith(start))
     profile = next((p for p in _SLICE_GIB if p in resource or p in node.product), "")
     memory = _SLICE_GIB.get(profile, memory)

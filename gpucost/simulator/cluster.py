@@ -18,7 +18,7 @@ from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import Month, Window, iso
 from gpucost.simulator.activity import draw_activity, hour_sums
 from gpucost.simulator.boards import Boards, board_uuid, of_pods
-from gpucost.simulator.history import demand, evictions, free_units, health, stalls, workload_name
+from gpucost.simulator.history import Steps, demand, evictions, free_units, health, stalls, workload_name
 from gpucost.simulator.incidents import HandOver, double_booking, gap_of, go_unseen, hand_over_of
 from gpucost.simulator.inventory import inventory
 from gpucost.simulator.machines import capacity_frame, nodes_frame
@@ -27,7 +27,8 @@ from gpucost.simulator.quotas import RELEASE, RELEASE_UNITS, QueueQuota, queue_q
 from gpucost.simulator.scheduler import Placement, Scheduler, Wait
 from gpucost.simulator.signals import draw_progress, draw_signals, hourly
 from gpucost.simulator.staged import XID, stage
-from gpucost.simulator.workloads import Submission, stable_uid, submissions
+from gpucost.simulator.unrest import Unrest, unsettle
+from gpucost.simulator.workloads import Ints, Submission, stable_uid, submissions
 
 DEMO_MONTH = Month(2026, 10)
 
@@ -51,14 +52,22 @@ class GroundTruth:
 class SimulatedCluster:
     """A month of a cluster that never existed: 112 GPUs times ``scale``, six teams, several mishaps.
 
-    ``name`` is the cluster's. The same arguments give equal frames. Work that was still running when the
-    month ended has its end at the end of the month.
+    ``month`` may be any span of 31 days or more that begins on a full hour. ``name`` is the cluster's; with
+    ``unrest_ms`` there is some trouble more around that instant (``unrest``). The same arguments give equal
+    frames. Work that was still running when the month ended has its end at the end of the month.
     """
 
-    def __init__(self, seed: int = 7, month: Month = DEMO_MONTH, scale: int = 1, name: str = "demo") -> None:
+    def __init__(
+        self,
+        seed: int = 7,
+        month: Month | Window = DEMO_MONTH,
+        scale: int = 1,
+        name: str = "demo",
+        unrest_ms: int | None = None,
+    ) -> None:
         self.seed = seed
         self.name = name
-        self.window = month.window
+        self.window = month if isinstance(month, Window) else month.window
         self.gap = gap_of(self.window)
         self.nodes = inventory(self.window, scale)
         self.scale = scale
@@ -69,23 +78,24 @@ class SimulatedCluster:
         bound, self.lost = go_unseen(bound, self.gap)
         self.staged = stage(self.nodes, bound, self.window, seed)
         bound += self.staged.placements
+        unrest = Unrest(bound) if unrest_ms is None else unsettle(bound, unrest_ms, seed)
+        bound = unrest.placements
         self.extra = double_booking(bound, self.nodes, self.window, seed)
         self.placements: Sequence[Placement] = (*bound, self.extra)
         self.never_bound: Sequence[Submission] = never
-        self.waits: Sequence[Wait] = scheduler.waits
+        self.waits: Sequence[Wait] = (*scheduler.waits, *unrest.waits)
         self.hand_over = hand_over_of(self.window)
 
     @cached_property
     def frames(self) -> Frames:
         """All frames of the month, and the problems a collector would report: the lost pods."""
         held = self._held()
-        gpus = [self._gpus[at] for at in held["placement"]]
+        gpus = [self.gpus[at] for at in held["placement"]]
         detail = f"not seen after {iso(self.gap.start_ms)}, when observation stopped"
         nodes = {node.name: node for node in self.nodes}
         rng = np.random.default_rng([self.seed, 3])
         activity = draw_activity(held, gpus, nodes, self.gap, self._of_jobs[1], rng)
         hours = hourly(held)
-        free = free_units(self.nodes, self.placements)
         seen = [(pod, uid) for pod, (_, uid) in zip(self.placements, self.names, strict=True)]
         return Frames(
             allocations=conform(held[list(ALLOCATIONS.column_names)], ALLOCATIONS),
@@ -95,7 +105,7 @@ class SimulatedCluster:
             signals=draw_signals(held, nodes, hours, hour_sums(activity, hours)),
             progress=draw_progress(held, np.random.default_rng([self.seed, 4])),
             activity=conform(activity.frame, ACTIVITY),
-            demand=demand(self.name, self.waits, self.staged.waits, free, self.nodes),
+            demand=demand(self.name, self.waits, self.staged.waits, self.free, self.nodes),
             stalls=stalls(self.name, self.placements),
             evictions=evictions(self.name, seen, self.lost),
             quotas=quotas(self.name, self.placements, self.queues, self.window),
@@ -152,6 +162,49 @@ class SimulatedCluster:
         return found
 
     @cached_property
+    def free(self) -> Mapping[tuple[str, str], Steps]:
+        """Units that are free over time, by pool and resource."""
+        return free_units(self.nodes, self.placements)
+
+    def placed(self, from_ms: int, to_ms: int) -> Sequence[int]:
+        """Positions of the placements of which some part is in ``[from_ms, to_ms)``."""
+        start, end = self._spans
+        found: list[int] = np.flatnonzero((start < to_ms) & (end > from_ms)).tolist()
+        return found
+
+    def missing(self, at_ms: int) -> Sequence[int]:
+        """Positions of the placements whose gang has begun and which have not."""
+        begun, start = self._gangs
+        found: list[int] = np.flatnonzero((begun <= at_ms) & (at_ms < start)).tolist()
+        return found
+
+    @cached_property
+    def _spans(self) -> tuple[Ints, Ints]:
+        spans = np.array([(pod.start_ms, pod.end_ms) for pod in self.placements], dtype=np.int64)
+        return spans[:, 0], spans[:, 1]
+
+    @cached_property
+    def _gangs(self) -> tuple[Ints, Ints]:
+        """When the gang of each placement began, which for other pods is their own start; and that."""
+        start = self._spans[0]
+        begun = [
+            self.begun_ms[pod.submission.job.uid, pod.submission.attempt]
+            if pod.submission.pods > 1
+            else pod.start_ms
+            for pod in self.placements
+        ]
+        return np.array(begun, dtype=np.int64), start
+
+    @cached_property
+    def evicted(self) -> Mapping[str, Sequence[tuple[int, str]]]:
+        """By job uid: when pods of it were made to go, and why; once for all that went together."""
+        frame = self.frames.evictions[["job_uid", "end_ms", "reason"]].drop_duplicates()
+        found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for uid, end_ms, reason in frame.itertuples(index=False):
+            found[uid].append((end_ms, reason))
+        return found
+
+    @cached_property
     def queues(self) -> Sequence[QueueQuota]:
         return queue_quotas(self.placements, self.scale)
 
@@ -165,7 +218,7 @@ class SimulatedCluster:
         return Boards(self.nodes, self.placements, self.extra)
 
     @cached_property
-    def _gpus(self) -> Sequence[tuple[str, ...]]:
+    def gpus(self) -> Sequence[tuple[str, ...]]:
         """GPU ids of the units of every placement."""
         return of_pods(self.seed, self.nodes, self.placements, self._boards)
 
@@ -197,7 +250,7 @@ class SimulatedCluster:
                 at for at, pod in enumerate(self.placements)
                 if pod.submission.job.uid == broken.job_uid and pod.end_ms >= broken.window.end_ms
             )  # fmt: skip
-            found.append((broken.node, self._gpus[at][broken.position], broken.window, XID))
+            found.append((broken.node, self.gpus[at][broken.position], broken.window, XID))
         return found
 
     def _held(self) -> pd.DataFrame:

@@ -18,6 +18,7 @@ from gpucost.simulator.machines import states
 from gpucost.simulator.plants import GIB, Plant
 from gpucost.simulator.state_names import BLOCK, POOL, RACK, TAINT, cores_and_memory, meta
 from gpucost.simulator.state_queues import cluster_queues, flavors, local_queues, topologies
+from gpucost.simulator.state_volcano import pod_groups, volcano_queues
 from gpucost.simulator.state_work import Work
 from gpucost.simulator.tenants import RELEASE, SANDBOX, TEAMS
 
@@ -41,13 +42,15 @@ def cluster_state(cluster: SimulatedCluster, at_ms: int) -> ClusterState:
     return ClusterState(
         at_ms=at_ms,
         pods=_by_uid([*work.pods, *(pod for pod in cpu_only if pod.node in alive)]),
-        nodes=_by_uid(_node(node, cluster.seed, at_ms) for node in nodes),
+        nodes=_by_uid(node_object(node, cluster.seed, at_ms) for node in nodes),
         namespaces=_by_uid(_namespaces(cluster)),
         jobs=_by_uid(work.jobs),
         cluster_queues=_by_uid(queues),
         local_queues=_by_uid(local_queues(cluster)),
         flavors=_by_uid(flavors(cluster)),
         topologies=_by_uid(topologies(cluster)),
+        pod_groups=_by_uid(pod_groups(cluster.seed, work.jobs, work.pods)),
+        volcano_queues=_by_uid(volcano_queues(cluster.seed, cluster.window.start_ms)),
         workloads=_by_uid(work.workloads),
     )
 
@@ -56,7 +59,8 @@ def _by_uid(objects: Iterable[T]) -> Mapping[str, T]:
     return {each.meta.uid: each for each in objects}
 
 
-def _node(node: Node, seed: int, at_ms: int) -> NodeObject:
+def node_object(node: Node, seed: int, at_ms: int) -> NodeObject:
+    """A node as it stands at an instant."""
     lost, cordoned = next((s[2], s[3]) for s in states(node) if s[0] <= at_ms < s[1])
     number = int(node.name.rpartition("-")[2])
     labels = {

@@ -41,6 +41,9 @@ API = {
 KIND_NAMES = {JobKind.VOLCANO_JOB: "Job", JobKind.CRON_JOB: "Job"}
 """Kinds as their objects are called, where that is another name; of a CronJob its run."""
 
+POD_GROUPED = (JobKind.VOLCANO_JOB, JobKind.MPI_JOB, JobKind.JOB_SET)
+"""Kinds whose pods Volcano starts together, once Kueue has given them quota."""
+
 
 def cores_and_memory(node: Node) -> tuple[int, int]:
     """Thousandths of a core and bytes of a node."""

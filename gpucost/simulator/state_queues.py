@@ -35,7 +35,9 @@ def _cluster_queue(
     cluster: SimulatedCluster, name: str, kinds: list[QueueQuota], used: Mapping[tuple[str, str, str], int]
 ) -> ClusterQueue:
     quotas = {
-        FlavorResource(kind.flavor, kind.resource): Quota(kind.nominal, kind.borrowing_limit)
+        FlavorResource(kind.flavor, kind.resource): Quota(
+            kind.nominal, kind.borrowing_limit, _lending_limit(kind)
+        )
         for kind in kinds
     }
     uses = {
@@ -60,13 +62,17 @@ def _cluster_queue(
     )
 
 
+def _lending_limit(kind: QueueQuota) -> int | None:
+    """Product may lend all of its H100s, and says so; nobody else says anything."""
+    return kind.nominal if kind.cohort and kind.borrowing_limit is not None else None
+
+
 def _used(cluster: SimulatedCluster, at_ms: int) -> dict[tuple[str, str, str], int]:
     used: dict[tuple[str, str, str], int] = {}
-    for pod in cluster.placements:
-        if pod.start_ms <= at_ms < pod.end_ms:
-            sub = pod.submission
-            key = (sub.job.team.cluster_queue, sub.pool, sub.resource)
-            used[key] = used.get(key, 0) + sub.units
+    for at in cluster.placed(at_ms, at_ms + 1):
+        sub = cluster.placements[at].submission
+        key = (sub.job.team.cluster_queue, sub.pool, sub.resource)
+        used[key] = used.get(key, 0) + sub.units
     return used
 
 

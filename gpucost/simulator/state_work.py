@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpucost.cluster.jobs import JobObject
-from gpucost.cluster.kueue import Assignment, Workload
+from gpucost.cluster.kueue import Assignment, Eviction, Workload
 from gpucost.cluster.objects import Condition, Meta, times
-from gpucost.cluster.ownership import JOB_UID, KUEUE_QUEUES, POD_SET, WORKLOAD
+from gpucost.cluster.ownership import JOB_UID, KUEUE_QUEUES, POD_SET, VOLCANO_GROUPS, WORKLOAD
 from gpucost.cluster.pods import Pod, PodPhase, PodSet, PodTemplate, Toleration, Waiting
 from gpucost.contract.queue_metrics import Layer
 from gpucost.domain.jobs import JobKind, Owner, WorkloadClass, workload_class
 from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.history import free_units, layer_at, workload_name
-from gpucost.simulator.scheduler import Placement
-from gpucost.simulator.state_names import API, KIND_NAMES, POOL, TAINT, cores_and_memory, meta
+from gpucost.simulator.history import layer_at, workload_name
+from gpucost.simulator.scheduler import Outcome, Placement
+from gpucost.simulator.state_names import (
+    API,
+    KIND_NAMES,
+    POD_GROUPED,
+    POOL,
+    TAINT,
+    cores_and_memory,
+    meta,
+)
 from gpucost.simulator.workloads import Submission, stable_uid
 
 _MAIN = "main"
@@ -35,13 +44,12 @@ class Work:
     def of(cls, cluster: SimulatedCluster, at_ms: int) -> Work:
         maker = _Maker(cluster, at_ms)
         running: dict[str, list[tuple[Placement, str, str]]] = {}
-        for pod, (name, uid) in zip(cluster.placements, cluster.names, strict=True):
-            late = _is_missing(pod, cluster, at_ms)
-            if pod.start_ms <= at_ms < pod.end_ms or late:
-                running.setdefault(pod.submission.job.uid, []).append((pod, name, uid))
+        here = sorted({*cluster.placed(at_ms, at_ms + 1), *cluster.missing(at_ms)})
+        for pod, (name, uid) in ((cluster.placements[at], cluster.names[at]) for at in here):
+            running.setdefault(pod.submission.job.uid, []).append((pod, name, uid))
         for pods in running.values():
             maker.running(pods, at_ms)
-        free = free_units(cluster.nodes, cluster.placements)
+        free = cluster.free
         for wait in cluster.waits:
             if wait.start_ms <= at_ms < wait.end_ms:
                 sub = wait.submission
@@ -51,17 +59,22 @@ class Work:
                 maker.waiting(held.wait.submission, held.wait.start_ms, held.layer)
         return maker.work
 
-
-def _is_missing(pod: Placement, cluster: SimulatedCluster, at_ms: int) -> bool:
-    """Whether the rest of its gang is there, and it is not yet."""
-    begun_ms = cluster.begun_ms.get((pod.submission.job.uid, pod.submission.attempt), pod.start_ms)
-    return pod.submission.pods > 1 and begun_ms <= at_ms < pod.start_ms
+    @classmethod
+    def ended(cls, cluster: SimulatedCluster, from_ms: int, at_ms: int) -> Work:
+        """What ended in ``(from_ms, at_ms]``, with the jobs and workloads it was for as if they were over."""
+        maker = _Maker(cluster, at_ms)
+        for at in cluster.placed(from_ms, at_ms):
+            pod = cluster.placements[at]
+            if from_ms < pod.end_ms <= at_ms:
+                maker.over(pod, *cluster.names[at])
+        return maker.work
 
 
 class _Maker:
     def __init__(self, cluster: SimulatedCluster, at_ms: int) -> None:
         self.work = Work()
         self._seed = cluster.seed
+        self._at_ms, self._evicted = at_ms, cluster.evicted
         self._known: set[str] = set()
         moved = cluster.hand_over
         self._moved = {moved.job: moved.team} if at_ms >= moved.at_ms else {}
@@ -80,6 +93,22 @@ class _Maker:
         self._job(sub, len(pods))
         if sub.job.team.queue:
             self._workload(sub, "", max(sub.pods, len(pods)), since_ms, has_quota=True)
+
+    def over(self, pod: Placement, name: str, uid: str) -> None:
+        sub = pod.submission
+        phase = PodPhase.SUCCEEDED if pod.outcome is Outcome.SUCCEEDED else PodPhase.FAILED
+        own = self._pod_meta(sub, name, uid, "", pod.start_ms)
+        self.work.pods.append(
+            Pod(own, phase, self._template(sub), pod.node, bound_ms=pod.start_ms, ended_ms=pod.end_ms)
+        )
+        if sub.job.uid in self._known:
+            return
+        self._job(sub, 0)
+        if sub.job.team.queue:
+            self._workload(sub, "", sub.pods, pod.start_ms, has_quota=True)
+            last = self.work.workloads[-1]
+            finished = Condition(True, "Succeeded", "Job finished", pod.end_ms)
+            self.work.workloads[-1] = replace(last, conditions={**last.conditions, "Finished": finished})
 
     def waiting(self, sub: Submission, since_ms: int, layer: Layer) -> None:
         suffix = f"-{sub.attempt}-{since_ms // 1000 % 1_000_000}"
@@ -122,6 +151,8 @@ class _Maker:
         if job.team.queue:
             labels[POD_SET] = _MAIN
             annotations[WORKLOAD] = workload_name(sub) + suffix
+        if job.kind in POD_GROUPED:
+            annotations[VOLCANO_GROUPS[1]] = job.name
         owner = None if job.kind is JobKind.POD else self._owner(sub)
         return meta(
             self._seed, "pod", job.namespace, name, since_ms, labels,
@@ -197,7 +228,10 @@ class _Maker:
             message = f"insufficient unused quota for {sub.resource} in flavor {sub.pool}"
             conditions = {"QuotaReserved": Condition(False, "Pending", message, since_ms)}
             pod_sets = (PodSet(_MAIN, count, template),)
-            self.work.workloads.append(Workload(own, pod_sets, job.team.queue, conditions=conditions))
+            evictions = self._evictions(sub)
+            self.work.workloads.append(
+                Workload(own, pod_sets, job.team.queue, conditions=conditions, evictions=evictions)
+            )
             return
         reserved = Condition(True, "QuotaReserved", "Quota reserved in ClusterQueue", since_ms)
         admitted = Condition(True, "Admitted", "The workload is admitted", since_ms)
@@ -211,8 +245,15 @@ class _Maker:
                 cluster_queue=job.team.cluster_queue,
                 assignments=(Assignment(_MAIN, {sub.resource: sub.pool}, usage, count),),
                 conditions={"QuotaReserved": reserved, "Admitted": admitted},
+                evictions=self._evictions(sub),
             )
         )
+
+    def _evictions(self, sub: Submission) -> tuple[Eviction, ...]:
+        reasons = Counter(
+            reason for end_ms, reason in self._evicted.get(sub.job.uid, ()) if end_ms <= self._at_ms
+        )
+        return tuple(Eviction(reason, "", times) for reason, times in sorted(reasons.items()))
 
     def _labels(self, sub: Submission) -> dict[str, str]:
         job = sub.job

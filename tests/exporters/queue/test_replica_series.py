@@ -1,21 +1,14 @@
-"""Alerts on the collector fire in time and not before; two replicas are one, as Prometheus reads them."""
+"""Two replicas are one, as Prometheus reads them."""
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from gpucost.contract.metrics import METRICS
 from gpucost.domain.time import Window
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.prometheus import PrometheusSource
@@ -24,65 +17,9 @@ from gpucost_exporter_base.messages import Request
 from tests.exporters.queue import world
 from tests.exporters.queue.replicas import replicas, scraping, until
 from tests.support.cluster.server import ClusterServer
-from tests.support.prometheus import PROMTOOL, needs_prometheus, running_prometheus
+from tests.support.prometheus import needs_prometheus, running_prometheus
 
-ROOT = Path(__file__).parents[3]
-RULES = ROOT / "alerts" / "queue-collector.yaml"
-TESTS = ROOT / "alerts" / "tests" / "queue-collector.yaml"
-ALERTS: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
 GAP_MS = 3_000
-
-
-def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [PROMTOOL or "promtool", *arguments], capture_output=True, text=True, check=False, timeout=60
-    )
-
-
-@needs_prometheus
-@pytest.mark.prometheus
-@pytest.mark.fault(22)
-def test_alerts_fire_in_time_and_not_before() -> None:
-    done = promtool("check", "rules", RULES)
-    assert done.returncode == 0, done.stdout + done.stderr
-    done = promtool("test", "rules", TESTS)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@needs_prometheus
-@pytest.mark.prometheus
-@pytest.mark.parametrize("minutes", [9, 11])
-@pytest.mark.parametrize("alert", [each["alert"] for each in ALERTS])
-def test_a_minute_more_or_less_would_be_found_out(tmp_path: Path, alert: str, minutes: int) -> None:
-    rules = yaml.safe_load(RULES.read_text())
-    for each in rules["groups"][0]["rules"]:
-        if each["alert"] == alert:
-            each["for"] = f"{minutes}m"
-    (tmp_path / "tests").mkdir()
-    (tmp_path / RULES.name).write_text(yaml.safe_dump(rules))
-    shutil.copy(TESTS, tmp_path / "tests")
-    done = promtool("test", "rules", tmp_path / "tests" / TESTS.name)
-    assert done.returncode != 0
-    assert alert in done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
-def test_an_alert_asks_for_what_is_exported_and_says_what_to_do(alert: dict[str, Any]) -> None:
-    specs = {spec.name: spec for spec in METRICS}
-    names = set(re.findall(r"gpucost_\w+", alert["expr"]))
-    assert names
-    assert names <= set(specs)
-    labels = set(re.findall(r"\$labels\.(\w+)", alert["annotations"]["description"]))
-    assert labels <= {"cluster", *(label for name in names for label in specs[name].labels)}
-    assert alert["labels"]["severity"] in ("warning", "critical")
-    page, _, anchor = alert["annotations"]["runbook_url"].partition("#")
-    place, _, name = page.partition("/")
-    assert f"Replace {place} by" in RULES.read_text().partition("groups:")[0]
-    headings = re.findall(r"^##+ (.*)$", (ROOT / "docs" / name).read_text(), re.MULTILINE)
-    assert anchor in {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-# Two replicas
 
 
 @dataclass

@@ -1,0 +1,15 @@
+"""Cases for promtool, by the file they are in: for every alert a pair, silent just below and firing."""
+
+from __future__ import annotations
+
+from alerts.cases import cost, exporters, findings, queues, service
+from alerts.model import Case
+
+FILES: dict[str, tuple[str, tuple[Case, ...]]] = {
+    "findings": ("1m", findings.CASES),
+    "queues": ("1m", queues.CASES),
+    "exporters": ("1m", (*exporters.COLLECTOR, *exporters.GPUS)),
+    "service": ("1m", (*service.SERVICE, *service.LEDGER, *service.NOTIFY)),
+    "days": ("1h", (*cost.CASES, *service.DAYS)),
+}
+"""Name of the file: how often rules are evaluated, and its cases."""

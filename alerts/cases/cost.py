@@ -1,0 +1,178 @@
+"""Money, over days: samples are an hour apart, and time begins with a month of 31 days (January 1970)."""
+
+from __future__ import annotations
+
+from alerts import thresholds as t
+from alerts.cases.helpers import always, lasts, samples
+from alerts.model import Case, Firing
+
+_STEP = 3_600
+_DAY = 24
+"""Samples in a day."""
+_DAY_S = 86_400
+_TEAM = "gpucost-team?var-team=vision"
+_HERE = 'gpu_cluster="prod", owner_team="vision"'
+_THERE = 'gpu_cluster="test", owner_team="vision"'
+_BUDGET = 'gpucost_team_budget_usd{owner_team="vision"}'
+_LABELS = {"team": "vision", "currency": "USD"}
+_MONTH_H = 31 * 24
+
+
+def _warning(description: str, dashboard: str = _TEAM, severity: str = "warning", **labels: str) -> Firing:
+    return Firing({"severity": severity, **_LABELS, **labels}, description, dashboard)
+
+
+_PACE = "GpuCostBudgetPaceHigh"
+_WILL = "GpuCostBudgetProjectedToExceed"
+_OVER = "GpuCostBudgetExceeded"
+_RISE = "GpuCostTeamCostRise"
+_BEGUN = int(t.MONTH_BEGUN.value)
+
+# A budget of one a hour of the month, and spending of so much per hour, in two clusters together.
+_PER_HOUR = f"gpucost_team_cost_per_hour_usd{{{_HERE}}}"
+
+
+def _rises(low: object, high: object, steps: int) -> str:
+    """Eight days of ``low``, so that last week is known, then ``high`` for so many hours, then ``low``."""
+    return samples((low, 8 * _DAY), (high, steps), (low, _DAY))
+
+
+_RISES_AT = 8 * _DAY_S
+
+CASES: tuple[Case, ...] = (
+    Case(
+        _PACE,
+        "twice as fast as the budget allows, from the first of the month on, in two clusters together",
+        {
+            f"gpucost_team_cost_usd{{{_HERE}}}": samples(("0+1", 5 * _DAY), ("0+0", _DAY)),
+            f"gpucost_team_cost_usd{{{_THERE}}}": samples(("0+1", 5 * _DAY), ("0+0", _DAY)),
+            _BUDGET: samples((_MONTH_H, 6 * _DAY)),
+        },
+        silent=(_BEGUN + lasts(_PACE) - _STEP,),
+        firing={
+            _BEGUN + lasts(_PACE): (
+                _warning(
+                    "Team vision has spent 2 times what its budget allows for this part of the month.",
+                    severity="info",
+                ),
+            )
+        },
+        resolved=(5 * _DAY_S + _STEP,),
+        interval=_STEP,
+    ),
+    Case(
+        _PACE,
+        "a fifth too fast, and not more",
+        {
+            f"gpucost_team_cost_usd{{{_HERE}}}": samples(("0+1.2", 6 * _DAY)),
+            _BUDGET: samples((_MONTH_H * 1.001, 6 * _DAY)),
+        },
+        silent=(5 * _DAY_S,),
+        interval=_STEP,
+    ),
+    Case(
+        _WILL,
+        "at last day's pace all but a little of the budget, then more than it, then again less",
+        {
+            f"gpucost_team_cost_usd{{{_HERE}}}": always(100, 8 * _DAY),
+            _PER_HOUR: samples((0.9, 4 * _DAY), (1.1, 2 * _DAY), (0.2, 2 * _DAY)),
+            _BUDGET: always(100 + 27 * 24, 8 * _DAY),
+        },
+        silent=(_BEGUN + lasts(_WILL), 4 * _DAY_S, 4 * _DAY_S + 14 * _STEP + lasts(_WILL)),
+        firing={
+            4 * _DAY_S + 15 * _STEP + lasts(_WILL): (
+                _warning(
+                    "Team vision will have spent 101.4% of its budget in USD by the end of the month, if "
+                    "it goes on as in "
+                    "the last 24 h."
+                ),
+            )
+        },
+        resolved=(7 * _DAY_S,),
+        interval=_STEP,
+    ),
+    Case(
+        _OVER,
+        "just the budget, then a cent more; in the next month it begins anew. The ledger counts in euros",
+        {
+            f'gpucost_team_cost{{{_HERE}, currency="EUR"}}': samples((500, 10), (500.01, 10), (3, 10)),
+            'gpucost_team_budget{owner_team="vision", currency="EUR"}': always(500, 30),
+            'gpucost_team_cost{gpu_cluster="prod", owner_team="nobudget", currency="EUR"}': always(9_000, 30),
+        },
+        silent=(9 * _STEP, 10 * _STEP),
+        firing={
+            11 * _STEP: (
+                _warning(
+                    "Team vision has spent 100% of its budget in EUR for this month. Nothing is refused "
+                    "because of it.",
+                    currency="EUR",
+                ),
+            )
+        },
+        resolved=(20 * _STEP,),
+        interval=_STEP,
+    ),
+    Case(
+        _RISE,
+        "three times as much as in the day before and the same time last week, for two windows",
+        {
+            _PER_HOUR: _rises(20, 60, 5),
+            'gpucost_team_cost_per_hour_usd{gpu_cluster="prod", owner_team="__unallocated__"}': _rises(
+                20, 900, 6
+            ),
+            'gpucost_team_cost_per_hour_usd{gpu_cluster="prod", owner_team="calm"}': always(20, 9 * _DAY),
+        },
+        silent=(_RISES_AT - _STEP, _RISES_AT + lasts(_RISE) - _STEP),
+        firing={
+            _RISES_AT + lasts(_RISE): (
+                _warning(
+                    "Team vision in cluster prod costs USD 36.80 an hour more than in the 24 h before, "
+                    "which is more than "
+                    "2 times as much, and more than 2 times the same time last week.",
+                    "gpucost-team?var-cluster=prod&var-team=vision",
+                    cluster="prod",
+                ),
+            )
+        },
+        resolved=(_RISES_AT + 5 * _STEP,),
+        interval=_STEP,
+    ),
+    Case(
+        _RISE,
+        "just twice; or ten times as much of little; or as much as last week at this time: no rise",
+        {
+            _PER_HOUR: _rises(40, 80, 12),
+            f"gpucost_team_cost_per_hour_usd{{{_THERE}}}": _rises(2, 20, 12),
+            'gpucost_team_cost_per_hour_usd{gpu_cluster="prod", owner_team="weekly"}': samples(
+                (10, _DAY), (100, 12), (10, 7 * _DAY - 12), (100, 12), (10, _DAY)
+            ),
+        },
+        silent=(_RISES_AT + lasts(_RISE), _RISES_AT + lasts(_RISE) + _STEP, _RISES_AT + 6 * 3_600),
+        interval=_STEP,
+    ),
+    Case(
+        _RISE,
+        "a team that was not there before, in a cluster that was",
+        {
+            'gpucost_team_cost_per_hour_usd{gpu_cluster="prod", owner_team="calm"}': always(20, 9 * _DAY),
+            _PER_HOUR: samples(("_", 8 * _DAY), (30, 8), ("stale", 1)),
+            'gpucost_team_cost_per_hour_usd{gpu_cluster="new", owner_team="vision"}': samples(
+                ("_", 8 * _DAY), (900, 8)
+            ),
+        },
+        silent=(_RISES_AT + lasts(_RISE) - _STEP,),
+        firing={
+            _RISES_AT + lasts(_RISE): (
+                _warning(
+                    "Team vision in cluster prod costs USD 27.60 an hour more than in the 24 h before, "
+                    "which is more than "
+                    "2 times as much, and more than 2 times the same time last week.",
+                    "gpucost-team?var-cluster=prod&var-team=vision",
+                    cluster="prod",
+                ),
+            )
+        },
+        resolved=(_RISES_AT + 8 * _STEP,),
+        interval=_STEP,
+    ),
+)

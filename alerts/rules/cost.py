@@ -1,0 +1,99 @@
+"""Money: budgets that are used up too fast, and teams whose cost jumps. Months are calendar months, UTC."""
+
+from __future__ import annotations
+
+from alerts import thresholds as t
+from alerts.model import TEAM, TEAM_EVERYWHERE, Alert, Recording, RuleGroup, Severity
+
+_SPENT = "team:gpucost_team_cost:sum"
+_BUDGET = "team:gpucost_team_budget:max"
+_NOW = "cluster_team:gpucost_team_cost_per_hour:max"
+ELAPSED = "month:gpucost_seconds:elapsed"
+TOTAL = "month:gpucost_seconds:total"
+USED = "team:gpucost_team_budget:used_ratio"
+PROJECTED = "team:gpucost_team_cost:projected"
+_BEGUN = f"and on () {ELAPSED} >= {t.MONTH_BEGUN}"
+
+# Pace of the last day, per hour: cost of the hours that there were, over all hours that are known.
+_PACE = (
+    "team:gpucost_team_cost_per_hour:sum_over_time1d / on (currency) group_left () "
+    "currency:gpucost_team_cost_per_hour:count_over_time1d"
+)
+# Of the day that ended an hour ago, likewise.
+_TEAM_DAY = f'sum by (cluster, team, currency) (sum_over_time({_NOW}{{team!~"__.*"}}[1d] offset 1h))'
+_DAY = (
+    f"{_TEAM_DAY} / on (cluster, currency) group_left () "
+    "count_over_time(cluster:gpucost_team_cost_per_hour:sum[1d] offset 1h)"
+)
+_CALM = f'(({_DAY}) or 0 * {_NOW}{{team!~"__.*"}})'
+
+PACE = Alert(
+    "GpuCostBudgetPaceHigh",
+    f"{USED} / on () group_left () ({ELAPSED} / {TOTAL}) > {t.PACE} {_BEGUN}",
+    Severity.INFO,
+    "A team spends its monthly budget too fast.",
+    "Team {{ $labels.team }} has spent {{ $value | humanize }} times what its budget allows for this part "
+    "of the month.",
+    TEAM_EVERYWHERE,
+    t.TWO_HOURS,
+    thresholds=(t.PACE, t.MONTH_BEGUN),
+)
+
+WILL_EXCEED = Alert(
+    "GpuCostBudgetProjectedToExceed",
+    f"{PROJECTED} / on (team, currency) ({_BUDGET} > 0) > {t.PROJECTED} {_BEGUN}",
+    Severity.WARNING,
+    "At its pace of the last day, a team will exceed its monthly budget.",
+    "Team {{ $labels.team }} will have spent {{ $value | humanizePercentage }} of its budget in "
+    "{{ $labels.currency }} by "
+    "the end of the month, if it goes on as in the last 24 h.",
+    TEAM_EVERYWHERE,
+    t.TWO_HOURS,
+    thresholds=(t.PROJECTED, t.MONTH_BEGUN),
+)
+
+EXCEEDED = Alert(
+    "GpuCostBudgetExceeded",
+    f"{USED} > 1",
+    Severity.WARNING,
+    "A team has spent more than its monthly budget.",
+    "Team {{ $labels.team }} has spent {{ $value | humanizePercentage }} of its budget in "
+    "{{ $labels.currency }} for this "
+    "month. Nothing is refused because of it.",
+    TEAM_EVERYWHERE,
+    t.BLIP,
+)
+
+RISE = Alert(
+    "GpuCostTeamCostRise",
+    f"({_NOW} - on (cluster, team, currency) {_CALM} > {t.RISE_FLOOR}) "
+    f"and on (cluster, team, currency) {_NOW} > {t.RISE} * {_CALM} "
+    f"unless on (cluster, team, currency) {_NOW} <= {t.RISE} * ({_NOW} offset 1w) "
+    "unless on (cluster) (cluster:gpucost_team_cost_per_hour:sum "
+    "unless on (cluster) cluster:gpucost_team_cost_per_hour:sum offset 1d)",
+    Severity.WARNING,
+    "A team's cost per hour has risen suddenly.",
+    "Team {{ $labels.team }} in cluster {{ $labels.cluster }} costs {{ $labels.currency }} "
+    '{{ $value | printf "%.2f" }} an hour more than in the 24 h before, '
+    f"which is more than {t.RISE} times as much, and more than {t.RISE} times the same time last week.",
+    TEAM,
+    t.TWO_HOURS,
+    thresholds=(t.RISE, t.RISE_FLOOR),
+)
+
+GROUP = RuleGroup(
+    "gpucost-cost",
+    (
+        Recording(ELAPSED, "86400 * (day_of_month() - 1) + 3600 * hour() + 60 * minute()"),
+        Recording(TOTAL, "86400 * days_in_month()"),
+        Recording(USED, f"{_SPENT} / on (team, currency) ({_BUDGET} > 0)"),
+        Recording(
+            PROJECTED,
+            f"({_PACE}) * on () group_left () (({TOTAL} - {ELAPSED}) / 3600) + on (team, currency) {_SPENT}",
+        ),
+        PACE,
+        WILL_EXCEED,
+        EXCEEDED,
+        RISE,
+    ),
+)

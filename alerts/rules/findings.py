@@ -1,0 +1,163 @@
+"""One alert per anti-pattern, from what the service says of its findings.
+
+The detectors have their patience already, so an alert fires with the first evaluation that sees a finding,
+and is gone with the first that does not. A service that is away for a moment would resolve and raise all of
+them: while it, or its ledger, cannot be read, the last that it said is held, for an hour at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from alerts import thresholds as t
+from alerts.model import Alert, Recording, RuleGroup
+from alerts.promql import money, of_service
+from gpucost.detectors.findings import Pattern
+from gpucost.service.metrics import FINDING_ACTIVE
+
+LAST = "finding:gpucost_finding_active:last"
+WASTED_LAST = "finding:gpucost_finding_wasted_per_hour:last"
+
+
+def _held(now: str, record: str) -> str:
+    """``now``, or where nobody can be asked, what ``record`` was at the evaluation before."""
+    recent = f"max(max_over_time(gpucost_ledger_up[{t.FINDINGS_HELD.duration}])) == 1"
+    return f"{now} or ({record} unless on () max(gpucost_ledger_up) == 1) and on () {recent}"
+
+
+# The finding's own severity has five steps, an alert's three. In the label, so that nothing is said twice
+# when it changes: one finding is one series.
+SEVERITY = (
+    '{{ if eq $labels.severity "critical" }}critical'
+    '{{ else if or (eq $labels.severity "high") (eq $labels.severity "medium") }}warning'
+    "{{ else }}info{{ end }}"
+)
+LABELS = {"finding_severity": "{{ $labels.severity }}"}
+
+_JOB = (
+    "d/gpucost-job?var-cluster={{ $labels.cluster | urlquery }}"
+    "&var-namespace={{ $labels.namespace | urlquery }}"
+    "&var-job={{ $labels.subject_name | urlquery }}"
+)
+_TEAM = (
+    "d/gpucost-team?var-cluster={{ $labels.cluster | urlquery }}"
+    "&var-team={{ $labels.subject_name | urlquery }}"
+)
+_OTHER = "?var-cluster={{ $labels.cluster | urlquery }}"
+BOARD = (
+    f'{{{{ if eq $labels.subject_kind "job" }}}}{_JOB}'
+    f'{{{{ else if eq $labels.subject_kind "team" }}}}{_TEAM}'
+    f'{{{{ else if eq $labels.subject_kind "queue" }}}}d/gpucost-queues{_OTHER}'
+    f'{{{{ else if eq $labels.subject_kind "node" }}}}d/gpucost-nodes{_OTHER}'
+    f"{{{{ else }}}}d/gpucost-fleet{_OTHER}{{{{ end }}}}"
+)
+
+_SUBJECT = (
+    "{{ $labels.subject_kind }} {{ with $labels.namespace }}{{ . }}/{{ end }}{{ $labels.subject_name }}"
+    "{{ with $labels.team }} of team {{ . }}{{ end }}"
+    '{{ if ne $labels.subject_kind "cluster" }} in cluster {{ $labels.cluster }}{{ end }}'
+)
+# Finding ids are numbers: nothing that a user could choose gets into the query.
+_MONEY = (
+    f"{{{{ with printf \"{WASTED_LAST}{{finding='%s',cluster='%s'}}\" "
+    "$labels.finding $labels.cluster | query }}"
+    ' It wastes {{ . | first | label "currency" }} {{ . | first | value | printf "%.2f" }} an hour.{{ end }}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is said of a pattern: ``summary``, and ``what``, which goes on from the subject's name."""
+
+    pattern: Pattern
+    summary: str
+    what: str
+
+    @property
+    def name(self) -> str:
+        return "GpuCost" + "".join(word.capitalize() for word in self.pattern.value.split("_"))
+
+    def alert(self) -> Alert:
+        return Alert(
+            self.name,
+            f'{LAST}{{pattern="{self.pattern.value}"}}',
+            SEVERITY,
+            self.summary,
+            f"{_SUBJECT} {self.what} ({{{{ $labels.variant }}}}).{_MONEY} "
+            "What to change: gpucost findings show {{ $labels.finding }}",
+            BOARD,
+            labels=LABELS,
+            thresholds=(t.FINDINGS_HELD,),
+        )
+
+
+SAID = (
+    Said(Pattern.IDLE_ALLOCATION, "GPUs are held and do nothing.", "holds GPUs on which nothing runs"),
+    Said(
+        Pattern.OVERSIZED_REQUEST,
+        "More GPU is held than the work has use for.",
+        "holds more GPU than its work has use for",
+    ),
+    Said(
+        Pattern.FRAGMENTATION,
+        "Enough GPUs are free, and in the wrong places.",
+        "is where free GPUs lie in the wrong places",
+    ),
+    Said(
+        Pattern.GANG_STALL,
+        "Members of a gang hold GPUs and wait for the others.",
+        "holds GPUs while it waits for members that do not run",
+    ),
+    Said(
+        Pattern.MONOPOLY,
+        "One tenant has far more than its part while others wait.",
+        "has far more than its part of the GPUs while others wait",
+    ),
+    Said(
+        Pattern.QUOTA_STARVATION,
+        "Work waits beside free GPUs that would fit it.",
+        "waits for quota beside free GPUs that would fit its work",
+    ),
+    Said(
+        Pattern.NOT_ADVERTISED,
+        "A node does not offer the GPUs that it has.",
+        "is Ready and does not offer all the GPUs that it has",
+    ),
+    Said(
+        Pattern.RESERVED_UNUSED,
+        "Quota is hardly ever used, and nobody borrows it.",
+        "has quota that it hardly ever uses and nobody borrows",
+    ),
+    Said(
+        Pattern.PREEMPTION_WASTE,
+        "Work is stopped again and again, and has to be done anew.",
+        "loses work that was stopped and has to be done again",
+    ),
+    Said(
+        Pattern.CPU_ONLY_PODS,
+        "Pods without GPUs keep free GPUs from being used.",
+        "has free GPUs that pods without GPUs leave no CPU or memory for",
+    ),
+    Said(
+        Pattern.TOPOLOGY_SPREAD,
+        "A job is spread over more of the network than it needs.",
+        "is spread over more zones, racks or NVLink domains than it needs",
+    ),
+    Said(
+        Pattern.UNHEALTHY_ALLOCATED,
+        "A broken GPU is still held by a pod.",
+        "has a broken GPU that a pod still holds",
+    ),
+)
+
+GROUP = RuleGroup(
+    "gpucost-findings",
+    (
+        Recording(LAST, _held(of_service(FINDING_ACTIVE.name, *FINDING_ACTIVE.labels), LAST)),
+        Recording(
+            WASTED_LAST,
+            _held(money("gpucost_finding_wasted_per_hour", "gpu_cluster", "finding"), WASTED_LAST),
+        ),
+        *(said.alert() for said in SAID),
+    ),
+)

@@ -1,0 +1,120 @@
+"""What is asked often, recorded once: ``level:metric:operations``.
+
+Ratios are recorded as numerator and denominator, so that they can be added up before they are divided.
+Collectors may be several: first one value per thing, then sums.
+"""
+
+from __future__ import annotations
+
+from alerts.model import Recording, RuleGroup
+from alerts.promql import money, of_service
+
+_NODES = (
+    "max by (cluster, node, resource) (gpucost_node_gpu_allocatable) "
+    "and on (cluster, node) max by (cluster, node) (gpucost_node_schedulable) == 1 "
+    "unless on (cluster, node) gpucost_node_end_timestamp_seconds"
+)
+_PODS = (
+    "sum by (cluster, node, resource) (max by (cluster, pod_uid, node, resource) (gpucost_pod_gpu_request "
+    "unless on (cluster, pod_uid) gpucost_pod_gpu_end_timestamp_seconds))"
+)
+_FREE = (
+    "sum by (cluster, resource) (clamp_min(node_resource:gpucost_node_gpu_allocatable:max "
+    "- on (cluster, node, resource) (node_resource:gpucost_pod_gpu_request:sum "
+    "or 0 * node_resource:gpucost_node_gpu_allocatable:max), 0))"
+)
+_PART = "cluster_team:gpucost_team_last_day_gpu_seconds"
+
+GROUP = RuleGroup(
+    "gpucost-recording",
+    (
+        # Capacity and who holds it, in boards, as of the last settled window
+        Recording(
+            "cluster_bucket:gpucost_capacity_gpus:max",
+            of_service("gpucost_capacity_gpus", "gpu_cluster", "bucket"),
+        ),
+        Recording(
+            "cluster:gpucost_capacity_gpus:sum", "sum by (cluster) (cluster_bucket:gpucost_capacity_gpus:max)"
+        ),
+        Recording(
+            "cluster_team:gpucost_team_gpus:max", of_service("gpucost_team_gpus", "gpu_cluster", "owner_team")
+        ),
+        # Money
+        Recording(
+            "cluster_team:gpucost_team_cost_per_hour:max",
+            money("gpucost_team_cost_per_hour", "gpu_cluster", "owner_team"),
+        ),
+        Recording(
+            "cluster:gpucost_team_cost_per_hour:sum",
+            "sum by (cluster, currency) (cluster_team:gpucost_team_cost_per_hour:max)",
+        ),
+        Recording(
+            "team:gpucost_team_cost_per_hour:sum",
+            'sum by (team, currency) (cluster_team:gpucost_team_cost_per_hour:max{team!~"__.*"})',
+        ),
+        Recording(
+            "team:gpucost_team_cost:sum",
+            f"sum by (team, currency) ({money('gpucost_team_cost', 'gpu_cluster', 'owner_team')})",
+        ),
+        Recording("team:gpucost_team_budget:max", money("gpucost_team_budget", "owner_team")),
+        # The pace of a day, as numerator and denominator: hours in which a team has no series cost nothing.
+        Recording(
+            "team:gpucost_team_cost_per_hour:sum_over_time1d",
+            "sum_over_time(team:gpucost_team_cost_per_hour:sum[1d])",
+        ),
+        Recording(
+            "currency:gpucost_team_cost_per_hour:count_over_time1d",
+            "max by (currency) (count_over_time(cluster:gpucost_team_cost_per_hour:sum[1d]))",
+        ),
+        # Where capacity went in the last day, as numerators and denominator
+        Recording(
+            "cluster_team_bucket:gpucost_waste_gpu_seconds:increase1d",
+            of_service(
+                "increase(gpucost_waste_gpu_seconds_total[1d])", "gpu_cluster", "owner_team", "bucket"
+            ),
+        ),
+        Recording(
+            "cluster_bucket:gpucost_waste_gpu_seconds:increase1d",
+            "sum by (cluster, bucket) (cluster_team_bucket:gpucost_waste_gpu_seconds:increase1d)",
+        ),
+        Recording(
+            "cluster:gpucost_waste_gpu_seconds:increase1d",
+            "sum by (cluster) (cluster_bucket:gpucost_waste_gpu_seconds:increase1d)",
+        ),
+        # How much of held time was measured, likewise
+        Recording(
+            f"{_PART}:max",
+            of_service("gpucost_team_last_day_gpu_seconds", "gpu_cluster", "owner_team", "part"),
+        ),
+        Recording(
+            "cluster:gpucost_team_last_day_gpu_seconds:sum_observed",
+            f'sum by (cluster) ({_PART}:max{{part="observed"}})',
+        ),
+        Recording(
+            "cluster:gpucost_team_last_day_gpu_seconds:sum_held",
+            f'sum by (cluster) ({_PART}:max{{part="held"}})',
+        ),
+        # What is free now, by resource name, and what waits: queue pressure is waiting over allocatable
+        Recording("node_resource:gpucost_node_gpu_allocatable:max", _NODES),
+        Recording("node_resource:gpucost_pod_gpu_request:sum", _PODS),
+        Recording(
+            "cluster_resource:gpucost_node_gpu_allocatable:sum",
+            "sum by (cluster, resource) (node_resource:gpucost_node_gpu_allocatable:max)",
+        ),
+        Recording("cluster_resource:gpucost_node_gpu_free:sum", _FREE),
+        Recording(
+            "cluster_queue_resource:gpucost_cluster_queue_pending_units:sum",
+            "sum by (cluster, cluster_queue, resource) (max by (cluster, cluster_queue, resource, reason) "
+            "(gpucost_cluster_queue_pending_units))",
+        ),
+        Recording(
+            "cluster_resource:gpucost_cluster_queue_pending_units:sum",
+            "sum by (cluster, resource) (cluster_queue_resource:gpucost_cluster_queue_pending_units:sum)",
+        ),
+        Recording(
+            "cluster_queue:gpucost_cluster_queue_pending_workloads:sum",
+            "sum by (cluster, cluster_queue) (max by (cluster, cluster_queue, reason) "
+            "(gpucost_cluster_queue_pending_workloads))",
+        ),
+    ),
+)
