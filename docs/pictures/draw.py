@@ -12,6 +12,7 @@ import sys
 import tempfile
 from base64 import b64encode
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,11 @@ sys.path.insert(0, str(HERE.parents[1]))
 from markdown_it import MarkdownIt  # noqa: E402  # after the path to the project
 from PIL import Image, ImageChops  # noqa: E402
 
+from gpucost.detectors.findings import Pattern  # noqa: E402
+from gpucost.detectors.lifecycle import State  # noqa: E402
+from gpucost.domain.time import HOUR_MS  # noqa: E402
 from gpucost.notify.compose.digest import digest_message  # noqa: E402
+from gpucost.notify.compose.finding import of_life  # noqa: E402
 from gpucost.notify.compose.links import Links  # noqa: E402
 from gpucost.notify.message import Message  # noqa: E402
 from gpucost.notify.render import email, mattermost, plain, slack, teams  # noqa: E402
@@ -32,7 +37,7 @@ from gpucost.service.digesting import Digesting  # noqa: E402
 from tests.support.chromium import screenshot  # noqa: E402
 from tests.support.sample_messages import SAMPLES  # noqa: E402
 
-WIDTH, TALLEST = 760, 1800
+WIDTH, TALLEST = 760, 3600
 COLOURS = 128
 PICTURES = {
     "finding": ("slack", "teams", "mattermost", "email", "plain"),
@@ -44,8 +49,9 @@ PICTURES = {
     "month": ("email",),
 }
 WEEK = "2026-W43"
-TEAMS = {"digest": "vision", "platform": ""}
-"""The digests are those of the demo's ledger; the other messages are samples."""
+TEAMS = {"digest": "ranking", "platform": ""}
+FROM_THE_DEMO = {*TEAMS, "finding", "resolved"}
+"""These are the demo's own; the other messages are samples."""
 LINKS = Links("https://gpucost.example.com", "https://grafana.example.com")
 MENTIONS = {
     "slack": "<!subteam^S012>",
@@ -76,20 +82,28 @@ def main(names: list[str]) -> None:
         for service in services
         if not names or {f"{sample}-{service}", sample, service} & set(names)
     ]
-    messages = {**SAMPLES, **(_digests() if any(sample in TEAMS for sample, _ in wanted) else {})}
+    messages = {**SAMPLES, **(_of_the_demo() if any(sample in FROM_THE_DEMO for sample, _ in wanted) else {})}
     for sample, service in wanted:
         _write(PAGES[service](messages[sample]), HERE / f"{sample}-{service}.png")
 
 
-def _digests() -> dict[str, Message]:
-    """Those of a week of the demo, made as ``gpucost serve`` makes them."""
+def _of_the_demo() -> dict[str, Message]:
+    """What ``gpucost serve`` would have told of the demo: digests of a week, and the dearest idle allocation
+    at the end of the month, before and after somebody did what the message says."""
     with tempfile.TemporaryDirectory() as folder, Demo.record(Path(folder)) as run:
         run.ingest(lambda *_: None)
         run.assess(lambda *_: None)
-        run.detect()
+        run.detect(Week.parse(WEEK).window.end_ms)
         digesting = Digesting(build_reporting(run.ledger, run.teams), run.teams.budgets, LINKS)
-        found = {sample: digesting.week(Week.parse(WEEK), team) for sample, team in TEAMS.items()}
-        return {sample: digest_message(week, LINKS) for sample, week in found.items() if week is not None}
+        weeks = {sample: digesting.week(Week.parse(WEEK), team) for sample, team in TEAMS.items()}
+        found = {sample: digest_message(week, LINKS) for sample, week in weeks.items() if week is not None}
+        lives = [life for life in run.detect().lives if life.finding.draft.pattern is Pattern.IDLE_ALLOCATION]
+        idle = max(lives, key=lambda life: life.finding.wasted.nano or 0)
+        over = replace(idle, state=State.RESOLVED, closed_at_ms=idle.last_seen_ms + HOUR_MS)
+        for sample, life in (("finding", idle), ("resolved", over)):
+            notice = of_life(life, record_id=63, episode=1, links=LINKS, currency=run.currency)
+            found[sample] = notice.message
+        return found
 
 
 def _write(page: str, png: Path) -> None:

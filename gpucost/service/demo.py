@@ -119,10 +119,9 @@ class Demo:
         """Where the capacity of every window went."""
         return self._assessing().assess(self.cluster, self.unassessed(), on_window=on_window)
 
-    def detect(self) -> Looked:
-        """Findings as they stand at the end of the month, after a few looks in its last days."""
+    def detect(self, end_ms: int = DEMO_MONTH.window.end_ms) -> Looked:
+        """Findings as they stand at ``end_ms``, by default the month's: a few looks in its last days."""
         detecting = build_detecting(_DETECTORS, self.pipeline)
-        end_ms = DEMO_MONTH.window.end_ms
         for before_ms in _LOOKS_BEFORE_MS:
             at_ms = end_ms - before_ms
             state = cluster_state(self.simulated, at_ms - 1)

@@ -1,0 +1,68 @@
+"""``gpucost demo --full``: the stack with a ``gpucost serve`` on it."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpucost.demo.clock import cluster_around
+from gpucost.demo.exporters import Exporters
+from gpucost.demo.incident import Incident
+from gpucost.demo.processes import Program, running
+from gpucost.demo.stack import Ports, Stack, stack
+from gpucost.simulator.demo import DEMO_SEED
+
+CONFIG = "config.yaml"
+_SERVE = "from gpucost.cli import main; main()"
+
+
+@dataclass(frozen=True)
+class Full:
+    """What runs: ``service`` is the address of gpucost's API."""
+
+    stack: Stack
+    service: str
+    incident: Incident
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """Where to look, with what is there."""
+        return (
+            ("gpucost: findings", f"{self.service}/v1/findings"),
+            ("gpucost: metrics", f"{self.service}/metrics"),
+            ("Prometheus", f"{self.stack.prometheus}/graph"),
+            ("Prometheus: alerts", f"{self.stack.prometheus}/alerts"),
+            ("Alertmanager", f"{self.stack.alertmanager}/#/alerts"),
+            ("chat", self.stack.chat.address),
+        )
+
+
+@contextmanager
+def full(folder: Path, rule_files: tuple[Path, ...], seed: int | None = None) -> Iterator[Full]:
+    """Start all of it in ``folder``, and end it in order. Raises InputError and NotStarted, as ``stack``."""
+    cluster = cluster_around(time.time_ns() // 1_000_000, DEMO_SEED if seed is None else seed)
+    incident = Incident.on(cluster.seed, cluster.window.start_ms, cluster.window.end_ms)
+    prometheus, alertmanager, service = _free_ports(3)
+    url = f"http://127.0.0.1:{service}"
+    with ExitStack() as opened:
+        found = opened.enter_context(
+            stack(Exporters(cluster, incident), folder, url, Ports(prometheus, alertmanager), rule_files)
+        )
+        config = folder / CONFIG
+        config.write_text(found.settings_text(service), encoding="utf-8")
+        arguments = ["-c", _SERVE, "--config", str(config), "serve"]
+        program = Program(sys.executable, arguments, f"{url}/healthz", folder / "gpucost.log")
+        opened.enter_context(running(program))
+        yield Full(found, url, incident)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that are free now; held together while they are chosen, so that they differ."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]

@@ -1,0 +1,320 @@
+"""What the GPU exporters of the simulated nodes say: the real exporter's families over simulated counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from gpucost.contract.gpu_metrics import (
+    DUPLICATES,
+    SOURCE_ERRORS,
+    SOURCE_UP,
+    Holder,
+    Measure,
+    Method,
+)
+from gpucost.contract.openmetrics import EOF, header, series_name
+from gpucost.demo.gpu_boards import SLICES, SimulatedBoard, SimulatedGpu, boards_of
+from gpucost.demo.gpu_counts import Amounts, GpuCounts, HeldTime, PodCount
+from gpucost.demo.incident import Incident
+from gpucost.simulator.cluster import SimulatedCluster
+from gpucost.simulator.inventory import Node
+from gpucost.simulator.staged import XID
+from gpucost_exporter_base.exposition import Family
+from gpucost_gpu_exporter.accounts import Accounts, PodLife, Row
+from gpucost_gpu_exporter.boards import Device
+from gpucost_gpu_exporter.conditions import Lack
+from gpucost_gpu_exporter.families import BoardView, SelfCounts, Snapshot, SnapshotSource
+from gpucost_gpu_exporter.holdings import DeviceKey, Holding, Pod
+from gpucost_gpu_exporter.quantities import dyadic
+from gpucost_gpu_exporter.readings import BoardReading, InstanceReading, Signal, Source
+from gpucost_gpu_exporter.split import UNALLOCATED, UNPARTITIONED, Who
+
+_DRIVER = "580.95.05"
+_NS = 1_000_000
+# A 64th of a second: whole nanoseconds, and whole ticks.
+_QUANTUM_NS = 15_625_000
+# A board is held down for power for this part of its SM activity, in hundredths, by the end of its uuid.
+_CAPPED = (0, 2, 0, 4, 1)
+_THERMAL_NODE = "a100-02"
+# What an exporter that misses looks counts: one that hung this often a day.
+_HANGS_PER_DAY = 3
+_DAY_MS = 86_400_000
+# What the exporter's endpoint says of its only part.
+_PART = (SnapshotSource.name,)
+_ITSELF = (
+    Family(SOURCE_UP, [(_PART, 1.0)]),
+    Family(SOURCE_ERRORS, [(_PART, 0.0)]),
+    Family(DUPLICATES, [(_PART, 0.0)]),
+)
+
+
+class GpuPages:
+    """One page per node that measures at all: what a scrape of its exporter gets at an instant."""
+
+    def __init__(self, cluster: SimulatedCluster, incident: Incident | None = None) -> None:
+        self._cluster, self._incident = cluster, incident
+        self._counts = GpuCounts(cluster)
+        self._boards = {node.name: boards_of(cluster.seed, node) for node in cluster.nodes}
+        self._pods = {
+            uid: (Pod(pod.submission.job.namespace, name, uid), pod.node)
+            for pod, (name, uid) in zip(cluster.placements, cluster.names, strict=True)
+        }
+        self._held_time = HeldTime(cluster)
+        self._series: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def at(self, at_ms: int) -> Mapping[str, str]:
+        """OpenMetrics text by node."""
+        of_pods: dict[str, list[PodCount]] = {}
+        for count in self._counts.of_pods(at_ms):
+            of_pods.setdefault(self._pods[count.pod_uid][1], []).append(count)
+        retired = self._counts.retired(at_ms)
+        held = self._held(at_ms)
+        pages = {}
+        for node in self._cluster.nodes:
+            if node.start_ms <= at_ms < node.end_ms and node.signal_coverage:
+                look = _Look(
+                    self._cluster, node, self._boards[node.name], at_ms, of_pods.get(node.name, []),
+                    {gpu: amounts for (name, gpu), amounts in retired.items() if name == node.name},
+                    held.get(node.name, []), self._pods, self._held_time.held_ns,
+                )  # fmt: skip
+                pages[node.name] = self._page(look.snapshot())
+        if self._incident is not None:
+            pages[self._incident.node.name] = self.of_incident(self._incident, at_ms)
+        return pages
+
+    def of_incident(self, incident: Incident, at_ms: int) -> str:
+        """The page of the incident's node."""
+        pod, node = Pod(*incident.pod), incident.node
+        look = _Look(
+            self._cluster, node, boards_of(incident.seed, node), at_ms, incident.counts(at_ms), {},
+            incident.held(at_ms), {pod.uid: (pod, node.name)},
+            lambda gpu, instant_ms: incident.held_ns(gpu.text, instant_ms),
+        )  # fmt: skip
+        return self._page(look.snapshot())
+
+    def _page(self, snapshot: Snapshot) -> str:
+        """As the exporter would write it, with the names of series kept: they are most of the work."""
+        source = SnapshotSource()
+        source.latest = snapshot
+        texts = list[str]()
+        for family in (*source.families(), *_ITSELF):
+            texts.append(header(family.spec))
+            for labels, value in family.samples:
+                key = (family.spec.name, labels)
+                series = self._series.get(key)
+                if series is None:
+                    pairs = dict(zip(family.spec.labels, labels, strict=True))
+                    series = self._series[key] = series_name(family.spec, pairs)
+                texts.append(f"{series} {value!r}\n")
+        return "".join((*texts, EOF))
+
+    def _held(self, at_ms: int) -> Mapping[str, list[tuple[str, str, str]]]:
+        """By node: (uid of a pod, GPU, resource) of what is held now."""
+        found: dict[str, list[tuple[str, str, str]]] = {}
+        for at in self._cluster.placed(at_ms, at_ms + 1):
+            pod, (_, uid) = self._cluster.placements[at], self._cluster.names[at]
+            for gpu in self._cluster.gpus[at]:
+                found.setdefault(pod.node, []).append((uid, gpu, pod.submission.resource))
+        return found
+
+
+@dataclass
+class _Look:
+    """One node at one instant."""
+
+    cluster: SimulatedCluster
+    node: Node
+    boards: Sequence[SimulatedBoard]
+    at_ms: int
+    counts: Sequence[PodCount]
+    retired: Mapping[str, Amounts]
+    held: Sequence[tuple[str, str, str]]
+    pods: Mapping[str, tuple[Pod, str]]
+    held_ns: Callable[[SimulatedGpu, int], int]
+    accounts: Accounts = field(default_factory=Accounts)
+
+    def snapshot(self) -> Snapshot:
+        by_gpu: dict[str, list[PodCount]] = {}
+        for count in self.counts:
+            by_gpu.setdefault(count.gpu, []).append(count)
+            self.accounts.pods[self.pods[count.pod_uid][0]] = PodLife(count.since_ms, 0, 0)
+        for board in self.boards:
+            self._account(board, by_gpu)
+        health = self.cluster.frames.health
+        here = health[(health["node"] == self.node.name) & (health["start_ms"] <= self.at_ms)]
+        lost, epochs = set[str](), dict[str, int]()
+        for row in here.to_dict("records"):
+            is_over = row["end_ms"] <= self.at_ms
+            uuid = row["gpu"].partition("/")[0]
+            if row["reason"].startswith(XID.rstrip("0123456789")):
+                self.accounts.xids[uuid, int(row["reason"].rpartition("_")[2])] = 1
+                epochs[uuid] = int(is_over)
+            elif not is_over:
+                lost.add(uuid)
+        views = [
+            self._view(board, by_gpu, board.uuid in lost, epochs.get(board.uuid, 0)) for board in self.boards
+        ]
+        return Snapshot(
+            version=self.at_ms,
+            node=self.node.name,
+            at_ms=self.at_ms,
+            is_up=True,
+            driver_version=_DRIVER,
+            accounts=self.accounts,
+            boards=tuple(views),
+            holdings=tuple(self._holdings()),
+            lacks=dict.fromkeys(self._lacks(), self.node.start_ms),
+            counts=self._self_counts(),
+        )
+
+    def _account(self, board: SimulatedBoard, by_gpu: Mapping[str, Sequence[PodCount]]) -> None:
+        accounts, lived_ns = self.accounts, (self.at_ms - self.node.start_ms) * _NS
+        energy_mj = 0
+        active_ns = 0
+        for gpu in board.gpus:
+            mine = [_whole(count) for count in by_gpu.get(gpu.text, ())]
+            gone = _in_quanta(self.retired.get(gpu.text, {}))
+            used = {measure: gone.get(measure, 0) for measure in Measure}
+            for count in mine:
+                for measure, amount in count.amounts.items():
+                    used[measure] += amount
+            free_ns = (int(lived_ns * gpu.part) - self.held_ns(gpu, self.at_ms)) // _QUANTUM_NS * _QUANTUM_NS
+            totals = self._totals(gpu, used, free_ns)
+            energy_mj += totals.pop(Measure.ENERGY)
+            active_ns += totals.get(Measure.SM_ACTIVE, 0)
+            accounts.gpus[gpu.key] = totals
+            method = Method.WEIGHTED if gpu.replicas > 1 else Method.EXACT
+            rows = {
+                Row(Who(Holder.POD, self.pods[count.pod_uid][0]), gpu.key, method): _ticks(count.amounts)
+                for count in mine
+            }
+            if gone:
+                accounts.retired[gpu.key] = _ticks(gone)
+            rest = _ticks(totals)
+            for amounts in (*rows.values(), accounts.retired.get(gpu.key, {})):
+                for measure in rest:
+                    rest[measure] -= amounts.get(measure, 0)
+            rest[Measure.ENERGY] = dyadic(Measure.ENERGY, int(gpu.idle_watts * free_ns) // _NS)
+            accounts.rows |= rows
+            accounts.rows[Row(UNALLOCATED, gpu.key, Method.EXACT)] = rest
+        whole = DeviceKey(board.uuid)
+        if board.unpartitioned:
+            left = int(lived_ns * board.unpartitioned)
+            accounts.gpus[whole] = {Measure.HELD: left}
+            accounts.rows[Row(UNPARTITIONED, whole, Method.NONE)] = _ticks({Measure.HELD: left})
+        accounts.gpus.setdefault(whole, {})[Measure.ENERGY] = energy_mj
+        capped = _CAPPED[int(board.uuid[-2:], 16) % len(_CAPPED)]
+        accounts.throttled_ns[board.uuid, "sw_power_cap"] = active_ns * capped // 100
+        is_hot = self.node.name == _THERMAL_NODE and board.minor == 0
+        accounts.throttled_ns[board.uuid, "hw_thermal"] = active_ns // 50 if is_hot else 0
+
+    def _totals(self, gpu: SimulatedGpu, used: Mapping[Measure, int], free_ns: int) -> dict[Measure, int]:
+        """What the GPU itself counted: what pods used, and the time in which nobody held it."""
+        seen_ns = int(free_ns * gpu.coverage)
+        totals = {Measure.HELD: used[Measure.HELD] + free_ns}
+        if gpu.has_busy:
+            totals |= {
+                Measure.OBSERVED: used[Measure.OBSERVED] + seen_ns,
+                Measure.BUSY: used[Measure.BUSY],
+            }
+        if gpu.has_sm:
+            totals |= {
+                Measure.SM_OBSERVED: used[Measure.SM_OBSERVED] + seen_ns,
+                Measure.SM_ACTIVE: used[Measure.SM_ACTIVE],
+                Measure.TENSOR_OBSERVED: used[Measure.TENSOR_OBSERVED] + seen_ns,
+                Measure.TENSOR_ACTIVE: used[Measure.TENSOR_ACTIVE],
+            }
+        totals[Measure.ENERGY] = used[Measure.ENERGY] + int(gpu.idle_watts * free_ns) // _NS
+        return totals
+
+    def _view(
+        self, board: SimulatedBoard, by_gpu: Mapping[str, Sequence[PodCount]], is_lost: bool, epoch: int
+    ) -> BoardView:
+        read: dict[DeviceKey, BoardReading | InstanceReading] = {}
+        for gpu in board.gpus:
+            used = sum(count.memory_bytes for count in by_gpu.get(gpu.text, ()))
+            if gpu.profile:
+                read[gpu.key] = InstanceReading(
+                    int(gpu.key.gpu_instance), {}, int(gpu.part * SLICES), SLICES, gpu.profile,
+                    min(used, gpu.memory_bytes), gpu.memory_bytes,
+                )  # fmt: skip
+            else:
+                read[gpu.key] = self._reading(board, (), min(used, gpu.memory_bytes), gpu.memory_bytes)
+        instances = tuple(each for each in read.values() if isinstance(each, InstanceReading))
+        seen = self._reading(board, instances) if board.is_mig else read[DeviceKey(board.uuid)]
+        assert isinstance(seen, BoardReading)
+        return BoardView(
+            seen,
+            "GPU_IS_LOST" if is_lost else "",
+            epoch,
+            tuple(Device(gpu.key, gpu.part, read[gpu.key]) for gpu in board.gpus),
+            {gpu.key: _sources(gpu) for gpu in board.gpus},
+            {
+                gpu.key: {"pod": sum(count.memory_bytes > 0 for count in by_gpu.get(gpu.text, ()))}
+                for gpu in board.gpus
+            },
+        )
+
+    def _reading(
+        self,
+        board: SimulatedBoard,
+        instances: tuple[InstanceReading, ...],
+        used: int | None = None,
+        total: int | None = None,
+    ) -> BoardReading:
+        bus = f"00000000:{0x10 + board.minor:02X}:00.0"
+        return BoardReading(
+            board.uuid, board.minor, board.product, bus, mig=board.is_mig,
+            memory_used_bytes=used, memory_total_bytes=total, instances=instances,
+        )  # fmt: skip
+
+    def _holdings(self) -> Iterator[Holding]:
+        gpus = {gpu.text: gpu for board in self.boards for gpu in board.gpus}
+        for uid, text, resource in self.held:
+            gpu = gpus[text]
+            yield Holding(self.pods[uid][0], gpu.key, Fraction(1, gpu.replicas), resource, ("main",))
+
+    def _lacks(self) -> Iterator[Lack]:
+        for board in self.boards:
+            for gpu in board.gpus:
+                if not gpu.has_busy:
+                    yield Lack(gpu.key, Signal.BUSY.value, "NOT_SUPPORTED")
+                if not gpu.has_sm:
+                    yield Lack(gpu.key, Signal.SM.value, "NOT_SUPPORTED")
+                    yield Lack(gpu.key, Signal.TENSOR.value, "NOT_SUPPORTED")
+
+    def _self_counts(self) -> SelfCounts:
+        lived_ms = self.at_ms - self.node.start_ms
+        if self.node.signal_coverage == 1:
+            return SelfCounts(lived_ms // 1000)
+        hangs = lived_ms * _HANGS_PER_DAY // _DAY_MS
+        return SelfCounts(
+            int(lived_ms * self.node.signal_coverage) // 1000,
+            {("driver", "HUNG"): hangs},
+            {("nvml", "out_of_range"): hangs * 2},
+            hangs,
+        )
+
+
+def _whole(count: PodCount) -> PodCount:
+    return replace(count, amounts=_in_quanta(count.amounts))
+
+
+def _in_quanta(amounts: Amounts) -> dict[Measure, int]:
+    """Times in whole ticks, so that what is left of a GPU's never falls by a tick."""
+    return {
+        measure: amount if measure is Measure.ENERGY else amount // _QUANTUM_NS * _QUANTUM_NS
+        for measure, amount in amounts.items()
+    }
+
+
+def _ticks(amounts: Amounts) -> dict[Measure, int]:
+    return {measure: dyadic(measure, amount) for measure, amount in amounts.items()}
+
+
+def _sources(gpu: SimulatedGpu) -> Mapping[Signal, str]:
+    busy = Source.NVML_SAMPLES if gpu.has_busy else Source.NONE
+    gpm = Source.GPM if gpu.has_sm else Source.NONE
+    return {Signal.BUSY: busy, Signal.SM: gpm, Signal.TENSOR: gpm}
