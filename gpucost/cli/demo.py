@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,9 +40,15 @@ def demo(
         bool,
         typer.Option("--full", help="With Prometheus, Alertmanager and a chat room, as of now, live."),
     ] = False,
+    with_check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="With --full: an idle job becomes a finding, an alert, a message; then it ends."
+        ),
+    ] = False,
     rules: Annotated[
         list[Path] | None,
-        typer.Option("--rules", metavar="FILE", help="Rules for that Prometheus; may be given again."),
+        typer.Option("--rules", metavar="FILE", help="Other rules for that Prometheus than gpucost's own."),
     ] = None,
 ) -> None:
     """A month of a simulated GPU cluster: recorded, attributed, reported, and served on loopback.
@@ -58,8 +65,11 @@ def demo(
     except OSError as error:
         raise InputError("--dir", str(place), f"a folder that can be made ({error.strerror})") from None
     if with_stack:
-        _full(place.absolute(), tuple(file.absolute() for file in rules or ()), seed)
+        _full(place.absolute(), tuple(file.absolute() for file in rules or ()), seed, with_check)
         return
+    for name, given in (("--check", with_check), ("--rules", bool(rules))):
+        if given:
+            raise InputError(name, "given", "with --full only")
     with Demo.record(place, seed) as run:
         with progress(f"{DEMO_MONTH}", len(run.pending())) as advance:
             run.ingest(advance)
@@ -79,20 +89,37 @@ def demo(
             raise typer.Exit(Exit.VERIFICATION)
 
 
-def _full(place: Path, rules: tuple[Path, ...], seed: int | None) -> None:
-    """Everything, until Ctrl-C."""
-    import threading
-
-    from gpucost.demo.full import full
+def _full(place: Path, rules: tuple[Path, ...], seed: int | None, with_check: bool) -> None:
+    """Everything, until Ctrl-C or SIGTERM; with ``with_check``, until it was shown."""
+    from gpucost.demo.check import Check, NotShown
+    from gpucost.demo.full import full, own_rules
+    from gpucost.demo.stack import SHORT
 
     typer.echo(f"files and logs: {place}")
-    with full(place, rules, seed) as found:
-        for what, url in found.places:
-            typer.echo(f"{what}: {url}")
-        typer.echo("Ctrl-C ends it.")
-        with contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
-        typer.echo("ending")
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        typer.echo("starting Prometheus, Alertmanager, gpucost and a chat room ...")
+        with full(place, rules or own_rules(), seed, SHORT if with_check else None) as found:
+            width = max(len(what) for what, _ in found.places)
+            for what, url in found.places:
+                typer.echo(f"{what:{width}}  {url}")
+            if with_check:
+                Check(found, typer.echo).run()
+                typer.echo("shown: a finding, an alert and a message, and the end of all three")
+            else:
+                typer.echo("Ctrl-C ends it.")
+                threading.Event().wait()
+    except KeyboardInterrupt:
+        typer.echo("ended")
+    except NotShown as error:
+        complain(str(error))
+        raise typer.Exit(Exit.VERIFICATION) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _show(run: Demo, place: Path) -> None:

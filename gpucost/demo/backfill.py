@@ -21,12 +21,13 @@ class Backfill:
         self._with_up = with_up
         self._headers: dict[str, str] = {}
         self._lines: dict[str, list[str]] = {}
-        self._series: dict[tuple[str, str], str] = {}
+        self._series: dict[str, dict[str, str]] = {}
 
     def add(self, page: str, target_labels: Mapping[str, str], at_ms: int) -> None:
         """One scrape; labels without a value are left out, as Prometheus does."""
         prefix = ",".join(f'{name}="{escape(value)}"' for name, value in target_labels.items())
         time = f" {at_ms // 1000}.{at_ms % 1000:03d}\n"
+        series = self._series.setdefault(prefix, {})
         family, header, lines = "", list[str](), list[str]()
         for line in page.splitlines():
             if line.startswith("#"):
@@ -43,7 +44,10 @@ class Backfill:
                         self._headers[name] += f"{line}\n"
                 continue
             labelled, _, value = line.rpartition(" ")
-            lines.append(f"{self._named(labelled, prefix)} {value}{time}")
+            named = series.get(labelled)
+            if named is None:
+                named = series[labelled] = _named(labelled, prefix)
+            lines.append(f"{named} {value}{time}")
         if self._with_up:
             self._up(prefix, time)
 
@@ -55,15 +59,13 @@ class Backfill:
                 yield from lines
         yield EOF
 
-    def _named(self, labelled: str, prefix: str) -> str:
-        key = (labelled, prefix)
-        found = self._series.get(key)
-        if found is None:
-            name, brace, rest = labelled.partition("{")
-            own = _EMPTY.sub("", brace + rest)[1:-1].rstrip(",") if brace else ""
-            found = self._series[key] = f"{name}{{{prefix}{',' if own else ''}{own}}}"
-        return found
-
     def _up(self, prefix: str, time: str) -> None:
         self._headers.setdefault(_UP, f"# TYPE {_UP} gauge\n")
         self._lines.setdefault(_UP, []).append(f"{_UP}{{{prefix}}} 1{time}")
+
+
+def _named(labelled: str, prefix: str) -> str:
+    """The series with the labels of its target, without those that are empty."""
+    name, brace, rest = labelled.partition("{")
+    own = _EMPTY.sub("", brace + rest)[1:-1].rstrip(",") if brace else ""
+    return f"{name}{{{prefix}{',' if own else ''}{own}}}"

@@ -13,11 +13,13 @@ from pathlib import Path
 from gpucost.demo.clock import cluster_around
 from gpucost.demo.exporters import Exporters
 from gpucost.demo.incident import Incident
-from gpucost.demo.processes import Program, running
-from gpucost.demo.stack import Ports, Stack, stack
+from gpucost.demo.processes import PROGRAMS, Program, found, running
+from gpucost.demo.stack import History, Ports, Stack, stack
+from gpucost.domain.errors import InputError, Remark
 from gpucost.simulator.demo import DEMO_SEED
 
 CONFIG = "config.yaml"
+RULES = "gpucost.rules.yaml"
 _SERVE = "from gpucost.cli import main; main()"
 
 
@@ -38,27 +40,49 @@ class Full:
             ("Prometheus", f"{self.stack.prometheus}/graph"),
             ("Prometheus: alerts", f"{self.stack.prometheus}/alerts"),
             ("Alertmanager", f"{self.stack.alertmanager}/#/alerts"),
-            ("chat", self.stack.chat.address),
+            ("chat room", self.stack.chat.address),
         )
 
 
+def own_rules() -> tuple[Path, ...]:
+    """gpucost's own rules: beside this file where gpucost was installed, else in the checkout. Raises
+    InputError where they are in neither place."""
+    here = Path(__file__).parent
+    places = (here / RULES, here.parents[1] / "alerts" / RULES)
+    found = next((place for place in places if place.is_file()), None)
+    if found is None:
+        raise InputError("--rules", Remark("none is given"), f"a file of rules, such as alerts/{RULES}")
+    return (found,)
+
+
 @contextmanager
-def full(folder: Path, rule_files: tuple[Path, ...], seed: int | None = None) -> Iterator[Full]:
+def full(
+    folder: Path, rule_files: tuple[Path, ...], seed: int | None = None, history: History | None = None
+) -> Iterator[Full]:
     """Start all of it in ``folder``, and end it in order. Raises InputError and NotStarted, as ``stack``."""
+    for program in PROGRAMS:  # before anything is made
+        found(program)
     cluster = cluster_around(time.time_ns() // 1_000_000, DEMO_SEED if seed is None else seed)
     incident = Incident.on(cluster.seed, cluster.window.start_ms, cluster.window.end_ms)
     prometheus, alertmanager, service = _free_ports(3)
     url = f"http://127.0.0.1:{service}"
     with ExitStack() as opened:
-        found = opened.enter_context(
-            stack(Exporters(cluster, incident), folder, url, Ports(prometheus, alertmanager), rule_files)
+        started = opened.enter_context(
+            stack(
+                Exporters(cluster, incident),
+                folder,
+                url,
+                Ports(prometheus, alertmanager),
+                history or History(),
+                rule_files,
+            )
         )
         config = folder / CONFIG
-        config.write_text(found.settings_text(service), encoding="utf-8")
+        config.write_text(started.settings_text(service), encoding="utf-8")
         arguments = ["-c", _SERVE, "--config", str(config), "serve"]
         program = Program(sys.executable, arguments, f"{url}/healthz", folder / "gpucost.log")
         opened.enter_context(running(program))
-        yield Full(found, url, incident)
+        yield Full(started, url, incident)
 
 
 def _free_ports(count: int) -> list[int]:

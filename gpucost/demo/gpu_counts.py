@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -112,13 +113,13 @@ class HeldTime:
                 found.setdefault(gpu, []).append((start_ms, pod.end_ms))
         self._spans = {gpu: np.array(spans, dtype=np.int64) for gpu, spans in found.items()}
 
-    def held_ns(self, gpu: SimulatedGpu, at_ms: int) -> int:
-        """Board time; it rises no faster than time, but for a GPU that was handed out twice."""
+    def held_ns(self, gpu: SimulatedGpu, at_ms: int) -> Fraction:
+        """Board time, exactly; it rises no faster than time, but for a GPU that was handed out twice."""
         spans = self._spans.get(gpu.text)
         if spans is None:
-            return 0
+            return Fraction(0)
         held_ms = int((np.minimum(spans[:, 1], at_ms) - spans[:, 0]).clip(min=0).sum())
-        return int(held_ms * 1_000_000 * gpu.part / gpu.replicas)
+        return held_ms * 1_000_000 * gpu.part / gpu.replicas
 
 
 def _spread(first: Ints, length: int) -> Ints:

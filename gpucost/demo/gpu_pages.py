@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cache
+from typing import Any
 
 from gpucost.contract.gpu_metrics import (
     DUPLICATES,
@@ -15,6 +17,7 @@ from gpucost.contract.gpu_metrics import (
     Method,
 )
 from gpucost.contract.openmetrics import EOF, header, series_name
+from gpucost.contract.spec import MetricSpec
 from gpucost.demo.gpu_boards import SLICES, SimulatedBoard, SimulatedGpu, boards_of
 from gpucost.demo.gpu_counts import Amounts, GpuCounts, HeldTime, PodCount
 from gpucost.demo.incident import Incident
@@ -62,6 +65,9 @@ class GpuPages:
             for pod, (name, uid) in zip(cluster.placements, cluster.names, strict=True)
         }
         self._held_time = HeldTime(cluster)
+        self._health: dict[str, list[Mapping[str, Any]]] = {}
+        for row in cluster.frames.health.to_dict("records"):
+            self._health.setdefault(row["node"], []).append(row)
         self._series: dict[tuple[str, tuple[str, ...]], str] = {}
 
     def at(self, at_ms: int) -> Mapping[str, str]:
@@ -75,7 +81,8 @@ class GpuPages:
         for node in self._cluster.nodes:
             if node.start_ms <= at_ms < node.end_ms and node.signal_coverage:
                 look = _Look(
-                    self._cluster, node, self._boards[node.name], at_ms, of_pods.get(node.name, []),
+                    self._health.get(node.name, []), node, self._boards[node.name], at_ms,
+                    of_pods.get(node.name, []),
                     {gpu: amounts for (name, gpu), amounts in retired.items() if name == node.name},
                     held.get(node.name, []), self._pods, self._held_time.held_ns,
                 )  # fmt: skip
@@ -88,7 +95,7 @@ class GpuPages:
         """The page of the incident's node."""
         pod, node = Pod(*incident.pod), incident.node
         look = _Look(
-            self._cluster, node, boards_of(incident.seed, node), at_ms, incident.counts(at_ms), {},
+            [], node, boards_of(incident.seed, node), at_ms, incident.counts(at_ms), {},
             incident.held(at_ms), {pod.uid: (pod, node.name)},
             lambda gpu, instant_ms: incident.held_ns(gpu.text, instant_ms),
         )  # fmt: skip
@@ -100,7 +107,7 @@ class GpuPages:
         source.latest = snapshot
         texts = list[str]()
         for family in (*source.families(), *_ITSELF):
-            texts.append(header(family.spec))
+            texts.append(_header(family.spec))
             for labels, value in family.samples:
                 key = (family.spec.name, labels)
                 series = self._series.get(key)
@@ -124,7 +131,7 @@ class GpuPages:
 class _Look:
     """One node at one instant."""
 
-    cluster: SimulatedCluster
+    health: Sequence[Mapping[str, Any]]
     node: Node
     boards: Sequence[SimulatedBoard]
     at_ms: int
@@ -132,7 +139,7 @@ class _Look:
     retired: Mapping[str, Amounts]
     held: Sequence[tuple[str, str, str]]
     pods: Mapping[str, tuple[Pod, str]]
-    held_ns: Callable[[SimulatedGpu, int], int]
+    held_ns: Callable[[SimulatedGpu, int], Fraction | int]
     accounts: Accounts = field(default_factory=Accounts)
 
     def snapshot(self) -> Snapshot:
@@ -142,10 +149,10 @@ class _Look:
             self.accounts.pods[self.pods[count.pod_uid][0]] = PodLife(count.since_ms, 0, 0)
         for board in self.boards:
             self._account(board, by_gpu)
-        health = self.cluster.frames.health
-        here = health[(health["node"] == self.node.name) & (health["start_ms"] <= self.at_ms)]
         lost, epochs = set[str](), dict[str, int]()
-        for row in here.to_dict("records"):
+        for row in self.health:
+            if row["start_ms"] > self.at_ms:
+                continue
             is_over = row["end_ms"] <= self.at_ms
             uuid = row["gpu"].partition("/")[0]
             if row["reason"].startswith(XID.rstrip("0123456789")):
@@ -180,7 +187,8 @@ class _Look:
             for count in mine:
                 for measure, amount in count.amounts.items():
                     used[measure] += amount
-            free_ns = (int(lived_ns * gpu.part) - self.held_ns(gpu, self.at_ms)) // _QUANTUM_NS * _QUANTUM_NS
+            # Rounded once: the difference of two rounded times goes to and fro by a nanosecond.
+            free_ns = (lived_ns * gpu.part - self.held_ns(gpu, self.at_ms)) // _QUANTUM_NS * _QUANTUM_NS
             totals = self._totals(gpu, used, free_ns)
             energy_mj += totals.pop(Measure.ENERGY)
             active_ns += totals.get(Measure.SM_ACTIVE, 0)
@@ -296,6 +304,11 @@ class _Look:
             {("nvml", "out_of_range"): hangs * 2},
             hangs,
         )
+
+
+@cache
+def _header(spec: MetricSpec) -> str:
+    return header(spec)
 
 
 def _whole(count: PodCount) -> PodCount:

@@ -19,6 +19,7 @@ _PACKAGES = {
     "promtool": "prometheus",
     "prometheus-alertmanager": "prometheus-alertmanager",
 }
+PROGRAMS = tuple(_PACKAGES)
 _READY_S, _END_S, _PAUSE_S = 60.0, 20.0, 0.05
 _TAIL = 2_000
 

@@ -22,15 +22,26 @@ from gpucost.demo.backfill import Backfill
 from gpucost.demo.chat import ROOM, ChatServer, Room
 from gpucost.demo.exporters import COLLECTOR, COLLECTOR_JOB, GPU_JOB, SERVICE_JOB, Exporters, Target
 from gpucost.demo.incident import Incident
-from gpucost.demo.processes import Program, create_blocks, found, running
+from gpucost.demo.processes import Program, create_blocks, running
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS
 from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
 
 SCRAPE_S = 5
 DATA = "prometheus"
-HISTORY_MS = 3 * HOUR_MS
-_STEP_MS, _INCIDENT_STEP_MS = MINUTE_MS, 15 * SECOND_MS
+_INCIDENT_STEP_MS = 15 * SECOND_MS
 _TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """How much was scraped before the demo begins, and how often, in ms."""
+
+    length_ms: int = 3 * HOUR_MS
+    step_ms: int = MINUTE_MS
+
+
+SHORT = History(30 * MINUTE_MS, 30 * SECOND_MS)
+"""Enough for the detectors, and made in seconds."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,7 @@ class Stack:
     alertmanager: str
     chat: ChatServer
     exporters: PageServer
+    history: History
 
     def begin(self, incident: Incident) -> None:
         """The incident's job appears, with the minutes that it is old already. Prometheus looks for new
@@ -52,17 +64,18 @@ class Stack:
 
     def settings_text(self, port: int) -> str:
         """Settings of ``gpucost serve`` on this stack, on ``port`` of loopback. JSON is YAML too."""
-        folder = self.folder
+        folder, gap = self.folder, f"{self.history.step_ms * 3 // 2 // SECOND_MS}s"
         return json.dumps(
             {
                 "ledger": {"url": f"sqlite:///{folder / 'ledger.db'}"},
                 "prometheus": {
                     "url": self.prometheus, "cluster": "demo", "activity_step": "1m",
-                    "max_gap": "2m", "lateness": "2m",
+                    "max_gap": gap, "lateness": gap,
                 },
                 "pricing": {"book": str(folder / PRICES_NAME)},
                 "teams": {"rules": str(folder / TEAMS_NAME)},
-                "ingest": {"window": "5m", "batch": "1h", "lateness": "2m", "poll": "10s", "backfill": "3h"},
+                # A window is settled only when no idle job can appear in it any more (Incident.BEFORE_MS).
+                "ingest": {"window": "5m", "batch": "1h", "lateness": "15m", "poll": "10s", "backfill": "3h"},
                 "detectors": {
                     "interval": "10s",
                     "idle_allocation": {
@@ -90,17 +103,20 @@ class Stack:
 
 @contextmanager
 def stack(
-    exporters: Exporters, folder: Path, service_url: str, ports: Ports, rule_files: Sequence[Path] = ()
+    exporters: Exporters,
+    folder: Path,
+    service_url: str,
+    ports: Ports,
+    history: History,
+    rule_files: Sequence[Path] = (),
 ) -> Iterator[Stack]:
-    """Start all of it, with the last hours as history; end it in order. Raises InputError, naming the Debian
-    package, for a program that is not there, and NotStarted for one that does not get ready."""
-    for program in ("prometheus", "promtool", "prometheus-alertmanager"):
-        found(program)
+    """Start all of it, and end it in order. Raises InputError, naming the Debian package, for a program that
+    is not there, and NotStarted for one that does not get ready."""
     _write(folder / PRICES_NAME, demo_prices_text())
     _write(folder / TEAMS_NAME, demo_teams_text())
     now_ms = time.time_ns() // 1_000_000
     data = folder / DATA
-    create_blocks(_history(exporters, now_ms), data)
+    create_blocks(_samples(exporters, history, now_ms), data)
     with ExitStack() as opened:
         pages = opened.enter_context(_serving(PageServer(exporters)))
         chat = opened.enter_context(_serving(ChatServer(Room(secrets.token_urlsafe(16)))))
@@ -109,7 +125,7 @@ def stack(
         _write(folder / "prometheus.yml", _prometheus_config(pages, service_url, hosts[1], rule_files))
         opened.enter_context(running(_alertmanager(folder, hosts[1])))
         opened.enter_context(running(_prometheus(folder, data, hosts[0])))
-        yield Stack(folder, f"http://{hosts[0]}", f"http://{hosts[1]}", chat, pages)
+        yield Stack(folder, f"http://{hosts[0]}", f"http://{hosts[1]}", chat, pages, history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +217,10 @@ def path_of(target: Target) -> str:
     return f"/{target.job}/{target.instance}/metrics"
 
 
-def _history(exporters: Exporters, now_ms: int) -> Iterator[str]:
+def _samples(exporters: Exporters, history: History, now_ms: int) -> Iterator[str]:
     backfill = Backfill()
     last_ms = now_ms - SCRAPE_S * 1000
-    for at_ms in range(last_ms - HISTORY_MS, last_ms + 1, _STEP_MS):
+    for at_ms in range(last_ms - history.length_ms, last_ms + 1, history.step_ms):
         for target, page in exporters.pages(at_ms):
             backfill.add(page, target.labels(exporters.cluster.name), at_ms)
     return backfill.text()

@@ -52,10 +52,10 @@ class Notice:
 
     ``key`` is the same for the same thing for ever: ``finding:CLUSTER:FINGERPRINT:EPISODE``,
     ``alert:HASH of groupKey``, ``advice:CLUSTER:WORKLOAD UID``, ``digest:week:2026-W43:TEAM`` (an empty TEAM
-    is the platform's), ``month:2026-10:TEAM``. ``group`` is the same for what a cool-down treats as one: a finding
-    that comes back has another key and the same group. ``version`` changes when the message says something
-    new that is worth an update. ``team`` is empty for what concerns the platform. ``since_ms`` is when it
-    began, ``acknowledged`` whether somebody has taken it on (no escalation then).
+    is the platform's), ``month:2026-10:TEAM``. ``group`` is the same for what a cool-down treats as one: a
+    finding that comes back has another key and the same group. ``version`` changes when the message says
+    something new that is worth an update. ``team`` is empty for what concerns the platform. ``since_ms`` is
+    when it began, ``acknowledged`` whether somebody has taken it on (no escalation then).
 
     ``name`` is that of the anti-pattern or alert, which routes may ask for; empty for other kinds.
 
