@@ -33,7 +33,7 @@ demo: $(VENV)/.server ## A month of a simulated cluster: report, HTML page, API 
 	@$(BIN)/gpucost demo $(DEMO_ARGS)
 
 test: $(VENV)/.dev system ## All tests (TEST_ARGS="-k ledger" for some)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(TEST_ARGS)
+	@$(BIN)/python -m pytest -n 2 $(TEST_ARGS)
 
 lint: $(VENV)/.dev ## Format, lint, types, layers, generated docs
 	@$(BIN)/ruff format --check .

@@ -15,11 +15,9 @@ from gpucost.domain.rates import Rate
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Month, Window
 from gpucost.ledger import (
-    alert_groups,
     findings,
     foretold,
     months,
-    notices,
     query,
     reader,
     runs,
@@ -33,6 +31,7 @@ from gpucost.ledger import (
 from gpucost.ledger.database import Database
 from gpucost.ledger.foretold import MOST_FORETOLD, Foretold
 from gpucost.ledger.lines import Lines
+from gpucost.ledger.notice_board import NoticeBoard
 from gpucost.ledger.prepare import Facts, prepare
 from gpucost.ledger.records import (
     Adjustment,
@@ -50,14 +49,12 @@ from gpucost.ledger.records import (
 from gpucost.ledger.runs import MOST_RUNS, JobRun
 from gpucost.ledger.uses import MOST_USES, JobUse
 from gpucost.ledger.waste_totals import FinalWaste
-from gpucost.notify.notices import Conversation, Post
-from gpucost.notify.sending.outbox import DeadPost, Outgoing, Waiting
 
 # Who writes notices waits for others who do, and for no writer of windows. No cluster is called so.
 _NOTICES = "(notices)"
 
 
-class Ledger:
+class Ledger(NoticeBoard):
     """Usage lines in a database, by window and month. One object may be shared by threads.
 
     Every method raises LedgerUnavailable when the database cannot be used now (disk full, locked,
@@ -510,90 +507,3 @@ class Ledger:
         """All that still wait, and of the others the ``most`` (1 to 5,000) that asked last; oldest first."""
         with self._database.read() as connection:
             return foretold.read(connection, cluster, most)
-
-    # --- what people were told, and posts on their way -----------------------------------------------
-
-    def conversations(self, channel: str | None = None, *, since_ms: int) -> tuple[Conversation, ...]:
-        """Open ones (digests and closed months are), and those told anything since; by channel and key."""
-        with self._database.read() as connection:
-            return notices.read(connection, channel, since_ms)
-
-    def tell(self, conversations: Sequence[Conversation], posts: Sequence[Post]) -> int:
-        """Write conversations as they are now and add the posts that make them so, in one transaction; how
-        many posts were added.
-
-        What another process has told meanwhile is not told again: a post that opens an open conversation,
-        updates to the version that was told last, or ends or escalates what has been, is left out, and what
-        is stored stays. An update that still waits is dropped for a later update or the end. ``reference`` is
-        not written here. Raises InputError for a post without its conversation, for instants below 0.
-        """
-        with self._database.write(_NOTICES) as connection:
-            return notices.tell(connection, conversations, posts, self._now())
-
-    def due_posts(self, now_ms: int, channels: Collection[str], most: int) -> tuple[Outgoing, ...]:
-        """At most ``most`` (1 to 1,000) of each channel to be tried now, by channel; of a conversation the
-        oldest that waits, and first what failed least often. What cannot be read is dead from now."""
-        with self._database.read() as connection:
-            found, unreadable = notices.due(connection, now_ms, channels, most)
-        for post_id, reason in unreadable.items():
-            self.post_dead(post_id, now_ms, reason)
-        return found
-
-    def claim_post(self, post_id: int, now_ms: int, until_ms: int) -> bool:
-        """Take a post that is due, so that nobody else tries it before ``until_ms``; False if one has."""
-        with self._database.write(_NOTICES) as connection:
-            return notices.claim(connection, post_id, now_ms, until_ms)
-
-    def post_sent(self, post_id: int, at_ms: int, reference: str) -> None:
-        """It arrived. ``reference``, unless empty, is what the service calls the conversation's message."""
-        with self._database.write(_NOTICES) as connection:
-            notices.sent(connection, post_id, at_ms, reference)
-
-    def post_failed(self, post_id: int, due_ms: int, trouble: str) -> None:
-        """It did not arrive for the reason ``trouble`` and may be tried again at ``due_ms``."""
-        with self._database.write(_NOTICES) as connection:
-            notices.failed(connection, post_id, due_ms, trouble)
-
-    def post_dead(self, post_id: int, at_ms: int, trouble: str) -> None:
-        """It is given up, for the reason ``trouble``; what comes after it in its conversation may go."""
-        with self._database.write(_NOTICES) as connection:
-            notices.dead(connection, post_id, at_ms, trouble)
-
-    def bury_posts(self, channels: Collection[str], at_ms: int) -> int:
-        """Give up what waits for other channels than these: the settings no longer have theirs. How many."""
-        with self._database.write(_NOTICES) as connection:
-            return notices.bury(connection, channels, at_ms)
-
-    def dead_posts(self, *, most: int = notices.MOST_DEAD) -> tuple[DeadPost, ...]:
-        """The ``most`` (1 to 1,000) that were given up last, newest first."""
-        with self._database.read() as connection:
-            return notices.dead_posts(connection, most)
-
-    def count_dead_posts(self) -> dict[str, int]:
-        """How many were given up, by channel; channels without any are left out."""
-        with self._database.read() as connection:
-            return notices.count_dead(connection)
-
-    def revive_post(self, post_id: int, now_ms: int) -> bool:
-        """Try a dead post again, its time counted anew; False when no dead post has this id."""
-        with self._database.write(_NOTICES) as connection:
-            return notices.revive(connection, post_id, now_ms)
-
-    def waiting_posts(self) -> dict[str, Waiting]:
-        """Posts that are neither sent nor given up, by channel; channels without any are left out."""
-        with self._database.read() as connection:
-            return notices.waiting(connection)
-
-    # --- what Alertmanager sent -----------------------------------------------------------------------
-
-    def keep_alert_group(self, key: str, content: str) -> None:
-        """Keep what Alertmanager sent of a group, in place of what it sent before. Forgets, on the way, what
-        it has not sent for nine days. Raises InputError where there are more than MOST_GROUPS.
-        """
-        with self._database.write(_NOTICES) as connection:
-            alert_groups.keep(connection, key, content, self._now())
-
-    def alert_groups(self, *, since_ms: int) -> dict[str, tuple[str, int]]:
-        """What was last sent of each group and when that came, by key: those that came since ``since_ms``."""
-        with self._database.read() as connection:
-            return alert_groups.read(connection, since_ms)

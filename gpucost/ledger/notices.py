@@ -1,8 +1,8 @@
 """What people were told, and posts on their way to them.
 
 A conversation and its posts are written together, by one process at a time: who comes second with the same
-news finds it told already, and stores nothing. Posts leave in the order in which they came, one after the
-other for a conversation.
+news finds it told already, and stores nothing. Posts leave in the order in which they came, the urgent first,
+and one after the other for a conversation.
 
 Sent and superseded posts are deleted by the writer after 30 days, dead ones after 90, conversations that are
 over 400 days after the last word.
@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, case, delete, func, insert, or_, select, update
 
 from gpucost.attribution.holders import storable_text
 from gpucost.domain.errors import InputError
-from gpucost.domain.time import DAY_MS
+from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.ledger.checks import check_int64, check_text
+from gpucost.ledger.dimensions import chunked
 from gpucost.ledger.tables_notify import NOTIFY_CONVERSATION, NOTIFY_POST
 from gpucost.notify.encoding import UnreadableMessage, from_json, to_json
 from gpucost.notify.message import Message
@@ -29,6 +30,12 @@ SENT_KEPT_MS = 30 * DAY_MS
 DEAD_KEPT_MS = 90 * DAY_MS
 CONVERSATIONS_KEPT_MS = 400 * DAY_MS
 MOST_DUE = 1_000
+BATCH = 250
+"""Conversations in one transaction, so that what is sent meanwhile is not kept waiting."""
+URGENT_TRIES = 5
+"""What is urgent goes first until it has failed so often."""
+SET_BACK_MS = HOUR_MS
+"""What is opened this long before the end of what it follows was opened by a clock that was set back."""
 MOST_DEAD = 1_000
 MOST_TROUBLE = 500
 """Characters of a failure that are kept."""
@@ -56,26 +63,40 @@ def read(connection: Connection, channel: str | None, since_ms: int) -> tuple[Co
     return tuple(_conversation(row) for row in connection.execute(statement))
 
 
-def tell(
-    connection: Connection, conversations: Sequence[Conversation], posts: Sequence[Post], now_ms: int
-) -> int:
-    """See Ledger.tell."""
-    given = {(each.channel, each.key): _checked(each) for each in conversations}
-    by_conversation: dict[tuple[str, str], list[Post]] = {key: [] for key in given}
+def batches(
+    conversations: Sequence[Conversation], posts: Sequence[Post]
+) -> list[list[tuple[Conversation, list[Post]]]]:
+    """What Ledger.tell was given, checked: each conversation with its posts, BATCH to a transaction."""
+    given = {(each.channel, each.key): (_checked(each), list[Post]()) for each in conversations}
     for post in posts:
         if (post.channel, post.key) not in given:
             raise InputError("posts", f"{post.channel}, {post.key}", "posts whose conversation is given too")
-        by_conversation[post.channel, post.key].append(post)
-    _prune(connection, now_ms)
-    stored = 0
-    for key, conversation in given.items():
-        before = _stored(connection, conversation)
-        news = [post for post in by_conversation[key] if _is_news(post, conversation, before)]
-        _write(connection, conversation, before)
-        for post in news:
-            _add(connection, post, conversation)
-        stored += len(news)
-    return stored
+        _instant("created_ms", post.created_ms)
+        _instant("due_ms", post.due_ms)
+        given[post.channel, post.key][1].append(post)
+    return list(chunked(given.values(), BATCH))
+
+
+def tell(connection: Connection, batch: Sequence[tuple[Conversation, list[Post]]]) -> int:
+    """Writes one of ``batches``; how many posts were added."""
+    stored = _stored(connection, [conversation for conversation, _ in batch])
+    fresh, changed, news = [], [], []
+    for given, posts in batch:
+        before = stored.get((given.channel, given.key))
+        merged = _merged(given, before)
+        if before is None:
+            fresh.append(_values(given))
+        elif merged != before:
+            changed.append(_values(merged) | {"of_channel": given.channel, "of_key": given.key})
+        news.append((given, [post for post in posts if _is_news(post, given, before)]))
+    if fresh:
+        connection.execute(insert(NOTIFY_CONVERSATION), fresh)
+    if changed:
+        own = and_(C.channel == bindparam("of_channel"), C.key == bindparam("of_key"))
+        connection.execute(update(NOTIFY_CONVERSATION).where(own), changed)
+    for at in range(max((len(posts) for _, posts in news), default=0)):
+        _add(connection, [(posts[at], given) for given, posts in news if at < len(posts)])
+    return sum(len(posts) for _, posts in news)
 
 
 def _is_news(post: Post, now: Conversation, before: Conversation | None) -> bool:
@@ -90,39 +111,42 @@ def _is_news(post: Post, now: Conversation, before: Conversation | None) -> bool
     return post.act is not Act.ESCALATE or before.escalated_ms is None
 
 
-def _write(connection: Connection, given: Conversation, before: Conversation | None) -> None:
-    """Adds it, or brings what is stored up to date; what was told stays told, and the reference is the
-    sender's. A conversation that was over and is opened again begins anew."""
-    if before is None:
-        connection.execute(insert(NOTIFY_CONVERSATION).values(_values(replace(given, reference=""))))
-        return
-    if _begins_anew(given, before):
-        merged = replace(given, reference="")
-    else:
-        merged = replace(
-            given,
-            posted_ms=before.posted_ms,
-            updated_ms=given.updated_ms if given.version != before.version else before.updated_ms,
-            escalated_ms=_first(before.escalated_ms, given.escalated_ms),
-            resolved_ms=_first(before.resolved_ms, given.resolved_ms),
-            reference=before.reference,
-        )
-        if before.resolved_ms is not None:
-            return
-    statement = update(NOTIFY_CONVERSATION).where(C.channel == given.channel, C.key == given.key)
-    connection.execute(statement.values(_values(merged)))
+def _merged(given: Conversation, before: Conversation | None) -> Conversation:
+    """What to store: what was told stays told, and the reference is the sender's. A conversation that was
+    over and is opened again begins anew."""
+    if before is None or _begins_anew(given, before):
+        return replace(given, reference="")
+    if before.resolved_ms is not None:
+        return before
+    return replace(
+        given,
+        posted_ms=before.posted_ms,
+        updated_ms=given.updated_ms if given.version != before.version else before.updated_ms,
+        escalated_ms=_first(before.escalated_ms, given.escalated_ms),
+        resolved_ms=given.resolved_ms,
+        reference=before.reference,
+    )
 
 
 def _begins_anew(given: Conversation, before: Conversation) -> bool:
+    """Whether ``given`` was opened after the end of ``before``: or long before that end and yet not with it,
+    for then the end was told by a clock that was ahead and has been set back."""
     if before.resolved_ms is None or before.kind in _ONCE or given.resolved_ms is not None:
         return False
-    return given.posted_ms >= before.resolved_ms and given.posted_ms > before.posted_ms
+    set_back = given.posted_ms < before.resolved_ms - SET_BACK_MS
+    return given.posted_ms != before.posted_ms and (given.posted_ms >= before.resolved_ms or set_back)
 
 
-def _stored(connection: Connection, given: Conversation) -> Conversation | None:
-    statement = select(*_COLUMNS).where(C.channel == given.channel, C.key == given.key)
-    row = connection.execute(statement).one_or_none()
-    return None if row is None else _conversation(row)
+def _stored(connection: Connection, given: Sequence[Conversation]) -> dict[tuple[str, str], Conversation]:
+    keys: dict[str, list[str]] = {}
+    for each in given:
+        keys.setdefault(each.channel, []).append(each.key)
+    found = {}
+    for channel, own in keys.items():
+        statement = select(*_COLUMNS).where(C.channel == channel, C.key.in_(own))
+        for row in connection.execute(statement):
+            found[channel, row.key] = _conversation(row)
+    return found
 
 
 def _conversation(row: Row[tuple[object, ...]]) -> Conversation:
@@ -160,34 +184,47 @@ def _checked(given: Conversation) -> Conversation:
 # Posts
 
 
-def _add(connection: Connection, post: Post, conversation: Conversation) -> None:
-    """Adds it. An update that waits is overtaken by a later one and by the end of the thing; and by a new
-    beginning, as is an end that waits for the end of quiet hours."""
-    if post.act is not Act.ESCALATE:
-        acts = [Act.UPDATE, Act.RESOLVE] if post.act is Act.OPEN else [Act.UPDATE]
-        overtaken = and_(_of(conversation), P.act.in_(acts), P.state == "waiting")
-        values = {"state": "superseded", "ended_ms": post.created_ms}
-        connection.execute(update(NOTIFY_POST).where(overtaken).values(values))
-    values = {
+def _add(connection: Connection, posts: Sequence[tuple[Post, Conversation]]) -> None:
+    """Adds posts of different conversations. An update that waits is overtaken by a later one and by the end
+    of the thing; and by a new beginning, as is an end that waits for the end of quiet hours. What waits
+    before an urgent one is urgent too."""
+    for act in sorted({post.act for post, _ in posts} - {Act.ESCALATE}):
+        acts = [Act.UPDATE, Act.RESOLVE] if act is Act.OPEN else [Act.UPDATE]
+        overtaken = update(NOTIFY_POST).where(_WAITS_IN, or_(*(P.act == each for each in acts)))
+        overtaken = overtaken.values(state="superseded", ended_ms=bindparam("at_ms"))
+        by = [_of(post) | {"at_ms": post.created_ms} for post, _ in posts if post.act is act]
+        connection.execute(overtaken, by)
+    hurried = [_of(post) for post, _ in posts if post.urgent]
+    if hurried:
+        connection.execute(update(NOTIFY_POST).where(_WAITS_IN).values(urgent=True), hurried)
+    connection.execute(insert(NOTIFY_POST), [_row(post, conversation) for post, conversation in posts])
+
+
+# Bound to what ``_of`` says.
+_WAITS_IN = and_(P.channel == bindparam("of_channel"), P.key == bindparam("of_key"), P.state == "waiting")
+
+
+def _of(post: Post) -> dict[str, object]:
+    return {"of_channel": post.channel, "of_key": post.key}
+
+
+def _row(post: Post, conversation: Conversation) -> dict[str, object]:
+    return {
         "channel": conversation.channel,
         "key": conversation.key,
         "kind": conversation.kind,
         "act": post.act,
         "version": conversation.version,
         "message": to_json(post.message),
-        "created_ms": _instant("created_ms", post.created_ms),
-        "since_ms": _instant("due_ms", post.due_ms),
+        "created_ms": post.created_ms,
+        "since_ms": post.due_ms,
         "due_ms": post.due_ms,
         "tries": 0,
+        "urgent": post.urgent,
         "trouble": "",
         "state": "waiting",
         "ended_ms": None,
     }
-    connection.execute(insert(NOTIFY_POST).values(values))
-
-
-def _of(conversation: Conversation) -> ColumnElement[bool]:
-    return and_(P.channel == conversation.channel, P.key == conversation.key)
 
 
 def due(
@@ -203,7 +240,9 @@ def due(
         .where(before.c.id < P.id)
         .exists()
     )
-    place = func.row_number().over(partition_by=P.channel, order_by=(P.tries, P.id)).label("place")
+    # One that always fails must not hold up its channel for ever, however urgent.
+    hurries = case((and_(P.urgent, P.tries < URGENT_TRIES), 0), else_=1)
+    place = func.row_number().over(partition_by=P.channel, order_by=(hurries, P.tries, P.id)).label("place")
     ready = (
         select(P.id, place)
         .where(P.state == "waiting", P.due_ms <= now_ms, P.channel.in_(sorted(channels)))
@@ -238,6 +277,7 @@ def _post(row: Row[tuple[object, ...]], message: Message) -> Post:
         id=row.id,
         tries=row.tries,
         trouble=row.trouble,
+        urgent=row.urgent,
     )
 
 
@@ -319,7 +359,7 @@ def waiting(connection: Connection) -> dict[str, Waiting]:
     return {channel: Waiting(count, oldest_ms) for channel, count, oldest_ms in rows}
 
 
-def _prune(connection: Connection, now_ms: int) -> None:
+def prune(connection: Connection, now_ms: int) -> None:
     gone = or_(
         and_(P.state.in_(("sent", "superseded")), P.ended_ms < now_ms - SENT_KEPT_MS),
         and_(P.state == "dead", P.ended_ms < now_ms - DEAD_KEPT_MS),

@@ -35,7 +35,8 @@ class NotifyConversation(LedgerModel, table=True):
 
 class NotifyPost(LedgerModel, table=True):
     """One message on its way, or where that ended: ``ended_ms`` is when it was sent, given up, or overtaken
-    by a later word on the same thing (superseded). ``since_ms`` is since when it may be tried: its age."""
+    by a later word on the same thing (superseded). ``since_ms`` is since when it may be tried: its age. An
+    ``urgent`` one goes before others, and so does what waits before it in its conversation."""
 
     __tablename__ = "notify_post"
     __table_args__ = (
@@ -63,6 +64,7 @@ class NotifyPost(LedgerModel, table=True):
     since_ms: int = big_int()
     due_ms: int = big_int()
     tries: int = Field(sa_type=Integer)
+    urgent: bool
     trouble: str
     state: str
     ended_ms: int | None = big_int()

@@ -41,19 +41,19 @@ def final_waste(connection: Connection, cluster: str, known: Collection[int], mo
     fresh = [Window(*row) for row in connection.execute(statement) if row.start_ms not in known]
     taken = fresh[:most]
     sums: Counter[tuple[str, Waste]] = Counter()
-    for run in _runs(taken):
+    for run in runs(taken):
         frame = waste(connection, EVERYTHING, run, ["team"], {"cluster": [cluster]}, None)
         for team, bucket, board_ms in zip(frame["team"], frame["waste"], frame["board_ms"], strict=True):
             sums[team, Waste(bucket)] += int(board_ms)
     return FinalWaste(tuple(window.start_ms for window in taken), dict(sums), len(taken) == len(fresh))
 
 
-def _runs(windows: Sequence[Window]) -> list[Window]:
+def runs(windows: Sequence[Window]) -> list[Window]:
     """Windows that follow each other without a gap, as one: to sum them takes one query."""
-    runs: list[Window] = []
+    found: list[Window] = []
     for window in windows:
-        if runs and runs[-1].end_ms == window.start_ms:
-            runs[-1] = Window(runs[-1].start_ms, window.end_ms)
+        if found and found[-1].end_ms == window.start_ms:
+            found[-1] = Window(found[-1].start_ms, window.end_ms)
         else:
-            runs.append(window)
-    return runs
+            found.append(window)
+    return found

@@ -9,27 +9,29 @@ Source: prometheus.io/docs/alerting/latest/configuration/#webhook_config.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.time import parse_instant
 from gpucost.notify.hashes import short_hash
 
-MAX_BYTES = 4 * 1024 * 1024
-"""A larger body is refused. 1,000 alerts of 4 KiB, far more than anybody reads: ``max_alerts`` of the
-receiver keeps it smaller."""
-MOST_ALERTS = 1_000
+MAX_BYTES = 1024 * 1024
+"""A larger body is refused. Some hundred alerts, more than anybody reads: ``max_alerts`` of the receiver
+keeps it smaller."""
+MOST_ALERTS = 500
 """Alerts that are read of one group; the rest are counted as cut off, and the message says so."""
 MOST_PAIRS = 100
 """Labels, or annotations, of one alert."""
 LONGEST_NAME = 1_000
-LONGEST_TEXT = 10_000
+LONGEST_TEXT = 4_000
 """Characters of one value; the rest of it is cut."""
 CUT = "… (cut)"
 FINDING_LABEL = "finding"
 _FIRING, _RESOLVED = "firing", "resolved"
 _NEVER = "0001-01-01T"
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +72,10 @@ class AlertGroup:
     def firing(self) -> tuple[Alert, ...]:
         return tuple(each for each in self.alerts if each.is_firing)
 
-    @property
-    def finding_ids(self) -> frozenset[int]:
-        """Findings that its alerts are about, those that are over among them."""
-        return frozenset(found for each in self.alerts if (found := each.finding_id) is not None)
-
-    def without(self, findings: frozenset[int]) -> AlertGroup:
-        """The group without the alerts of ``findings``, which are told elsewhere. It is over where none that
-        is left fires. What was cut off may be of either kind, and stays counted."""
-        rest = tuple(each for each in self.alerts if each.finding_id not in findings)
+    def without(self, is_told: Callable[[Alert], bool]) -> AlertGroup:
+        """The group without the alerts that are told elsewhere. It is over where none that is left fires.
+        What was cut off may be of either kind, and stays counted."""
+        rest = tuple(each for each in self.alerts if not is_told(each))
         if len(rest) == len(self.alerts):
             return self
         is_firing = any(each.is_firing for each in rest) or bool(self.truncated and self.is_firing)
@@ -155,6 +152,8 @@ def _text(found: Mapping[str, object], key: str, place: str = "") -> str:
 
 
 def _cut(text: str) -> str:
+    """Half a surrogate pair is no character: no database and no chat takes one."""
+    text = _HALVES.sub("\ufffd", text)
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - len(CUT)] + CUT
 
 
@@ -187,7 +186,7 @@ def _pairs(found: Mapping[str, object], key: str, place: str = "") -> Mapping[st
             raise InputError(field, name, f"names of at most {LONGEST_NAME:,} characters")
         if not isinstance(text, str):
             raise InputError(f"{field}.{name}", text, "text")
-    return {name: _cut(text) for name, text in value.items()}
+    return {_cut(name): _cut(text) for name, text in value.items()}
 
 
 def _instant(found: Mapping[str, object], key: str, place: str) -> int | None:

@@ -113,7 +113,8 @@ class Act(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Post:
     """One message on its way. ``id`` is 0 before it is stored. ``due_ms`` is when it may be tried, ``tries``
-    how often it was. ``trouble`` is the last failure in words, without secrets.
+    how often it was. ``trouble`` is the last failure in words, without secrets. An
+    ``urgent`` one goes before those of the channel that are not.
     """
 
     channel: str
@@ -125,3 +126,4 @@ class Post:
     id: int = 0
     tries: int = 0
     trouble: str = ""
+    urgent: bool = False

@@ -274,8 +274,11 @@ def build_news(
     from gpucost.service.telling.news import News
 
     digesting = Digesting(build_reporting(ledger, teams), teams.budgets, found.links)
+    groups = AlertGroups(ledger, found.links)
+    about = FindingNews(ledger, found.links, groups, lambda notice: any(rules.routes_of(notice)))
     sources: dict[str, NewsSource] = {
-        "findings and alerts": FindingNews(ledger, found.links, AlertGroups(ledger, found.links)),
+        "findings": about.findings,
+        "alerts": about.alerts,
         "digests": DigestNews(
             ledger,
             digesting,

@@ -11,12 +11,12 @@ from gpucost.notify.sending.sender import Sender
 from tests.notify.sending_worlds import NOW_MS, channel
 
 
-def main(url: str, chat: str, after_ms: int) -> None:
-    """Until it is killed. ``after_ms`` is how long after NOW_MS its clock begins."""
+def main(url: str, chat: str) -> None:
+    """Until it is killed. Its clock begins at NOW_MS."""
     began = time.monotonic()
 
     def now() -> int:
-        return NOW_MS + after_ms + round((time.monotonic() - began) * 1000)
+        return NOW_MS + round((time.monotonic() - began) * 1000)
 
     with Ledger.open(url, now=now) as ledger:
         sender = Sender(ledger, [channel(Service.SLACK, chat)], now=now, sleep=lambda _: time.sleep(0.01))
@@ -27,4 +27,4 @@ def main(url: str, chat: str, after_ms: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.notify.compose.digest import digest_message, digest_notice
+from gpucost.notify.compose.digest_over import HABITS
 from gpucost.notify.compose.links import Links
 from gpucost.notify.message import Message, Section
 from gpucost.notify.notices import Kind, Stage
 from gpucost.notify.render import plain
+from gpucost.reports.causes import HELD, page_of
 from gpucost.reports.digest import WaitFacts, build_week
 from gpucost.reports.waste import Assessment
 from tests.reports.builders import H100_NANO
@@ -219,8 +222,59 @@ def test_three_actions_with_money_job_and_the_one_change() -> None:
     assert third.title == "3. job nlp/c of speech"
 
 
-def test_without_findings_there_is_nothing_to_do() -> None:
-    assert section(message(team="nlp"), "What to do").text == "Nothing: no finding goes on."
+@pytest.mark.parametrize(
+    ("hourly", "count", "text"),
+    [
+        (3 * 10**9, 1, "By the money it brings back in a day, as things stand now."),
+        (3 * 10**9, 2, "By the money they bring back in a day, as things stand now."),
+    ],
+)
+def test_one_action_is_one(hourly: int, count: int, text: str) -> None:
+    findings = [known(number, job=f"j{number}", team=f"t{number}", hourly=hourly) for number in range(count)]
+    [head] = [each for each in message(findings=findings).sections if "most back" in each.title]
+    assert head.text == text
+
+
+def test_what_is_over_is_told_with_the_habit_that_avoids_it() -> None:
+    found = section(message(team="nlp"), "What to do")
+    assert found.text == "Nothing now: no finding goes on. What wasted most is over:"
+    assert found.items == (
+        "nlp/train, idle: USD 68.80, 10.0 GPU-hours; is over. Next time: let it end when its work is done "
+        "(docs/detectors/idle_allocation.md)",
+    )
+
+
+def test_what_is_over_fills_up_to_three_and_counts_the_rest() -> None:
+    uses = [Use("gang_stall", 9 + number, job=f"j{number}") for number in range(4)]
+    found = message(uses=[*uses, Use("idle", 90)], findings=[known(1, job="train", team="nlp")])
+    over = section(found, "What else wasted most")
+    assert over.text == "It is over. 2 more are not shown."
+    assert [item.partition(":")[0] for item in over.items] == [
+        "nlp/j3 of nlp, gang stall",
+        "nlp/j2 of nlp, gang stall",
+    ]
+    titles = [each.title for each in found.sections]
+    assert titles.index("What else wasted most") == titles.index("The action that brings most back") + 2
+
+
+def test_what_is_over_and_has_no_price_says_so() -> None:
+    [item] = section(message(uses=[Use("idle", 4, rate=None)], team="nlp"), "What to do").items
+    assert item.startswith("nlp/train, idle: 4.0 GPU-hours, without a price; is over. Next time: ")
+
+
+def test_every_bucket_of_held_waste_has_a_habit_and_a_page() -> None:
+    assert set(HABITS) == set(HELD)
+    pages = Path(__file__).parents[2]
+    assert all((pages / page_of(pattern)).is_file() for pattern in HELD.values())
+    assert max(map(len, HABITS.values())) <= 60
+
+
+@pytest.mark.parametrize(
+    "changes", [{"uses": []}, {"uses": [Use("productive", 4), Use("unknown", 1)]}, {"team": "asleep"}]
+)
+def test_where_nothing_was_wasted_there_is_nothing_to_do(changes: dict[str, Any]) -> None:
+    found = section(message(**changes), "What to do")
+    assert (found.text, found.items) == ("Nothing: no finding goes on.", ())
 
 
 # --- notices ---------------------------------------------------------------------------

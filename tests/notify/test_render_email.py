@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import io
+import re
 from email import message_from_bytes, policy
 from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given, settings
+from jinja2 import Environment
 from PIL import Image
 
+from gpucost.notify import text
 from gpucost.notify.message import Message
 from gpucost.notify.render import email
-from tests.support.hostile_messages import addresses, crowded, messages, unseen
+from tests.support.hostile_messages import WORST, addresses, crowded, messages, unseen
 from tests.support.sample_messages import DIGEST, IDLE, PATCH, SAMPLES
 
 _TAGS = {
@@ -45,6 +48,8 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.images: list[str] = []
         self.words = ""
+        self.prose = ""
+        """The words without those of code."""
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -59,16 +64,16 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.words += data
+        if self.lasttag != "pre":
+            self.prose += data
 
 
-@pytest.mark.fault(63)
-@given(message=messages)
-@settings(max_examples=20, deadline=None)
-def test_hostile_words_are_words(message: Message) -> None:
+def harmless(message: Message) -> None:
     mail = email.render(message, mention="on call")
     assert mail == email.render(message, mention="on call")
     page = Page(mail.html)
     assert set(page.links) <= addresses(message)
+    assert not re.search(r"://|www\.", page.prose)
     assert page.images == [f"cid:{picture.cid}" for picture in mail.pictures]
     assert not unseen(mail.html)
     sent = mail.mime("gpucost@example.com", ["team@example.com"]).as_bytes()
@@ -78,6 +83,47 @@ def test_hostile_words_are_words(message: Message) -> None:
     assert str(read["Subject"]).split() == mail.subject.split()
     assert "\n" not in mail.subject
     assert len(sent) < 500_000
+
+
+@pytest.mark.fault(63)
+@given(message=messages)
+@settings(max_examples=8)
+def test_hostile_words_are_words(message: Message) -> None:
+    harmless(message)
+
+
+@pytest.mark.fault(63)
+@pytest.mark.parametrize("message", WORST, ids=range(len(WORST)))
+def test_the_worst_words_in_every_place(message: Message) -> None:
+    harmless(message)
+
+
+def worst_are_harmless() -> None:
+    for message in WORST:
+        harmless(message)
+
+
+@pytest.mark.parametrize("escaper", ["PLAIN"])
+def test_the_worst_words_tell_when_an_escaper_is_off(escaper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, escaper, text.VERBATIM)
+    with pytest.raises(AssertionError):
+        worst_are_harmless()
+
+
+def test_the_worst_words_tell_when_html_is_not_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    email._template.cache_clear()
+    monkeypatch.setattr(email, "Environment", lambda **given: Environment(**given | {"autoescape": False}))
+    try:
+        with pytest.raises(AssertionError):
+            worst_are_harmless()
+    finally:
+        email._template.cache_clear()
+
+
+def test_the_worst_words_tell_when_something_is_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_visible", str)
+    with pytest.raises(AssertionError):
+        worst_are_harmless()
 
 
 def test_the_parts_of_a_digest() -> None:

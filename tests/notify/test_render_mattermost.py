@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from markdown_it import MarkdownIt
 
-from gpucost.notify.message import Message
+from gpucost.notify import text
+from gpucost.notify.message import Message, Section
 from gpucost.notify.render import mattermost
-from tests.support.hostile_messages import addresses, crowded, messages, strings, unseen
+from tests.support.hostile_messages import WORST, addresses, crowded, messages, strings, unseen
 from tests.support.sample_messages import IDLE, PATCH, SAMPLES
 
 MENTION = "@oncall"
@@ -43,14 +44,12 @@ def markdown(payload: dict[str, Any]) -> list[str]:
     return found
 
 
-@pytest.mark.fault(63)
-@given(message=messages)
-@settings(max_examples=20, deadline=None)
-def test_hostile_words_ping_nobody_and_link_nowhere(message: Message) -> None:
+def harmless(message: Message) -> None:
     payload = mattermost.render(message, mention=MENTION)
     check(payload)
     assert payload == mattermost.render(message, mention=MENTION)
     assert not set().union(*(unseen(words) for words in strings(payload)))
+    assert not any(re.search(r"://|www\.", each.get("footer", "")) for each in payload["attachments"])
     allowed = addresses(message)
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
     for words in markdown(payload):
@@ -66,6 +65,45 @@ def test_hostile_words_ping_nobody_and_link_nowhere(message: Message) -> None:
         sum(bool(re.search(rf"(^|\n){MENTION}\b", words)) for words in markdown(payload)[:1])
         == message.mentions
     )
+
+
+@pytest.mark.fault(63)
+@given(message=messages)
+@settings(max_examples=8)
+def test_hostile_words_ping_nobody_and_link_nowhere(message: Message) -> None:
+    harmless(message)
+
+
+@pytest.mark.fault(63)
+@pytest.mark.parametrize("message", WORST, ids=range(len(WORST)))
+def test_the_worst_words_in_every_place(message: Message) -> None:
+    harmless(message)
+
+
+def worst_are_harmless() -> None:
+    for message in WORST:
+        harmless(message)
+
+
+@pytest.mark.parametrize("escaper", ["MATTERMOST", "MATTERMOST_CODE", "PLAIN"])
+def test_the_worst_words_tell_when_an_escaper_is_off(escaper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, escaper, text.VERBATIM)
+    with pytest.raises(AssertionError):
+        worst_are_harmless()
+
+
+def test_the_worst_words_tell_when_something_is_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_visible", str)
+    with pytest.raises(AssertionError):
+        worst_are_harmless()
+
+
+@pytest.mark.fault(63)
+@pytest.mark.parametrize("code", ["a: 1\n```\n@channel [x](https://evil.example)\n```", "`" * 9, "```yaml"])
+def test_code_cannot_end_its_block(code: str) -> None:
+    (attachment, *_) = mattermost.render(Message("T", "", sections=(Section(code=code),)))["attachments"]
+    tokens = MarkdownIt("commonmark").parse(attachment["text"])
+    assert [(token.type, token.content) for token in tokens] == [("fence", f"{code}\n")]
 
 
 @pytest.mark.parametrize("name", SAMPLES)

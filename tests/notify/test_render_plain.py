@@ -10,14 +10,11 @@ from hypothesis import given, settings
 from gpucost.notify import text
 from gpucost.notify.message import Fact, Message, Section
 from gpucost.notify.render import plain
-from tests.support.hostile_messages import addresses, crowded, messages, unseen
+from tests.support.hostile_messages import WORST, addresses, crowded, messages, unseen
 from tests.support.sample_messages import DIGEST, IDLE, PATCH, SAMPLES
 
 
-@pytest.mark.fault(63)
-@given(message=messages)
-@settings(max_examples=20, deadline=None)
-def test_hostile_words_hide_nothing_and_link_nowhere(message: Message) -> None:
+def harmless(message: Message) -> None:
     # Code is to be copied as it stands.
     message = Message(
         message.title,
@@ -36,6 +33,37 @@ def test_hostile_words_hide_nothing_and_link_nowhere(message: Message) -> None:
     assert text.length(written) <= plain.MOST_UNITS
     assert not unseen(written)
     assert set(re.findall(r"\S*://\S*", written)) <= addresses(message)
+
+
+@pytest.mark.fault(63)
+@given(message=messages)
+@settings(max_examples=8)
+def test_hostile_words_hide_nothing_and_link_nowhere(message: Message) -> None:
+    harmless(message)
+
+
+@pytest.mark.fault(63)
+@pytest.mark.parametrize("message", WORST, ids=range(len(WORST)))
+def test_the_worst_words_in_every_place(message: Message) -> None:
+    harmless(message)
+
+
+def worst_are_harmless() -> None:
+    for message in WORST:
+        harmless(message)
+
+
+@pytest.mark.parametrize("escaper", ["PLAIN"])
+def test_the_worst_words_tell_when_an_escaper_is_off(escaper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, escaper, text.VERBATIM)
+    with pytest.raises(AssertionError):
+        worst_are_harmless()
+
+
+def test_the_worst_words_tell_when_something_is_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_visible", str)
+    with pytest.raises(AssertionError):
+        worst_are_harmless()
 
 
 @pytest.mark.parametrize("name", SAMPLES)

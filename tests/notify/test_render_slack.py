@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.notify.message import Message
+from gpucost.notify import text
+from gpucost.notify.message import Message, Section
 from gpucost.notify.render import slack
-from tests.support.hostile_messages import addresses, crowded, messages, strings, unseen
+from tests.support.hostile_messages import WORST, addresses, crowded, messages, strings, unseen
 from tests.support.sample_messages import IDLE, PATCH, SAMPLES
 
 MENTION = "<!subteam^S012>"
@@ -71,10 +72,7 @@ def mrkdwn(payload: dict[str, Any]) -> list[str]:
     return [element["text"] for element in elements]
 
 
-@pytest.mark.fault(63)
-@given(message=messages)
-@settings(max_examples=20, deadline=None)
-def test_hostile_words_ping_nobody_and_link_nowhere(message: Message) -> None:
+def harmless(message: Message) -> None:
     payload = slack.render(message, mention=MENTION)
     check(payload)
     assert payload == slack.render(message, mention=MENTION)
@@ -95,6 +93,49 @@ def test_hostile_words_ping_nobody_and_link_nowhere(message: Message) -> None:
         assert not re.search(r"(?<!\w)@\w|`", bare)
         assert not re.search(r"\*", bare.removeprefix("*").partition("\n")[0].removesuffix("*"))
     assert sum(MENTION in words for words in strings(payload)) == message.mentions
+
+
+@pytest.mark.fault(63)
+@given(message=messages)
+@settings(max_examples=8)
+def test_hostile_words_ping_nobody_and_link_nowhere(message: Message) -> None:
+    harmless(message)
+
+
+@pytest.mark.fault(63)
+@pytest.mark.parametrize("message", WORST, ids=range(len(WORST)))
+def test_the_worst_words_in_every_place(message: Message) -> None:
+    harmless(message)
+
+
+def worst_are_harmless() -> None:
+    for message in WORST:
+        harmless(message)
+
+
+@pytest.mark.parametrize("escaper", ["SLACK", "SLACK_PLAIN", "SLACK_CODE"])
+def test_the_worst_words_tell_when_an_escaper_is_off(escaper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, escaper, text.VERBATIM)
+    with pytest.raises(AssertionError):
+        worst_are_harmless()
+
+
+def test_the_worst_words_tell_when_something_is_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_visible", str)
+    with pytest.raises(AssertionError):
+        worst_are_harmless()
+
+
+@pytest.mark.fault(63)
+@pytest.mark.parametrize("code", ["a: 1\n```\n<!channel> *b*\n```", "`" * 9, "```yaml"])
+def test_code_cannot_end_its_block(code: str) -> None:
+    """Slack's block ends at the next three backticks, whatever stands before them."""
+    (words,) = mrkdwn(slack.render(Message("T", "", sections=(Section(code=code),))))
+    assert re.findall("```", words) == ["```"] * 2
+    assert words.startswith("```\n")
+    assert words.endswith("\n```")
+    plain = words[4:-4].replace("\u200b", "").replace("&lt;", "<").replace("&gt;", ">")
+    assert plain == code
 
 
 @pytest.mark.parametrize("name", SAMPLES)

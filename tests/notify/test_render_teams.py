@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from markdown_it import MarkdownIt
 from PIL import Image
 
+from gpucost.notify import text
 from gpucost.notify.message import Message
 from gpucost.notify.render import teams
-from tests.support.hostile_messages import addresses, crowded, messages, strings, unseen
+from tests.support.hostile_messages import WORST, addresses, crowded, messages, strings, unseen
 from tests.support.sample_messages import DIGEST, IDLE, PATCH, SAMPLES
 
 MENTION = "On Call <oncall@example.com>"
@@ -84,10 +85,7 @@ def markdown(payload: dict[str, Any]) -> list[str]:
     ]
 
 
-@pytest.mark.fault(63)
-@given(message=messages)
-@settings(max_examples=20, deadline=None)
-def test_hostile_words_ping_nobody_and_link_nowhere(message: Message) -> None:
+def harmless(message: Message) -> None:
     payload = teams.render(message, mention=MENTION)
     check(payload)
     assert payload == teams.render(message, mention=MENTION)
@@ -109,6 +107,37 @@ def test_hostile_words_ping_nobody_and_link_nowhere(message: Message) -> None:
     card = payload["attachments"][0]["content"]
     assert {action["url"] for action in card.get("actions", [])} <= allowed
     assert len(card["msteams"].get("entities", [])) == message.mentions
+
+
+@pytest.mark.fault(63)
+@given(message=messages)
+@settings(max_examples=8)
+def test_hostile_words_ping_nobody_and_link_nowhere(message: Message) -> None:
+    harmless(message)
+
+
+@pytest.mark.fault(63)
+@pytest.mark.parametrize("message", WORST, ids=range(len(WORST)))
+def test_the_worst_words_in_every_place(message: Message) -> None:
+    harmless(message)
+
+
+def worst_are_harmless() -> None:
+    for message in WORST:
+        harmless(message)
+
+
+@pytest.mark.parametrize("escaper", ["TEAMS"])
+def test_the_worst_words_tell_when_an_escaper_is_off(escaper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, escaper, text.VERBATIM)
+    with pytest.raises(AssertionError):
+        worst_are_harmless()
+
+
+def test_the_worst_words_tell_when_something_is_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_visible", str)
+    with pytest.raises(AssertionError):
+        worst_are_harmless()
 
 
 @pytest.mark.parametrize("name", SAMPLES)

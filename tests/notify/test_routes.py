@@ -285,7 +285,8 @@ def test_who_sees_all_reads_all_words() -> None:
 def test_the_new_team_of_a_finding_is_not_told_to_the_old_one() -> None:
     it = world(NLP)
     it.at(T0, notice())
-    assert it.at(T0 + HOUR_MS, notice(stage=Stage.RESOLVED, team="cv")) == []
+    assert it.at(T0 + HOUR_MS, notice(stage=Stage.RESOLVED, team="cv")) == [("nlp", Act.RESOLVE)]
+    assert it.last.posts[-1].message.title == "Over"
 
 
 MATCHES: Iterable[tuple[Route, dict[str, Any], bool]] = [

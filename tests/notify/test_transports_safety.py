@@ -29,6 +29,15 @@ NEVER = [
     "::ffff:169.254.169.254",
     "64:ff9b::a9fe:a9fe",
     "2002:a9fe:a9fe::1",
+    "::169.254.169.254",
+    "::ffff:0:169.254.169.254",
+    "::ffff:0:100.100.100.200",
+    "64:ff9b:1::a9fe:a9fe",
+    "64:ff9b:1:a9fe:a9:fe00::",
+    "64:ff9b:1:2:a9:fea9:fe00:0",
+    "2001:0:7f00:1:0:0:5601:5601",
+    "2a00:1450::5efe:a9fe:a9fe",
+    "2a00:1450::200:5efe:6464:64c8",
     "0.0.0.0",
     "::",
     "224.0.0.1",
@@ -36,7 +45,16 @@ NEVER = [
     "not an address",
 ]
 PRIVATE = ["127.0.0.1", "127.8.8.8", "::1", "10.0.0.1", "172.16.9.9", "192.168.1.1", "fd12::1", "100.64.0.1"]
-PRIVATE += ["::ffff:127.0.0.1", "64:ff9b::7f00:1", "240.0.0.1"]
+PRIVATE += ["::ffff:127.0.0.1", "64:ff9b::7f00:1", "240.0.0.1", "198.18.0.1", "192.0.0.8", "192.88.99.1"]
+PRIVATE += [
+    "64:ff9b:1::7f00:1",
+    "64:ff9b:1::5db8:d822",
+    "::127.0.0.1",
+    "::93.184.216.34",
+    "::ffff:0:127.0.0.1",
+]
+PRIVATE += ["::ffff:0:93.184.216.34", "2a00:1450::5efe:10.0.0.1", "2a00:1450::200:5efe:127.0.0.1"]
+PRIVATE += ["fec0::1", "fc00::1", "2001:db8::1", "3fff::1", "5f00::1", "2002:7f00:1::1", "2002:5db8:d822::1"]
 
 
 @pytest.fixture
@@ -57,7 +75,9 @@ def test_private_addresses_need_a_word_in_the_settings(address: str) -> None:
     assert trouble_with(address, allow_private=True) == ""
 
 
-@pytest.mark.parametrize("address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822"])
+@pytest.mark.parametrize(
+    "address", ["93.184.216.34", "2606:2800:220:1::1", "64:ff9b::5db8:d822", "::ffff:93.184.216.34"]
+)
 def test_public_addresses_may_be_connected_to(address: str) -> None:
     assert trouble_with(address, allow_private=False) == ""
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from gpucost.detectors.findings import Severity
 from gpucost.detectors.lifecycle import State
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
@@ -65,12 +66,15 @@ class World:
     clock: Clock
     room: Room = field(default_factory=Room)
     sources: dict[str, Source] | None = None
+    rules: Rules = RULES
 
     def __post_init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        news = FindingNews(self.ledger, Links("https://gpucost.example"), AlertGroups(self.ledger, Links()))
+        groups = AlertGroups(self.ledger, Links())
+        takes = lambda notice: any(self.rules.routes_of(notice))  # noqa: E731
+        news = FindingNews(self.ledger, Links("https://gpucost.example"), groups, takes)
         self.sender = Sender(
             self.ledger,
             tuple(RULES.channels.values()),
@@ -81,8 +85,8 @@ class World:
         self.status = TellingStatus(RULES.channels, self.sender.status)
         self.telling = Telling(
             self.ledger,
-            RULES,
-            self.sources or {"findings": news},
+            self.rules,
+            self.sources or {"findings": news.findings, "alerts": news.alerts},
             self.status,
             now=self.clock,
             sleep=lambda _: None,
@@ -130,6 +134,12 @@ def alert(status: str = "firing", **labels: str) -> dict[str, Any]:
     found = {"status": status, "labels": given, "annotations": {"summary": "It is down."}}
     fingerprint = "-".join(given.values())
     return found | {"startsAt": STARTED, "endsAt": "0001-01-01T00:00:00Z", "fingerprint": fingerprint}
+
+
+def idle(finding_id: str, status: str = "firing", **labels: str) -> dict[str, Any]:
+    """gpucost's own alert about a finding."""
+    given = {"finding": finding_id, "pattern": "idle_allocation", "cluster": CLUSTER} | labels
+    return alert(status, **({"alertname": "GpuCostIdleAllocation"} | given))
 
 
 def test_a_finding_is_told_once_and_over_once_whatever_restarts(world: World) -> None:
@@ -193,11 +203,11 @@ def test_an_exemption_that_ends_is_told(world: World) -> None:
 def test_an_alert_about_a_finding_joins_its_message(world: World) -> None:
     save(world.ledger, life(finding("train", "research", 40)))
     world.turn()
-    sent = group(alert(alertname="GpuCostIdleAllocation", finding="1"))
+    sent = group(idle("1"))
     for _ in range(3):  # Alertmanager says it again and again
         keep(world.ledger, sent)
         world.turn(10)
-    keep(world.ledger, group(alert("resolved", alertname="GpuCostIdleAllocation", finding="1")))
+    keep(world.ledger, group(idle("1", "resolved")))
     world.change(1, state=State.RESOLVED, closed_at_ms=world.clock.now_ms)
     world.turn(10)
     world.turn(10)
@@ -230,8 +240,8 @@ def test_a_group_is_one_message_that_is_updated_and_ends_once(world: World) -> N
 
 def test_an_alert_about_a_finding_that_is_not_known_is_told_by_itself(world: World) -> None:
     save(world.ledger, life(finding("train", "research", 40)))
-    known = alert(alertname="GpuCostIdleAllocation", finding="1")
-    keep(world.ledger, group(known, alert(alertname="GpuCostIdleAllocation", finding="999")))
+    known = idle("1")
+    keep(world.ledger, group(known, idle("999")))
     world.turn()
     titles = sorted(title for _, title in world.room.of("platform"))
     assert titles == [
@@ -242,11 +252,11 @@ def test_an_alert_about_a_finding_that_is_not_known_is_told_by_itself(world: Wor
 
 def test_what_cannot_be_read_is_refused_and_changes_nothing(world: World) -> None:
     keep(world.ledger, group(alert()))
-    before = world.ledger.alert_groups(since_ms=0)
+    before = world.ledger.alert_group_times(since_ms=0)
     for content in (b"", b"\xff", b"[" * 100_000, b"[]", b'{"version": "3"}', group(alert())[:-2]):
         with pytest.raises(InputError):
             keep(world.ledger, content)
-    assert world.ledger.alert_groups(since_ms=0) == before
+    assert world.ledger.alert_group_times(since_ms=0) == before
 
 
 def test_a_source_that_fails_is_neither_over_nor_new_and_holds_up_no_other(world: World) -> None:
@@ -304,3 +314,100 @@ def test_an_alert_that_comes_back_within_the_hour_is_not_told_anew(world: World)
         keep(world.ledger, group(alert("resolved")))
         world.turn(1)
     assert [act for act, _ in world.room.of("research")] == [Act.OPEN, Act.RESOLVE, Act.OPEN, Act.RESOLVE]
+
+
+def test_an_alert_that_outlives_its_finding_is_not_told_anew(world: World) -> None:
+    save(world.ledger, life(finding("train", "research", 40)))
+    keep(world.ledger, group(idle("1")))
+    world.turn()
+    world.change(1, state=State.RESOLVED, closed_at_ms=world.clock.now_ms)
+    for _ in range(4):
+        world.turn(1)
+        world.restart()
+    keep(world.ledger, group(idle("1", "resolved")))
+    world.turn(5)
+    assert [act for act, _ in world.room.of("research")] == [Act.OPEN, Act.RESOLVE]
+
+
+def test_a_finding_closed_as_of_before_it_was_told_is_over(world: World) -> None:
+    """An evaluation is of the time at which it began, and written when it ends."""
+    save(world.ledger, life(finding("train", "research", 40)))
+    began_ms = world.clock.now_ms
+    world.turn(5)
+    world.change(1, state=State.RESOLVED, closed_at_ms=began_ms)
+    world.turn(5)
+    assert [act for act, _ in world.room.of("research")] == [Act.OPEN, Act.RESOLVE]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {"pattern": "", "alertname": "FalcoRootShell"},
+        {"pattern": "monopoly"},
+        {"cluster": "another"},
+    ],
+)
+def test_a_foreign_alert_with_such_a_label_is_told_by_itself(world: World, labels: dict[str, str]) -> None:
+    save(world.ledger, life(finding("train", "research", 40)))
+    keep(world.ledger, group(idle("1", team="vision", **labels)))
+    world.turn()
+    assert len(world.room.of("platform")) == 2
+    (told,) = [message for name, _, message in world.room.posts if name == "research"]
+    assert not [each for each in told.facts if each.name == "Alert"]
+
+
+def test_an_alert_about_a_finding_that_no_route_takes_is_told(world: World) -> None:
+    world.rules = Rules(RULES.channels, (Route(("platform",), kinds=frozenset({Kind.ALERT})),))
+    world.restart()
+    save(world.ledger, life(finding("train", "research", 40)))
+    keep(world.ledger, group(idle("1")))
+    world.turn()
+    assert [title for _, title in world.room.of("platform")] == ["GpuCostIdleAllocation (team research)"]
+
+
+def test_a_group_that_nobody_can_read_silences_no_other(world: World) -> None:
+    world.ledger.keep_alert_group("bad", '{"version": "9"}', firing=True)
+    keep(world.ledger, group(alert(team="\ud800", cluster="\udfff"), key="odd"))
+    keep(world.ledger, group(alert()))
+    save(world.ledger, life(finding("train", "research", 40)))
+    world.turn()
+    assert len(world.room.of("platform")) == 3
+    assert world.status.errors() == {}
+
+
+def test_a_group_of_two_teams_ends_for_the_first_too(world: World) -> None:
+    keep(world.ledger, group(alert()))
+    world.turn()
+    both = alert(), alert(team="vision", instance="v")
+    keep(world.ledger, group(*both))
+    world.turn(10)
+    keep(world.ledger, group(*({**each, "status": "resolved"} for each in both)))
+    world.turn(10)
+    told = [(act, message) for name, act, message in world.room.posts if name == "research"]
+    assert [act for act, _ in told] == [Act.OPEN, Act.RESOLVE]
+    assert "vision" not in str(told[1][1])
+
+
+def test_a_group_that_nothing_is_heard_of_is_not_open_for_ever(world: World) -> None:
+    keep(world.ledger, group(alert()))
+    world.turn()
+    for _ in range(20):
+        world.turn(24 * 60)
+    (_, (act, title)) = world.room.of("research")
+    assert (act, title) == (Act.RESOLVE, "Alerts: no longer heard of")
+
+
+def test_a_flood_of_findings_is_told_over_hours_and_what_is_critical_at_once(world: World) -> None:
+    world.rules = replace(RULES, most_per_hour=3)
+    world.restart()
+    save(world.ledger, *(life(finding(f"job-{n}", "vision", 1)) for n in range(8)))
+    worst = finding("worst", "vision", 1)
+    save(world.ledger, life(replace(worst, severity=Severity.CRITICAL)))
+    for _ in range(3):
+        world.turn()
+        world.restart()
+    assert len(world.room.of("platform")) == 3
+    assert any("worst" in title for _, title in world.room.of("platform"))
+    for expected in (6, 9, 9):
+        world.turn(61)
+        assert len(world.room.of("platform")) == expected

@@ -34,6 +34,28 @@ _TEAM_LABELS = ("team", "owner_team")
 _CLUSTER_LABELS = ("cluster", "gpu_cluster")
 
 
+def alert_key(group_hash: str) -> str:
+    """The key of the conversation about one group."""
+    return f"alert:{group_hash}"
+
+
+def forgotten(key: str, team: str, since_ms: int) -> Notice:
+    """The end of a group that was not heard of for days: Alertmanager is gone, or groups otherwise now."""
+    said = "Alertmanager has not spoken of it for nine days: nobody knows whether it is over."
+    return Notice(
+        key=key,
+        group=key,
+        kind=Kind.ALERT,
+        stage=Stage.RESOLVED,
+        rank=Rank.INFO,
+        team=team,
+        cluster="",
+        since_ms=since_ms,
+        version="forgotten",
+        message=Message("Alerts: no longer heard of", said, Tone.INFO, footer="gpucost, from Alertmanager"),
+    )
+
+
 def of_group(group: AlertGroup, links: Links, *, received_ms: int) -> Notice:
     """How the group stands. Its team is the one that all of its alerts name; groups of several teams, or of
     none, are the platform's. ``received_ms`` stands for a start that nothing says."""
@@ -43,7 +65,7 @@ def of_group(group: AlertGroup, links: Links, *, received_ms: int) -> Notice:
     since_ms = min((each.starts_ms for each in told if each.starts_ms is not None), default=received_ms)
     team = _first(common, _TEAM_LABELS)
     stage = Stage.OPEN if group.is_firing else Stage.RESOLVED
-    key = f"alert:{short_hash(group.group_key)}"
+    key = alert_key(short_hash(group.group_key))
     return Notice(
         key=key,
         group=key,

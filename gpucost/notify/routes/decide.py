@@ -17,10 +17,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from gpucost.notify.message import Message
+from gpucost.domain.time import HOUR_MS
+from gpucost.notify.message import Message, Tone
 from gpucost.notify.notices import Act, Conversation, Kind, Notice, Post, Rank, Stage
 from gpucost.notify.routes.quiet import Quiet, quiet_until
 from gpucost.notify.routes.rules import RANKED, Route, Rules
+
+_GONE = Message("Over", "What this was about is over, or no longer this team's.", Tone.GOOD, footer="gpucost")
+
+
+_MANY = (Kind.FINDING, Kind.ADVICE)
+"""Kinds of which there may be hundreds at once, on the first day of all."""
 
 
 class Reason(StrEnum):
@@ -30,6 +37,8 @@ class Reason(StrEnum):
     QUIET_HOURS = "quiet_hours"
     DUPLICATE = "duplicate"
     """Another route told the same channel."""
+    BURST = "burst"
+    """The channel was told of as much within the last hour as it is told of in an hour; told later."""
     NO_CHANNEL = "no_channel"
     """No route takes it, or none to a channel whose readers may see it."""
 
@@ -69,7 +78,8 @@ def decide(
     for known in conversations:
         turn.remember(known)
     current = {notice.key: notice for notice in notices}
-    for notice in sorted(current.values(), key=lambda each: (each.since_ms, each.key)):
+    # What matters most goes first, should there be too much of it.
+    for notice in sorted(current.values(), key=lambda each: (-each.rank.order, each.since_ms, each.key)):
         turn.take(notice)
     return Decision(tuple(turn.written.values()), tuple(turn.posts), tuple(turn.held))
 
@@ -80,6 +90,8 @@ class _Round:
     now_ms: int
     known: dict[str, dict[str, Conversation]] = field(default_factory=dict)
     """Key -> channel -> conversation."""
+    begun: dict[str, int] = field(default_factory=dict)
+    """Channel -> how many of _MANY it was told of within the last hour."""
     told_ms: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """Channel and group -> when it was told."""
     loud_ms: dict[tuple[Quiet, ...], int] = field(default_factory=dict)
@@ -89,7 +101,10 @@ class _Round:
     held: list[Held] = field(default_factory=list)
 
     def remember(self, known: Conversation) -> None:
-        self.known.setdefault(known.key, {})[known.channel] = known
+        is_new = known.channel not in self.known.setdefault(known.key, {})
+        self.known[known.key][known.channel] = known
+        if is_new and known.kind in _MANY and abs(self.now_ms - known.posted_ms) < HOUR_MS:
+            self.begun[known.channel] = self.begun.get(known.channel, 0) + 1
         self.told_ms.setdefault((known.channel, known.group), []).append(known.posted_ms)
 
     def take(self, notice: Notice) -> None:
@@ -148,11 +163,12 @@ class _Round:
             if known.resolved_ms is not None or found is None:
                 continue
             self._write(replace(known, version=notice.version, resolved_ms=self.now_ms))
-            # What is another team's by now is not for the readers of this channel.
-            if found.sees_all or known.team == notice.team:
-                # It may matter less by now than the route asks for, whose quiet hours count all the same.
-                asked = (each for each in (*routes, *self.rules.routes) if _names(each, channel))
-                self._post(notice, channel, Act.RESOLVE, self._loud_ms(notice, next(asked, None)))
+            # What is another team's by now is not for the readers of this channel, but that it is over.
+            is_theirs = found.sees_all or known.team == notice.team
+            told = notice if is_theirs else replace(notice, message=_GONE)
+            # It may matter less by now than the route asks for, whose quiet hours count all the same.
+            asked = (each for each in (*routes, *self.rules.routes) if _names(each, channel))
+            self._post(told, channel, Act.RESOLVE, self._loud_ms(notice, next(asked, None)))
 
     def _escalate(self, notice: Notice, route: Route) -> None:
         escalation = route.escalation
@@ -190,6 +206,10 @@ class _Round:
         if any(abs(self.now_ms - each) < cool_down_ms for each in told_ms):
             self._hold(notice, Reason.COOL_DOWN, channel)
             return False
+        is_many = notice.kind in _MANY and notice.rank is not Rank.CRITICAL
+        if is_many and self.begun.get(channel, 0) >= self.rules.most_per_hour:
+            self._hold(notice, Reason.BURST, channel)
+            return False
         return not self._is_quiet(notice, channel, route)
 
     def _is_quiet(self, notice: Notice, channel: str, route: Route) -> bool:
@@ -224,7 +244,8 @@ class _Round:
         message = self._message(notice, channel)
         if act is Act.ESCALATE:
             message = replace(message, title=f"Still open: {message.title}", mentions=True)
-        self.posts.append(Post(channel, notice.key, act, message, self.now_ms, due))
+        urgent = notice.rank is Rank.CRITICAL
+        self.posts.append(Post(channel, notice.key, act, message, self.now_ms, due, urgent=urgent))
 
     def _message(self, notice: Notice, channel: str) -> Message:
         sees_all = self.rules.channels[channel].sees_all

@@ -65,12 +65,14 @@ class Route:
 @dataclass(frozen=True, slots=True)
 class Rules:
     """All of it. ``update_every_ms`` is the least time between two changes of a posted message;
-    ``alert_cool_down_ms`` is what alerts have instead of the cool-down of their route."""
+    ``alert_cool_down_ms`` is what alerts have instead of the cool-down of their route; ``most_per_hour`` how
+    many findings and advices, but critical ones, a channel is told of in an hour."""
 
     channels: Mapping[str, Channel] = field(default_factory=dict)
     routes: tuple[Route, ...] = ()
     update_every_ms: int = 5 * 60_000
     alert_cool_down_ms: int = HOUR_MS
+    most_per_hour: int = 30
 
     def routes_of(self, notice: Notice) -> Iterator[Route]:
         """The routes that apply, in their order, up to the first that stops."""

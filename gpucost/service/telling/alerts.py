@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from gpucost.domain.errors import InputError, Remark
 from gpucost.ledger import Ledger
 from gpucost.ledger.alert_groups import KEPT_MS
 from gpucost.notify.alertmanager import Alert, AlertGroup, parse
-from gpucost.notify.compose.alert import of_group
+from gpucost.notify.compose.alert import alert_key, forgotten, of_group
 from gpucost.notify.compose.links import Links
 from gpucost.notify.hashes import short_hash
-from gpucost.notify.notices import Notice
+from gpucost.notify.notices import Conversation, Kind, Notice
+
+logger = logging.getLogger(__name__)
 
 
 def keep(ledger: Ledger, content: bytes) -> AlertGroup:
     """Store what Alertmanager sent, before anybody thanks it. Raises InputError naming the field, and
     LedgerError; nothing is stored then."""
     try:
-        text = content.decode("utf-8")
-        group = parse(json.loads(text))
+        group = parse(json.loads(content))
     except (ValueError, RecursionError) as error:
         raise InputError("body", Remark("not JSON"), "the payload of Alertmanager's webhook") from error
-    ledger.keep_alert_group(short_hash(group.group_key), text)
+    # As it was understood: what JSON can say and a database cannot is written as an escape.
+    text = json.dumps(json.loads(content), ensure_ascii=True, separators=(",", ":"))
+    ledger.keep_alert_group(short_hash(group.group_key), text, firing=group.is_firing)
     return group
+
+
+@dataclass
+class _Read:
+    """A group as it was sent at ``received_ms``; None where this version cannot read it."""
+
+    received_ms: int
+    group: AlertGroup | None
+    rest: AlertGroup | None = None
+    notice: Notice | None = None
 
 
 class AlertGroups:
@@ -33,31 +48,55 @@ class AlertGroups:
     def __init__(self, ledger: Ledger, links: Links) -> None:
         self._ledger = ledger
         self._links = links
-        self._read: dict[str, tuple[int, AlertGroup]] = {}
+        self._read: dict[str, _Read] = {}
 
-    def now(self, now_ms: int) -> Mapping[str, tuple[int, AlertGroup]]:
-        """By key: when it came, and what it says. Raises LedgerError."""
-        kept = self._ledger.alert_groups(since_ms=now_ms - KEPT_MS)
-        before = self._read
-        self._read = {
-            key: before[key]
-            if key in before and before[key][0] == received_ms
-            else (received_ms, parse(json.loads(content)))
-            for key, (content, received_ms) in kept.items()
-        }
-        return self._read
+    def now(self, now_ms: int) -> list[AlertGroup]:
+        """What they say. One that cannot be read is left out. Raises LedgerError."""
+        times = self._ledger.alert_group_times(since_ms=now_ms - KEPT_MS)
+        kept = {key: read for key, read in self._read.items() if times.get(key) == read.received_ms}
+        for key, (content, received_ms) in self._ledger.alert_groups(times.keys() - kept.keys()).items():
+            kept[key] = _Read(received_ms, _parsed(key, content))
+        self._read = kept
+        return [read.group for _, read in sorted(kept.items()) if read.group is not None]
 
-    def notices(self, groups: Iterable[tuple[int, AlertGroup]], findings: frozenset[int]) -> Iterator[Notice]:
-        """Of what is left without the alerts about ``findings``, which are told with them."""
-        for received_ms, group in groups:
-            yield of_group(group.without(findings), self._links, received_ms=received_ms)
+    def notices(
+        self, now_ms: int, told: Iterable[Conversation], is_told: Callable[[Alert], bool]
+    ) -> Iterator[Notice]:
+        """Of what is left without the alerts that are told with their findings, and of groups that were not
+        heard of for so long that nobody knows."""
+        for _, read in sorted(self._read.items()):
+            notice = self._notice(read, is_told)
+            if notice is not None:
+                yield notice
+        for each in told:
+            is_open = each.kind is Kind.ALERT and each.resolved_ms is None
+            is_old = max(each.posted_ms, each.updated_ms or 0) < now_ms - KEPT_MS
+            if is_open and is_old and each.key.removeprefix(alert_key("")) not in self._read:
+                yield forgotten(each.key, each.team, each.posted_ms)
+
+    def _notice(self, read: _Read, is_told: Callable[[Alert], bool]) -> Notice | None:
+        if read.group is None:
+            return None
+        rest = read.group.without(is_told)
+        if read.notice is None or rest != read.rest:
+            read.rest = rest
+            read.notice = of_group(rest, self._links, received_ms=read.received_ms)
+        return read.notice
 
 
-def by_finding(groups: Iterable[AlertGroup]) -> dict[int, list[Alert]]:
+def by_finding(groups: Iterable[AlertGroup], is_about_one: Callable[[Alert], bool]) -> dict[int, list[Alert]]:
     """The alerts that fire about each finding."""
     found: dict[int, list[Alert]] = {}
     for group in groups:
         for alert in group.firing:
-            if alert.finding_id is not None:
+            if alert.finding_id is not None and is_about_one(alert):
                 found.setdefault(alert.finding_id, []).append(alert)
     return found
+
+
+def _parsed(key: str, content: str) -> AlertGroup | None:
+    try:
+        return parse(json.loads(content))
+    except (InputError, ValueError, RecursionError) as error:
+        logger.warning("alert group %s cannot be read, and is left out: %s", key, type(error).__name__)
+        return None

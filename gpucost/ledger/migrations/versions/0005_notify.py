@@ -44,6 +44,7 @@ def upgrade() -> None:
         sa.Column("since_ms", sa.BigInteger, nullable=False),
         sa.Column("due_ms", sa.BigInteger, nullable=False),
         sa.Column("tries", sa.Integer, nullable=False),
+        sa.Column("urgent", sa.Boolean, nullable=False),
         sa.Column("trouble", sa.String, nullable=False),
         sa.Column("state", sa.String, nullable=False),
         sa.Column("ended_ms", sa.BigInteger, nullable=True),

@@ -17,6 +17,8 @@ def upgrade() -> None:
         "alert_group",
         sa.Column("key", sa.String, primary_key=True),
         sa.Column("content", sa.Text, nullable=False),
+        sa.Column("firing", sa.Boolean, nullable=False),
+        sa.Column("size", sa.BigInteger, nullable=False),
         sa.Column("received_ms", sa.BigInteger, nullable=False),
         sa.CheckConstraint("received_ms >= 0", name="received"),
     )
