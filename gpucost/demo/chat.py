@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import html
 import json
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,11 +14,16 @@ from typing import Any
 
 ROOM = "C0GPUCOST"
 _MOST_BYTES, _MOST_SAID = 1 << 20, 500
+# Slack's own marks, in text that was escaped for HTML.
+_CODE = re.compile(r"```\n?(.*?)\n?```", re.DOTALL)
+_BOLD = re.compile(r"^\*(.+)\*$", re.MULTILINE)
+_LINK = re.compile(r"&lt;(https?://[^|&\s]+(?:&amp;[^|&\s]+)*)\|([^&\n]*)&gt;")
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="5">
 <title>gpucost demo: chat</title><style>
 body{{font:15px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:#222}}
 article{{border-left:4px solid #4a7;padding:.3rem 1rem;margin:1rem 0;white-space:pre-wrap}}
-article article{{margin:.5rem 0 0 1rem}} small{{color:#666}}</style>
+article article{{margin:.5rem 0 0 1rem}} small{{color:#666;display:block}}
+pre{{background:#f4f4f4;padding:.5rem;margin:.3rem 0;overflow-x:auto;font-size:13px}}</style>
 <h1>#gpu-costs</h1>{messages}</html>"""
 
 
@@ -148,10 +154,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _article(said: Said, answers: list[Said]) -> str:
-    # What was posted is escaped for the service; here it is shown as it came, escaped for HTML.
-    text = html.escape("\n".join(said.lines))
-    edits = f"<br><small>changed {said.edits} times</small>" if said.edits else ""
-    return f"<article>{text}{edits}{''.join(_article(each, []) for each in answers)}</article>"
+    # The first line is for lock screens. Nothing is let through but what is made here.
+    shown = html.escape("\n".join(said.lines[1:] or said.lines))
+    shown = _LINK.sub(r'<a href="\1">\2</a>', _BOLD.sub(r"<b>\1</b>", _CODE.sub(r"<pre>\1</pre>", shown)))
+    edits = f"<small>changed {said.edits} times</small>" if said.edits else ""
+    return f"<article>{shown}{edits}{''.join(_article(each, []) for each in answers)}</article>"
 
 
 def _texts(payload: object) -> Iterator[str]:

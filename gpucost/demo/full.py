@@ -13,13 +13,19 @@ from pathlib import Path
 from gpucost.demo.clock import cluster_around
 from gpucost.demo.exporters import Exporters
 from gpucost.demo.incident import Incident
+from gpucost.demo.ledger import past_of
 from gpucost.demo.processes import PROGRAMS, Program, found, running
-from gpucost.demo.stack import History, Ports, Stack, stack
+from gpucost.demo.stack import LEDGER, History, Ports, Stack, stack
 from gpucost.domain.errors import InputError, Remark
+from gpucost.domain.time import HOUR_MS, Window
+from gpucost.reports.week import Week
+from gpucost.service.settings_detectors import DetectorsSettings
+from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.demo import DEMO_SEED
 
 CONFIG = "config.yaml"
 RULES = "gpucost.rules.yaml"
+_KNOWN_MS = HOUR_MS
 _SERVE = "from gpucost.cli import main; main()"
 
 
@@ -59,13 +65,18 @@ def own_rules() -> tuple[Path, ...]:
 def full(
     folder: Path, rule_files: tuple[Path, ...], seed: int | None = None, history: History | None = None
 ) -> Iterator[Full]:
-    """Start all of it in ``folder``, and end it in order. Raises InputError and NotStarted, as ``stack``."""
-    for program in PROGRAMS:  # before anything is made
-        found(program)
-    cluster = cluster_around(time.time_ns() // 1_000_000, DEMO_SEED if seed is None else seed)
+    """Start all of it in ``folder``, and end it in order. Without a ``history``, three hours of it are in
+    Prometheus and the week before in the ledger. Raises InputError and NotStarted, as ``stack``.
+    """
+    for name in PROGRAMS:  # before anything is made
+        found(name)
+    now_ms = time.time_ns() // 1_000_000
+    cluster = cluster_around(now_ms, DEMO_SEED if seed is None else seed)
     incident = Incident.on(cluster.seed, cluster.window.start_ms, cluster.window.end_ms)
     prometheus, alertmanager, service = _free_ports(3)
     url = f"http://127.0.0.1:{service}"
+    if history is None:
+        _remember(cluster, folder, now_ms)
     with ExitStack() as opened:
         started = opened.enter_context(
             stack(
@@ -83,6 +94,15 @@ def full(
         program = Program(sys.executable, arguments, f"{url}/healthz", folder / "gpucost.log")
         opened.enter_context(running(program))
         yield Full(started, url, incident)
+
+
+def _remember(cluster: SimulatedCluster, folder: Path, now_ms: int) -> None:
+    """The ledger from the Monday before the last one to where Prometheus begins to know, so that there is a
+    whole week in it."""
+    end_ms = (now_ms - _KNOWN_MS) // HOUR_MS * HOUR_MS
+    window = Window(Week.of(end_ms).previous().window.start_ms, end_ms)
+    with past_of(cluster, folder, f"sqlite:///{folder / LEDGER}", window, DetectorsSettings()):
+        pass
 
 
 def _free_ports(count: int) -> list[int]:

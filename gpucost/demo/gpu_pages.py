@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
@@ -65,7 +65,7 @@ class GpuPages:
             for pod, (name, uid) in zip(cluster.placements, cluster.names, strict=True)
         }
         self._held_time = HeldTime(cluster)
-        self._health: dict[str, list[Mapping[str, Any]]] = {}
+        self._health: dict[str, list[Mapping[Hashable, Any]]] = {}
         for row in cluster.frames.health.to_dict("records"):
             self._health.setdefault(row["node"], []).append(row)
         self._series: dict[tuple[str, tuple[str, ...]], str] = {}
@@ -131,7 +131,7 @@ class GpuPages:
 class _Look:
     """One node at one instant."""
 
-    health: Sequence[Mapping[str, Any]]
+    health: Sequence[Mapping[Hashable, Any]]
     node: Node
     boards: Sequence[SimulatedBoard]
     at_ms: int

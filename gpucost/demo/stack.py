@@ -28,6 +28,7 @@ from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, de
 
 SCRAPE_S = 5
 DATA = "prometheus"
+LEDGER = "ledger.db"
 _INCIDENT_STEP_MS = 15 * SECOND_MS
 _TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
@@ -67,7 +68,7 @@ class Stack:
         folder, gap = self.folder, f"{self.history.step_ms * 3 // 2 // SECOND_MS}s"
         return json.dumps(
             {
-                "ledger": {"url": f"sqlite:///{folder / 'ledger.db'}"},
+                "ledger": {"url": f"sqlite:///{folder / LEDGER}"},
                 "prometheus": {
                     "url": self.prometheus, "cluster": "demo", "activity_step": "1m",
                     "max_gap": gap, "lateness": gap,
@@ -269,8 +270,9 @@ def _alertmanager_config(service_url: str) -> str:
             "route": {
                 "receiver": "gpucost", "group_by": ["alertname", "cluster", "team", "finding"],
                 "group_wait": "1s", "group_interval": "5s", "repeat_interval": "4h",
+                "routes": [{"matchers": ["alertname = GpuCostWatchdog"], "receiver": "nobody"}],
             },
-            "receivers": [{"name": "gpucost", "webhook_configs": [hook]}],
+            "receivers": [{"name": "gpucost", "webhook_configs": [hook]}, {"name": "nobody"}],
         },
         indent=2,
     )  # fmt: skip
