@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from alerts import thresholds as t
+
 
 def labelled(expr: str, label: str, source: str) -> str:
     """``expr`` with ``label`` set to the value of the label ``source``."""
@@ -23,6 +25,13 @@ def money(metric: str, *labels: str) -> str:
     """A gauge in money, in whatever currency the ledger has: the label ``currency`` says which."""
     either = f'label_replace({metric}_usd, "currency", "USD", "", "") or {metric}'
     return of_service(f"({either})", *labels, "currency")
+
+
+def held(now: str, record: str) -> str:
+    """The expression of the recording rule ``record``: ``now``, or while the service or its ledger cannot be
+    read, what it was at the evaluation before; for an hour at most."""
+    recent = f"max(max_over_time(gpucost_ledger_up[{t.HELD_WHILE_AWAY.duration}])) == 1"
+    return f"{now} or ({record} unless on () max(gpucost_ledger_up) == 1) and on () {recent}"
 
 
 def grew(metric: str, above: object, within: str, *labels: str) -> str:

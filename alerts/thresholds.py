@@ -64,12 +64,12 @@ STEADY = _lasts(30 * MINUTE, "longer than a queue takes to calm down after a bur
 AN_HOUR = _lasts(1 * HOUR, "one window of the ledger: what one late window brings is no news")
 TWO_HOURS = _lasts(2 * HOUR, "two windows of the ledger missed, not one")
 
-# Findings
+# What the service says
 
-FINDINGS_HELD = Threshold(
+HELD_WHILE_AWAY = Threshold(
     1 * HOUR,
     "s",
-    "findings are kept while the service is away for up to",
+    "what the service said is kept while it is away for up to",
     "a restart must not resolve what it did not change; after an hour nobody knows any more",
 )
 FINDINGS_SHOWN = Threshold(
@@ -130,8 +130,11 @@ EXPORTER_STALE = Threshold(
 XID_WINDOW = Threshold(
     1 * HOUR, "s", "an Xid within the last", "long enough to be read, short enough to be news"
 )
-XID_PROGRAMS = "|".join(str(code) for code in sorted(UnhealthySettings.model_fields["programs_xids"].default))
-"""Xid codes that programs cause, not boards: what the detector of unhealthy GPUs passes over, too."""
+# Codes that programs cause, not boards: the default of what the detector of unhealthy GPUs passes over. To
+# leave out more, add them: frozenset(…) | {119}.
+_PROGRAMS_XIDS = frozenset(UnhealthySettings.model_fields["programs_xids"].default)
+XID_PROGRAMS = "|".join(str(code) for code in sorted(_PROGRAMS_XIDS))
+"""What GpuCostXidCritical leaves out, as a regular expression."""
 REMEMBERED = Threshold(
     1 * DAY,
     "s",

@@ -24,7 +24,7 @@ from dashboards.panels import (
     timeseries,
 )
 from dashboards.queries import CLUSTER, GPU_CLUSTER, rate_sum, ratio, share
-from dashboards.series import told
+from dashboards.series import told, waste, waste_per_second
 
 POD = f'{CLUSTER}, holder="pod"'
 TEAMS = 'owner_team!~"__un.*"'
@@ -264,7 +264,7 @@ def _money() -> Row:
 
 
 def _waste() -> Row:
-    wasted = "unavailable|gang_stall|preempted|idle|oversized|starved|fragmented"
+    wasted = 'bucket=~"unavailable|gang_stall|preempted|idle|oversized|starved|fragmented"'
     return Row(
         "Waste",
         [
@@ -274,7 +274,7 @@ def _waste() -> Row:
                 "(free and nobody waited), unknown, and the buckets of waste. They add up to capacity. It "
                 "stands where windows became final, hours after they ended, and not where they were.",
                 GPUS,
-                query(rate_sum("gpucost_waste_gpu_seconds_total", GPU_CLUSTER, "bucket"), "{{bucket}}"),
+                query(f"sum by (bucket) ({waste_per_second('$__rate_interval')})", "{{bucket}}"),
                 width=16,
                 stacked=True,
                 min_step="1h",
@@ -287,10 +287,8 @@ def _waste() -> Row:
                 "bucket means.",
                 RATIO,
                 query(
-                    "sort_desc(sum by (bucket) (increase("
-                    f'gpucost_waste_gpu_seconds_total{{{GPU_CLUSTER}, bucket=~"{wasted}"}}[$__range])) '
-                    "/ on () group_left () "
-                    f"(sum(increase(gpucost_waste_gpu_seconds_total{{{GPU_CLUSTER}}}[$__range])) > 0))",
+                    f"sort_desc(sum by (bucket) ({waste('$__range', wasted)}) "
+                    f"/ on () group_left () (sum({waste('$__range')}) > 0))",
                     "{{bucket}}",
                 ),
             ),

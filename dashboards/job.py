@@ -43,6 +43,7 @@ from dashboards.work import (
 )
 from gpucost.contract.queue_metrics import Layer
 
+COSTS = ("namespace", "job_kind", "job_uid", "owner_team")
 LEGEND = "{{node}} {{gpu_uuid}} {{gpu_instance}}"
 BOARD_LEGEND = "{{node}} {{gpu_uuid}}"
 BUSY_STEPS = ((None, RED), (0.3, YELLOW), (0.6, GREEN))
@@ -94,7 +95,8 @@ def _now() -> Row:
                 "costliest (`api.metrics_jobs`), or nothing of it is settled yet; `gpucost job UID` tells "
                 "the whole.",
                 USD,
-                query(f"sum({told('gpucost_job_cost_usd', ['namespace', 'job_kind', 'job_uid'], *JOB)})"),
+                # Of two teams, each has its part.
+                query(f"sum({told('gpucost_job_cost_usd', COSTS, *JOB)})"),
                 width=3,
                 decimals=2,
             ),

@@ -27,7 +27,7 @@ from dashboards.panels import (
     timeseries,
 )
 from dashboards.queries import CLUSTER, GPU_CLUSTER, NODE, rate_sum, ratio
-from dashboards.series import grown, latest, or_zero, told
+from dashboards.series import grown, latest, or_zero, told, waste_per_second
 
 HELD = f'{NODE}, holder="pod"'
 CHOSEN = 'node=~"$node"'
@@ -41,6 +41,7 @@ _INFO = f'gpucost_gpu_info{{{NODE}, gpu_instance=""}}'
 NAMED = f"* on ({BOARD}) group_left (device_minor) max by ({BOARD}, device_minor) ({_INFO})"
 """Gives series of a board its number on the node, which people know it by."""
 SCHEDULABLE = latest("gpucost_node_schedulable", ("node",), CHOSEN)
+WANTED = 'bucket=~"starved|fragmented"'
 ZERO_BAD = ((None, GREEN), (1, RED))
 OK = {1.0: ("ok", GREEN), 0.0: ("not ok", RED)}
 
@@ -167,18 +168,22 @@ def _allocation() -> Row:
             ),
             timeline(
                 "Map of GPUs",
-                "A row per board: free, held and idle, or held and busy (a kernel ran in more than 5 % of "
+                "A row per board: free, held, or partly held (cut into MIG slices or shared, and some of it "
+                "free; or for part of the time), and whether it was busy (a kernel ran in more than 5 % of "
                 "the time). Orange for hours is money for nothing. Boards that do not answer have no "
                 "colour. Choose nodes above, or the map is long.",
                 STATE,
                 query(
-                    f"(({held} or 0 * {up}) > bool 0.5) * (1 + (({busy} or 0 * {up}) > bool 0.05)) {NAMED}",
+                    f"(({held} or 0 * {up}) > bool 0.01) * (1 + (({busy} or 0 * {up}) > bool 0.05) "
+                    f"+ 2 * (({held} or 0 * {up}) < bool 0.95)) {NAMED}",
                     "{{node}} GPU {{device_minor}}",
                 ),
                 values={
                     0: ("free", BLUE),
                     1: ("held, idle", "orange"),
                     2: ("held, busy", GREEN),
+                    3: ("partly held, idle", YELLOW),
+                    4: ("partly held, busy", "light-green"),
                 },
                 height=12,
                 links=[links.node(label="node")],
@@ -259,11 +264,7 @@ def _fragmentation() -> Row:
                 "fit. It stands where windows became final, hours after they ended.",
                 GPUS,
                 query(
-                    rate_sum(
-                        "gpucost_waste_gpu_seconds_total",
-                        f'{GPU_CLUSTER}, bucket=~"starved|fragmented"',
-                        "bucket",
-                    ),
+                    f"sum by (bucket) ({waste_per_second('$__rate_interval', WANTED)})",
                     "{{bucket}}",
                 ),
                 width=16,

@@ -44,6 +44,31 @@ def grown(metric: str, by: Sequence[str], span: str, *matchers: str) -> str:
     return f"clamp_min({high} - (max by ({names}) ({series} offset {span}) or 0 * {high}), 0)"
 
 
+WASTE_BY = "gpu_cluster, bucket, owner_team"
+
+
+def waste(span: str, *matchers: str) -> str:
+    """By how many GPU seconds the totals of the waste ledger grew over ``span``, by ``WASTE_BY``.
+
+    The total is the ledger's and does not begin anew with the service, so: first one series per thing,
+    whatever the number of instances; then its difference, since where it is less than before, a window was
+    assessed again, and ``increase`` would take that for a restart and add all there ever was. ``span``:
+    ``$__rate_interval`` or ``$__range``.
+    """
+    total = f"max by ({WASTE_BY}) ({_WASTE}{{{', '.join((GPU_CLUSTER, *matchers))}}})"
+    return f"clamp_min(delta({total}[{_in_steps(span)}]), 0)"
+
+
+def waste_per_second(span: str, *matchers: str) -> str:
+    """GPUs, on average over ``span``."""
+    return f"{waste(span, *matchers)} / scalar(delta(vector(time())[{_in_steps(span)}]))"
+
+
+def _in_steps(span: str) -> str:
+    """Of a subquery: fine enough for a window of an hour, and few enough for a month."""
+    return f"{span}:{'5m' if span == '$__range' else '1m'}"
+
+
 def or_zero(expr: str, alive: str) -> str:
     """``expr``, an aggregate without labels, and 0 where it has no value while ``alive`` has series: none is
     0 only as long as somebody would tell."""
@@ -52,6 +77,9 @@ def or_zero(expr: str, alive: str) -> str:
 
 COLLECTOR_ALIVE = f"{of('gpucost_state_up')} == 1"
 SERVICE_ALIVE = "gpucost_ledger_up == 1"
+
+
+_WASTE = "gpucost_waste_gpu_seconds_total"
 
 
 def _names(first: str, more: Sequence[str]) -> str:

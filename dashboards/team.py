@@ -24,7 +24,7 @@ from dashboards.panels import (
     timeseries,
 )
 from dashboards.queries import GPU_CLUSTER, ratio
-from dashboards.series import COLLECTOR_ALIVE, SERVICE_ALIVE, or_zero, told
+from dashboards.series import COLLECTOR_ALIVE, SERVICE_ALIVE, or_zero, told, waste_per_second
 from dashboards.work import WAITING_LABELS, waiting_of_team
 
 TEAM = 'owner_team=~"$team"'
@@ -40,12 +40,19 @@ COST = f"sum({told('gpucost_team_cost_usd', ['owner_team'], TEAM)})"
 PER_HOUR = f"sum({told('gpucost_team_cost_per_hour_usd', ['owner_team'], TEAM)})"
 HELD = f"sum({told('gpucost_team_gpus', ['owner_team'], TEAM)})"
 BUDGET = f"max(gpucost_team_budget_usd{{{TEAM}}})"
-HOURS_LEFT = "scalar(24 * (days_in_month() - day_of_month() + 1) - hour() - minute() / 60)"
+HOURS_OVER = "24 * (day_of_month() - 1) + hour() + minute() / 60"
+SETTLED_END = told("gpucost_ledger_settled_end_timestamp_seconds", ())
+UNSEEN_HOURS = f"clamp_max(clamp_min(time() - {SETTLED_END}, 0) / 3600, scalar({HOURS_OVER}))"
+"""Of this month, over and in no settled window yet, by ``gpu_cluster``."""
 USUAL_PER_HOUR = (
-    "sum(max by (gpu_cluster, owner_team) "
-    f"(avg_over_time(gpucost_team_cost_per_hour_usd{{{GPU_CLUSTER}, {TEAM}}}[$__range])))"
+    "max by (gpu_cluster, owner_team) "
+    f"(avg_over_time(gpucost_team_cost_per_hour_usd{{{GPU_CLUSTER}, {TEAM}}}[$__range]))"
 )
-MONTH_END = f"{COST} + ({USUAL_PER_HOUR} or 0 * {COST}) * {HOURS_LEFT}"
+TO_COME = (
+    f"sum({USUAL_PER_HOUR} * on (gpu_cluster) group_left () "
+    f"({UNSEEN_HOURS} + scalar(24 * days_in_month() - ({HOURS_OVER}))))"
+)
+MONTH_END = f"{COST} + ({TO_COME} or 0 * {COST})"
 
 
 def dashboard() -> Dashboard:
@@ -83,10 +90,10 @@ def _cost() -> Row:
             ),
             stat(
                 "At month's end",
-                "Cost so far, and for the hours that are left the mean cost per hour of the range shown, "
-                "seven days unless you change it. It assumes that the team goes on like that: work that is "
-                "planned is not foreseen; hours in which the team held nothing may be missing from the "
-                "mean, which makes it too high.",
+                "Cost so far, and for the hours that are left, and those that are in no settled window yet, "
+                "the mean cost per hour of the range shown, seven days unless you change it. It assumes that "
+                "the team goes on like that: work that is planned is not foreseen; hours in which the team "
+                "held nothing may be missing from the mean, which makes it too high.",
                 USD,
                 query(MONTH_END),
                 decimals=0,
@@ -247,7 +254,9 @@ def _waste() -> Row:
                 "others stand in docs/waste.md. `starved` and `fragmented` are of free GPUs and belong to "
                 "no team.",
                 GPUS,
-                query(f"sum by (bucket) ({_waste_rate('$__rate_interval')})", "{{bucket}}"),
+                query(
+                    f"sum by (bucket) ({waste_per_second('$__rate_interval', TEAM, WASTED)})", "{{bucket}}"
+                ),
                 stacked=True,
                 min_step="1h",
             ),
@@ -257,7 +266,9 @@ def _waste() -> Row:
                 "Begin with the longest bar: its findings are in the table below. Without bars nothing was "
                 "final in the range.",
                 GPUS,
-                query(f"sort_desc(sum by (bucket) ({_waste_rate('$__range')}))", "{{bucket}}"),
+                query(
+                    f"sort_desc(sum by (bucket) ({waste_per_second('$__range', TEAM, WASTED)}))", "{{bucket}}"
+                ),
                 width=6,
             ),
             bar_gauge(
@@ -378,9 +389,3 @@ def _of_last_day(part: str, whole: str) -> str:
     metric, by = "gpucost_team_last_day_gpu_seconds", ["owner_team", "part"]
     sums = [f"sum({told(metric, by, TEAM, matcher)})" for matcher in (f'part="{part}"', f'part="{whole}"')]
     return ratio(*sums)
-
-
-def _waste_rate(span: str) -> str:
-    """GPUs, by bucket and team: GPU seconds per second."""
-    counter = f"gpucost_waste_gpu_seconds_total{{{GPU_CLUSTER}, {TEAM}, {WASTED}}}"
-    return f"max by (gpu_cluster, bucket, owner_team) (rate({counter}[{span}]))"

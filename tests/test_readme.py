@@ -12,7 +12,11 @@ import typer.main
 from gpucost.cli import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(page for folder in ("docs", "alerts") for page in sorted((ROOT / folder).rglob("*.md"))),
+]
 BLOCKS = (ROOT / "README.md").read_text("utf-8").split("```")[1::2]
 COMMANDS = re.findall(r"^ *(gpucost [^#\n]*)", "\n".join(BLOCKS), re.MULTILINE)
 

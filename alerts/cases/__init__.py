@@ -9,7 +9,7 @@ FILES: dict[str, tuple[str, tuple[Case, ...]]] = {
     "findings": ("1m", findings.CASES),
     "queues": ("1m", queues.CASES),
     "exporters": ("1m", (*exporters.COLLECTOR, *exporters.GPUS)),
-    "service": ("1m", (*service.SERVICE, *service.LEDGER, *service.NOTIFY)),
+    "service": ("1m", (*cost.HELD, *service.SERVICE, *service.LEDGER, *service.NOTIFY)),
     "days": ("1h", (*cost.CASES, *service.DAYS)),
 }
 """Name of the file: how often rules are evaluated, and its cases."""

@@ -29,6 +29,8 @@ _RISE = "GpuCostTeamCostRise"
 _BEGUN = int(t.MONTH_BEGUN.value)
 
 # A budget of one a hour of the month, and spending of so much per hour, in two clusters together.
+_SETTLED = 'gpucost_ledger_settled_end_timestamp_seconds{gpu_cluster="prod"}'
+_UP_TO_DATE = samples((f"0+{_STEP}", 9 * _DAY))
 _PER_HOUR = f"gpucost_team_cost_per_hour_usd{{{_HERE}}}"
 
 
@@ -76,6 +78,7 @@ CASES: tuple[Case, ...] = (
         {
             f"gpucost_team_cost_usd{{{_HERE}}}": always(100, 8 * _DAY),
             _PER_HOUR: samples((0.9, 4 * _DAY), (1.1, 2 * _DAY), (0.2, 2 * _DAY)),
+            _SETTLED: _UP_TO_DATE,
             _BUDGET: always(100 + 27 * 24, 8 * _DAY),
         },
         silent=(_BEGUN + lasts(_WILL), 4 * _DAY_S, 4 * _DAY_S + 14 * _STEP + lasts(_WILL)),
@@ -89,6 +92,71 @@ CASES: tuple[Case, ...] = (
             )
         },
         resolved=(7 * _DAY_S,),
+        interval=_STEP,
+    ),
+    Case(
+        _WILL,
+        "three days behind: what is in no window yet was spent as well, at the pace of before",
+        {
+            f"gpucost_team_cost_usd{{{_HERE}}}": samples(("0+1.001", 3 * _DAY), (72.072, 3 * _DAY)),
+            _PER_HOUR: always(1.001, 6 * _DAY),
+            _SETTLED: samples((f"0+{_STEP}", 3 * _DAY), (3 * _DAY_S, 3 * _DAY)),
+            _BUDGET: always(_MONTH_H, 6 * _DAY),
+        },
+        firing={
+            6 * _DAY_S - _STEP: (
+                _warning(
+                    "Team vision will have spent 100.1% of its budget in USD by the end of the month, if "
+                    "it goes on as in "
+                    "the last 24 h."
+                ),
+            )
+        },
+        interval=_STEP,
+    ),
+    Case(
+        _PACE,
+        "three days behind, likewise",
+        {
+            f"gpucost_team_cost_usd{{{_HERE}}}": samples(("0+2", 3 * _DAY), (144, 3 * _DAY)),
+            _PER_HOUR: always(2, 6 * _DAY),
+            _SETTLED: samples((f"0+{_STEP}", 3 * _DAY), (3 * _DAY_S, 3 * _DAY)),
+            _BUDGET: always(_MONTH_H, 6 * _DAY),
+        },
+        firing={
+            5 * _DAY_S: (
+                _warning(
+                    "Team vision has spent 2 times what its budget allows for this part of the month.",
+                    severity="info",
+                ),
+            )
+        },
+        interval=_STEP,
+    ),
+    Case(
+        _WILL,
+        "it has spent more than its budget and stopped two days ago; another has stopped below it",
+        {
+            f"gpucost_team_cost_usd{{{_HERE}}}": samples(("0+10", 2 * _DAY), (480, 4 * _DAY)),
+            'gpucost_team_cost_usd{gpu_cluster="prod", owner_team="calm"}': always(300, 6 * _DAY),
+            _PER_HOUR: samples((10, 2 * _DAY), ("stale", 1)),
+            'gpucost_team_cost_per_hour_usd{gpu_cluster="prod", owner_team="calm"}': samples(
+                (6, 2 * _DAY), ("stale", 1)
+            ),
+            'gpucost_team_cost_per_hour_usd{gpu_cluster="prod", owner_team="other"}': always(1, 6 * _DAY),
+            _SETTLED: _UP_TO_DATE,
+            _BUDGET: always(400, 6 * _DAY),
+            'gpucost_team_budget_usd{owner_team="calm"}': always(400, 6 * _DAY),
+        },
+        firing={
+            5 * _DAY_S: (
+                _warning(
+                    "Team vision will have spent 120% of its budget in USD by the end of the month, if "
+                    "it goes on as in "
+                    "the last 24 h."
+                ),
+            )
+        },
         interval=_STEP,
     ),
     Case(
@@ -176,3 +244,33 @@ CASES: tuple[Case, ...] = (
         interval=_STEP,
     ),
 )
+
+_OVER_BUDGET = _warning(
+    "Team vision has spent 100.2% of its budget in USD for this month. Nothing is refused because of it."
+)
+_MINUTES = samples((501, 20), ("stale", 1), ("_", 2), (501, 20), (400, 10))
+HELD: tuple[Case, ...] = (
+    Case(
+        _OVER,
+        "three scrapes of the service fail: what it last said is held, and what it says then counts",
+        {
+            "gpucost_ledger_up": samples((1, 20), ("stale", 1), ("_", 2), (1, 30)),
+            f"gpucost_team_cost_usd{{{_HERE}}}": _MINUTES,
+            _BUDGET: samples((500, 20), ("stale", 1), ("_", 2), (500, 30)),
+        },
+        firing={minute * 60: (_OVER_BUDGET,) for minute in (19, 20, 21, 22, 23, 42)},
+        resolved=(43 * 60,),
+    ),
+    Case(
+        _OVER,
+        "the budget is taken away while the service is there: nothing is held",
+        {
+            "gpucost_ledger_up": always(1, 40),
+            f"gpucost_team_cost_usd{{{_HERE}}}": always(501, 40),
+            _BUDGET: samples((500, 20), ("stale", 1)),
+        },
+        firing={19 * 60: (_OVER_BUDGET,)},
+        resolved=(20 * 60,),
+    ),
+)
+"""A minute apart."""

@@ -7,7 +7,7 @@ from alerts.cases.helpers import BEGINS, always, around, pair, samples
 from alerts.model import Case, Firing
 
 _SELF = "gpucost-self?var-cluster={}"
-_NODES = "gpucost-nodes?var-cluster=prod"
+_BOARD = "gpucost-nodes?var-cluster=prod&var-node=gpu-1"
 _NODE = {"cluster": "prod", "node": "gpu-1"}
 _ON = 'cluster="prod", node="gpu-1"'
 _RUNS = "Nothing is lost yet; with the next one, it is."
@@ -166,7 +166,7 @@ GPUS: tuple[Case, ...] = (
         "Node gpu-1 of cluster prod takes work and has GPUs, and no GPU exporter on it is scraped. What "
         "its GPUs do is "
         "unknown.",
-        _NODES,
+        _BOARD,
     ),
     pair(
         "GpuCostGpuExporterStale",
@@ -174,7 +174,7 @@ GPUS: tuple[Case, ...] = (
         {f"{_COLLECTED}{{{_ON}}}": samples((240, 21), ("1260+60", 20))},
         _NODE,
         "The GPU exporter on node gpu-1 of cluster prod has not brought its counters up to date for 11m 0s.",
-        _NODES,
+        _BOARD,
     ),
     pair(
         "GpuCostNvmlDown",
@@ -187,7 +187,7 @@ GPUS: tuple[Case, ...] = (
         "NVML on node gpu-1 of cluster prod does not answer, or shows no GPU. Pods there that need a GPU "
         "will fail or "
         "hang; what its GPUs do is unknown.",
-        _NODES,
+        _BOARD,
     ),
     Case(
         "GpuCostXidCritical",
@@ -211,14 +211,14 @@ GPUS: tuple[Case, ...] = (
                 Firing(
                     {"severity": "critical", **_NODE, "gpu_uuid": "GPU-1", "xid": "79"},
                     "GPU GPU-1 on node gpu-1 of cluster prod reported Xid 79 2 times in the last 1h.",
-                    _NODES,
+                    _BOARD,
                 ),
             ),
             4_800 + _WINDOW: (
                 Firing(
                     {"severity": "critical", **_NODE, "gpu_uuid": "GPU-1", "xid": "48"},
                     "GPU GPU-1 on node gpu-1 of cluster prod reported Xid 48 1 times in the last 1h.",
-                    _NODES,
+                    _BOARD,
                 ),
             ),
         },

@@ -8,8 +8,8 @@ from alerts.model import Case, Firing
 from alerts.rules.findings import SAID
 
 _JOB = "gpucost-job?var-cluster=prod&var-namespace={}&var-job={}"
-_QUEUES = "gpucost-queues?var-cluster=prod"
-_NODES = "gpucost-nodes?var-cluster=prod"
+_QUEUES = "gpucost-queues?var-cluster=prod&var-queue="
+_NODES = "gpucost-nodes?var-cluster=prod&var-node="
 _FLEET = "gpucost-fleet?var-cluster=prod"
 
 # pattern: finding's severity, alert's, variant, team, namespace, kind, name, first sentence, dashboard
@@ -39,22 +39,22 @@ _SEEN = {
     "monopoly": (
         *("info", "info", "tenant", "", "", "queue", "llm"),
         "queue llm in cluster prod has far more than its part of the GPUs while others wait (tenant).",
-        _QUEUES,
+        _QUEUES + "llm",
     ),
     "quota_starvation": (
         *("high", "warning", "starved", "", "", "queue", "vision"),
         "queue vision in cluster prod waits for quota beside free GPUs that would fit its work (starved).",
-        _QUEUES,
+        _QUEUES + "vision",
     ),
     "not_advertised": (
         *("critical", "critical", "none", "", "", "node", "gpu-04"),
         "node gpu-04 in cluster prod is Ready and does not offer all the GPUs that it has (none).",
-        _NODES,
+        _NODES + "gpu-04",
     ),
     "reserved_unused": (
         *("info", "info", "unused", "", "", "queue", "speech"),
         "queue speech in cluster prod has quota that it hardly ever uses and nobody borrows (unused).",
-        _QUEUES,
+        _QUEUES + "speech",
     ),
     "preemption_waste": (
         *("low", "info", "below_threshold", "", "", "cluster", "prod"),
@@ -65,7 +65,7 @@ _SEEN = {
         *("info", "info", "blocked", "", "", "node", "gpu-05"),
         "node gpu-05 in cluster prod has free GPUs that pods without GPUs leave no CPU or memory for "
         "(blocked).",
-        _NODES,
+        _NODES + "gpu-05",
     ),
     "topology_spread": (
         *("info", "info", "spread", "nlp", "nlp", "job", "pretrain"),
@@ -77,7 +77,7 @@ _SEEN = {
     "unhealthy_allocated": (
         *("medium", "warning", "xid", "", "", "node", "gpu-06"),
         "node gpu-06 in cluster prod has a broken GPU that a pod still holds (xid).",
-        _NODES,
+        _NODES + "gpu-06",
     ),
 }
 _UP = {"gpucost_ledger_up": always()}
@@ -139,7 +139,7 @@ def _seen() -> list[Case]:
 
 _IDLE = "idle_allocation"
 _ALERT = "GpuCostIdleAllocation"
-_HELD = int(t.FINDINGS_HELD.value)
+_HELD = int(t.HELD_WHILE_AWAY.value)
 _WARNING = _firing(_IDLE, "high", "warning", 17, "")
 _CRITICAL = _firing(_IDLE, "critical", "critical", 17, "")
 _HIGH, _WORST = (_series("gpucost_finding_active", _IDLE, severity, 17) for severity in ("high", "critical"))

@@ -8,7 +8,8 @@ from alerts.model import Case
 
 _PENDING = 'gpucost_cluster_queue_pending_workloads{cluster="prod", cluster_queue="nlp", reason="Pending"}'
 _QUOTA = 'cluster="prod", cluster_queue="nlp", flavor="h100", resource="nvidia.com/gpu"'
-_DASHBOARD = "gpucost-queues?var-cluster=prod"
+_ALL_QUEUES = "gpucost-queues?var-cluster=prod"
+_DASHBOARD = "gpucost-queues?var-cluster=prod&var-queue=nlp"
 _NLP = {"cluster": "prod", "cluster_queue": "nlp"}
 _SINCE = BEGINS - 60 - int(t.PENDING_LONG.value)
 _OLDEST = 'gpucost_cluster_queue_oldest_pending_timestamp_seconds{cluster="prod", cluster_queue="nlp"'
@@ -102,7 +103,7 @@ CASES: tuple[Case, ...] = (
         "4 nvidia.com/gpu of cluster prod are free, which is as many as a waiting workload asks for, and "
         "nothing has "
         "been admitted for 1h.",
-        _DASHBOARD,
+        _ALL_QUEUES,
     ),
     pair(
         "GpuCostNothingAdmitted",
@@ -113,7 +114,7 @@ CASES: tuple[Case, ...] = (
         "4 nvidia.com/gpu of cluster prod are free, which is as many as a waiting workload asks for, and "
         "nothing has "
         "been admitted for 1h.",
-        _DASHBOARD,
+        _ALL_QUEUES,
         begins=int(t.NO_ADMISSION.value),
         resolved=6_660,
     ),

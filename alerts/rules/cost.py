@@ -5,20 +5,33 @@ from __future__ import annotations
 from alerts import thresholds as t
 from alerts.model import TEAM, TEAM_EVERYWHERE, Alert, Recording, RuleGroup, Severity
 
+_SETTLED_END = "cluster:gpucost_ledger_settled_end_timestamp_seconds:max"
 _SPENT = "team:gpucost_team_cost:sum"
 _BUDGET = "team:gpucost_team_budget:max"
 _NOW = "cluster_team:gpucost_team_cost_per_hour:max"
 ELAPSED = "month:gpucost_seconds:elapsed"
 TOTAL = "month:gpucost_seconds:total"
 USED = "team:gpucost_team_budget:used_ratio"
+UNTIL_NOW = "team:gpucost_team_cost:until_now"
 PROJECTED = "team:gpucost_team_cost:projected"
 _BEGUN = f"and on () {ELAPSED} >= {t.MONTH_BEGUN}"
 
 # Pace of the last day, per hour: cost of the hours that there were, over all hours that are known.
 _PACE = (
-    "team:gpucost_team_cost_per_hour:sum_over_time1d / on (currency) group_left () "
+    "cluster_team:gpucost_team_cost_per_hour:sum_over_time1d / on (currency) group_left () "
     "currency:gpucost_team_cost_per_hour:count_over_time1d"
 )
+# Seconds of this month that are over and in no settled window yet, by cluster.
+_UNSEEN = f"clamp_max(clamp_min(time() - {_SETTLED_END}, 0), scalar({ELAPSED}))"
+
+
+def _with_pace(seconds: str) -> str:
+    """What was spent, and the pace of the last day for so many ``seconds`` (by cluster) more. A team without
+    a cost in the last day has stopped: nothing more."""
+    more = f"sum by (team, currency) (({_PACE}) * on (cluster) group_left () ({seconds}) / 3600)"
+    return f"({more} or 0 * {_SPENT}) + on (team, currency) {_SPENT}"
+
+
 # Of the day that ended an hour ago, likewise.
 _TEAM_DAY = f'sum by (cluster, team, currency) (sum_over_time({_NOW}{{team!~"__.*"}}[1d] offset 1h))'
 _DAY = (
@@ -29,14 +42,15 @@ _CALM = f'(({_DAY}) or 0 * {_NOW}{{team!~"__.*"}})'
 
 PACE = Alert(
     "GpuCostBudgetPaceHigh",
-    f"{USED} / on () group_left () ({ELAPSED} / {TOTAL}) > {t.PACE} {_BEGUN}",
+    f"{UNTIL_NOW} / on (team, currency) ({_BUDGET} > 0) "
+    f"/ on () group_left () ({ELAPSED} / {TOTAL}) > {t.PACE} {_BEGUN}",
     Severity.INFO,
     "A team spends its monthly budget too fast.",
     "Team {{ $labels.team }} has spent {{ $value | humanize }} times what its budget allows for this part "
     "of the month.",
     TEAM_EVERYWHERE,
     t.TWO_HOURS,
-    thresholds=(t.PACE, t.MONTH_BEGUN),
+    thresholds=(t.PACE, t.MONTH_BEGUN, t.HELD_WHILE_AWAY),
 )
 
 WILL_EXCEED = Alert(
@@ -49,7 +63,7 @@ WILL_EXCEED = Alert(
     "the end of the month, if it goes on as in the last 24 h.",
     TEAM_EVERYWHERE,
     t.TWO_HOURS,
-    thresholds=(t.PROJECTED, t.MONTH_BEGUN),
+    thresholds=(t.PROJECTED, t.MONTH_BEGUN, t.HELD_WHILE_AWAY),
 )
 
 EXCEEDED = Alert(
@@ -62,6 +76,7 @@ EXCEEDED = Alert(
     "month. Nothing is refused because of it.",
     TEAM_EVERYWHERE,
     t.BLIP,
+    thresholds=(t.HELD_WHILE_AWAY,),
 )
 
 RISE = Alert(
@@ -78,7 +93,7 @@ RISE = Alert(
     f"which is more than {t.RISE} times as much, and more than {t.RISE} times the same time last week.",
     TEAM,
     t.TWO_HOURS,
-    thresholds=(t.RISE, t.RISE_FLOOR),
+    thresholds=(t.RISE, t.RISE_FLOOR, t.HELD_WHILE_AWAY),
 )
 
 GROUP = RuleGroup(
@@ -87,10 +102,8 @@ GROUP = RuleGroup(
         Recording(ELAPSED, "86400 * (day_of_month() - 1) + 3600 * hour() + 60 * minute()"),
         Recording(TOTAL, "86400 * days_in_month()"),
         Recording(USED, f"{_SPENT} / on (team, currency) ({_BUDGET} > 0)"),
-        Recording(
-            PROJECTED,
-            f"({_PACE}) * on () group_left () (({TOTAL} - {ELAPSED}) / 3600) + on (team, currency) {_SPENT}",
-        ),
+        Recording(UNTIL_NOW, _with_pace(_UNSEEN)),
+        Recording(PROJECTED, _with_pace(f"{_UNSEEN} + scalar({TOTAL} - {ELAPSED})")),
         PACE,
         WILL_EXCEED,
         EXCEEDED,

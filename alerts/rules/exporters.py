@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from alerts import thresholds as t
-from alerts.model import NODES, SELF_OF_CLUSTER, Alert, RuleGroup, Severity
+from alerts.model import NODE, SELF_OF_CLUSTER, Alert, RuleGroup, Severity
 
 _OF = "{{ with $labels.cluster }} of cluster {{ . }}{{ end }}"
 _DAY = t.REMEMBERED.duration
@@ -103,7 +103,7 @@ GPUS = RuleGroup(
             f"Node {{{{ $labels.node }}}}{_OF} takes work and has GPUs, and no GPU exporter on it is "
             f"scraped. What its "
             "GPUs do is unknown.",
-            NODES,
+            NODE,
             t.PATIENT,
         ),
         Alert(
@@ -114,7 +114,7 @@ GPUS = RuleGroup(
             f"The GPU exporter on node {{{{ $labels.node }}}}{_OF} has not brought its counters up to date "
             f"for "
             "{{ $value | humanizeDuration }}.",
-            NODES,
+            NODE,
             t.BLIP,
             thresholds=(t.EXPORTER_STALE,),
         ),
@@ -126,7 +126,7 @@ GPUS = RuleGroup(
             f"NVML on node {{{{ $labels.node }}}}{_OF} does not answer, or shows no GPU. Pods there that "
             f"need a GPU will "
             "fail or hang; what its GPUs do is unknown.",
-            NODES,
+            NODE,
             t.SETTLED,
         ),
         Alert(
@@ -138,7 +138,7 @@ GPUS = RuleGroup(
             f"GPU {{{{ $labels.gpu_uuid }}}} on node {{{{ $labels.node }}}}{_OF} reported Xid "
             f"{{{{ $labels.xid }}}} "
             f"{{{{ $value }}}} times in the last {t.XID_WINDOW.shown}.",
-            NODES,
+            NODE,
             thresholds=(t.XID_WINDOW,),
         ),
     ),

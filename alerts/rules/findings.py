@@ -11,18 +11,12 @@ from dataclasses import dataclass
 
 from alerts import thresholds as t
 from alerts.model import Alert, Recording, RuleGroup
-from alerts.promql import money, of_service
+from alerts.promql import held, money, of_service
 from gpucost.detectors.findings import Pattern
 from gpucost.service.metrics import FINDING_ACTIVE
 
 LAST = "finding:gpucost_finding_active:last"
 WASTED_LAST = "finding:gpucost_finding_wasted_per_hour:last"
-
-
-def _held(now: str, record: str) -> str:
-    """``now``, or where nobody can be asked, what ``record`` was at the evaluation before."""
-    recent = f"max(max_over_time(gpucost_ledger_up[{t.FINDINGS_HELD.duration}])) == 1"
-    return f"{now} or ({record} unless on () max(gpucost_ledger_up) == 1) and on () {recent}"
 
 
 # The finding's own severity has five steps, an alert's three. In the label, so that nothing is said twice
@@ -43,12 +37,13 @@ _TEAM = (
     "d/gpucost-team?var-cluster={{ $labels.cluster | urlquery }}"
     "&var-team={{ $labels.subject_name | urlquery }}"
 )
+_NAME = "{{ $labels.subject_name | urlquery }}"
 _OTHER = "?var-cluster={{ $labels.cluster | urlquery }}"
 BOARD = (
     f'{{{{ if eq $labels.subject_kind "job" }}}}{_JOB}'
     f'{{{{ else if eq $labels.subject_kind "team" }}}}{_TEAM}'
-    f'{{{{ else if eq $labels.subject_kind "queue" }}}}d/gpucost-queues{_OTHER}'
-    f'{{{{ else if eq $labels.subject_kind "node" }}}}d/gpucost-nodes{_OTHER}'
+    f'{{{{ else if eq $labels.subject_kind "queue" }}}}d/gpucost-queues{_OTHER}&var-queue={_NAME}'
+    f'{{{{ else if eq $labels.subject_kind "node" }}}}d/gpucost-nodes{_OTHER}&var-node={_NAME}'
     f"{{{{ else }}}}d/gpucost-fleet{_OTHER}{{{{ end }}}}"
 )
 
@@ -75,7 +70,7 @@ class Said:
 
     @property
     def name(self) -> str:
-        return "GpuCost" + "".join(word.capitalize() for word in self.pattern.value.split("_"))
+        return self.pattern.alert
 
     def alert(self) -> Alert:
         return Alert(
@@ -87,7 +82,7 @@ class Said:
             "What to change: gpucost findings show {{ $labels.finding }}",
             BOARD,
             labels=LABELS,
-            thresholds=(t.FINDINGS_HELD,),
+            thresholds=(t.HELD_WHILE_AWAY,),
         )
 
 
@@ -153,10 +148,10 @@ SAID = (
 GROUP = RuleGroup(
     "gpucost-findings",
     (
-        Recording(LAST, _held(of_service(FINDING_ACTIVE.name, *FINDING_ACTIVE.labels), LAST)),
+        Recording(LAST, held(of_service(FINDING_ACTIVE.name, *FINDING_ACTIVE.labels), LAST)),
         Recording(
             WASTED_LAST,
-            _held(money("gpucost_finding_wasted_per_hour", "gpu_cluster", "finding"), WASTED_LAST),
+            held(money("gpucost_finding_wasted_per_hour", "gpu_cluster", "finding"), WASTED_LAST),
         ),
         *(said.alert() for said in SAID),
     ),

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from alerts import thresholds as t
-from alerts.model import QUEUES, Alert, RuleGroup, Severity
+from alerts.model import QUEUE, QUEUES, Alert, RuleGroup, Severity
 
 _OF = "{{ with $labels.cluster }} of cluster {{ . }}{{ end }}"
 _PENDING = "cluster_queue:gpucost_cluster_queue_pending_workloads:sum"
+# A Volcano queue has no choice on the board.
+_BOARD = (
+    "d/gpucost-queues?var-cluster={{ $labels.cluster | urlquery }}"
+    "{{ with $labels.cluster_queue }}&var-queue={{ . | urlquery }}{{ end }}"
+)
 _QUOTA = "(cluster, cluster_queue, flavor, resource)"
 
 PENDING_LONG = Alert(
@@ -20,7 +25,7 @@ PENDING_LONG = Alert(
     f"The longest waiting workload of queue "
     f"{{{{ $labels.cluster_queue }}}}{{{{ $labels.volcano_queue }}}}{_OF} "
     "has waited for {{ $value | humanizeDuration }}.",
-    QUEUES,
+    _BOARD,
     t.SETTLED,
     thresholds=(t.PENDING_LONG,),
 )
@@ -35,7 +40,7 @@ BORROWING = Alert(
     f"Queue {{{{ $labels.cluster_queue }}}}{_OF} has borrowed {{{{ $value | humanizePercentage }}}} of "
     f"what it may "
     "of {{ $labels.resource }} in flavor {{ $labels.flavor }}, and has workloads waiting.",
-    QUEUES,
+    QUEUE,
     t.STEADY,
     thresholds=(t.BORROWED_NEAR,),
 )
@@ -49,7 +54,7 @@ INACTIVE = Alert(
     f"Queue {{{{ $labels.cluster_queue }}}}{_OF} is not active: {{{{ $value }}}} workloads wait in it, and "
     f"none will "
     "be admitted until it is.",
-    QUEUES,
+    QUEUE,
     t.PATIENT,
 )
 

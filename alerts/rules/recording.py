@@ -1,13 +1,14 @@
 """What is asked often, recorded once: ``level:metric:operations``.
 
 Ratios are recorded as numerator and denominator, so that they can be added up before they are divided.
-Collectors may be several: first one value per thing, then sums.
+Collectors may be several: first one value per thing, then sums. What alerts about money go by is held over a
+restart of the service, as findings are.
 """
 
 from __future__ import annotations
 
 from alerts.model import Recording, RuleGroup
-from alerts.promql import money, of_service
+from alerts.promql import held, money, of_service
 
 _NODES = (
     "max by (cluster, node, resource) (gpucost_node_gpu_allocatable) "
@@ -23,6 +24,11 @@ _FREE = (
     "- on (cluster, node, resource) (node_resource:gpucost_pod_gpu_request:sum "
     "or 0 * node_resource:gpucost_node_gpu_allocatable:max), 0))"
 )
+_COST = "team:gpucost_team_cost:sum"
+_COST_PER_HOUR = "cluster_team:gpucost_team_cost_per_hour:max"
+_BUDGET = "team:gpucost_team_budget:max"
+_SETTLED_END = "cluster:gpucost_ledger_settled_end_timestamp_seconds:max"
+_WASTE = "cluster_team_bucket:gpucost_waste_gpu_seconds:max"
 _PART = "cluster_team:gpucost_team_last_day_gpu_seconds"
 
 GROUP = RuleGroup(
@@ -41,8 +47,8 @@ GROUP = RuleGroup(
         ),
         # Money
         Recording(
-            "cluster_team:gpucost_team_cost_per_hour:max",
-            money("gpucost_team_cost_per_hour", "gpu_cluster", "owner_team"),
+            _COST_PER_HOUR,
+            held(money("gpucost_team_cost_per_hour", "gpu_cluster", "owner_team"), _COST_PER_HOUR),
         ),
         Recording(
             "cluster:gpucost_team_cost_per_hour:sum",
@@ -53,25 +59,35 @@ GROUP = RuleGroup(
             'sum by (team, currency) (cluster_team:gpucost_team_cost_per_hour:max{team!~"__.*"})',
         ),
         Recording(
-            "team:gpucost_team_cost:sum",
-            f"sum by (team, currency) ({money('gpucost_team_cost', 'gpu_cluster', 'owner_team')})",
+            _COST,
+            held(
+                f"sum by (team, currency) ({money('gpucost_team_cost', 'gpu_cluster', 'owner_team')})", _COST
+            ),
         ),
-        Recording("team:gpucost_team_budget:max", money("gpucost_team_budget", "owner_team")),
+        Recording(_BUDGET, held(money("gpucost_team_budget", "owner_team"), _BUDGET)),
+        # Costs are of the time before: what has been spent since is in no window yet
+        Recording(
+            _SETTLED_END,
+            held(of_service("gpucost_ledger_settled_end_timestamp_seconds", "gpu_cluster"), _SETTLED_END),
+        ),
         # The pace of a day, as numerator and denominator: hours in which a team has no series cost nothing.
         Recording(
-            "team:gpucost_team_cost_per_hour:sum_over_time1d",
-            "sum_over_time(team:gpucost_team_cost_per_hour:sum[1d])",
+            "cluster_team:gpucost_team_cost_per_hour:sum_over_time1d",
+            f'sum_over_time({_COST_PER_HOUR}{{team!~"__.*"}}[1d])',
         ),
         Recording(
             "currency:gpucost_team_cost_per_hour:count_over_time1d",
             "max by (currency) (count_over_time(cluster:gpucost_team_cost_per_hour:sum[1d]))",
         ),
-        # Where capacity went in the last day, as numerators and denominator
+        # Where capacity went in the last day, as numerators and denominator. The total is the ledger's, and
+        # does not begin anew with the service: several instances say the same, and what is less than before
+        # is no reset, so its difference is what has grown.
+        Recording(
+            _WASTE, of_service("gpucost_waste_gpu_seconds_total", "gpu_cluster", "owner_team", "bucket")
+        ),
         Recording(
             "cluster_team_bucket:gpucost_waste_gpu_seconds:increase1d",
-            of_service(
-                "increase(gpucost_waste_gpu_seconds_total[1d])", "gpu_cluster", "owner_team", "bucket"
-            ),
+            f"clamp_min(delta({_WASTE}[1d]), 0)",
         ),
         Recording(
             "cluster_bucket:gpucost_waste_gpu_seconds:increase1d",

@@ -13,6 +13,7 @@ import tempfile
 from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,14 @@ from gpucost.domain.time import HOUR_MS  # noqa: E402
 from gpucost.notify.compose.digest import digest_message  # noqa: E402
 from gpucost.notify.compose.finding import of_life  # noqa: E402
 from gpucost.notify.compose.links import Links  # noqa: E402
+from gpucost.notify.compose.month import month_message  # noqa: E402
 from gpucost.notify.message import Message  # noqa: E402
 from gpucost.notify.render import email, mattermost, plain, slack, teams  # noqa: E402
 from gpucost.reports.week import Week  # noqa: E402
 from gpucost.service.assemble import build_reporting  # noqa: E402
 from gpucost.service.demo import Demo  # noqa: E402
 from gpucost.service.digesting import Digesting  # noqa: E402
+from gpucost.simulator.cluster import DEMO_MONTH  # noqa: E402
 from tests.support.chromium import screenshot  # noqa: E402
 from tests.support.sample_messages import SAMPLES  # noqa: E402
 
@@ -50,9 +53,9 @@ PICTURES = {
 }
 WEEK = "2026-W43"
 TEAMS = {"digest": "ranking", "platform": ""}
-FROM_THE_DEMO = {*TEAMS, "finding", "resolved"}
+FROM_THE_DEMO = {*TEAMS, "finding", "resolved", "month"}
 """These are the demo's own; the other messages are samples."""
-LINKS = Links("https://gpucost.example.com", "https://grafana.example.com")
+LINKS = Links(dashboards="https://grafana.example.com", runbooks="https://runbooks.example.com")
 MENTIONS = {
     "slack": "<!subteam^S012>",
     "teams": "On Call <oncall@example.com>",
@@ -88,8 +91,8 @@ def main(names: list[str]) -> None:
 
 
 def _of_the_demo() -> dict[str, Message]:
-    """What ``gpucost serve`` would have told of the demo: digests of a week, and the dearest idle allocation
-    at the end of the month, before and after somebody did what the message says."""
+    """What ``gpucost serve`` would have told of the demo: digests of a week, the dearest idle allocation at
+    the end of the month, before and after somebody did what the message says, and the month, closed."""
     with tempfile.TemporaryDirectory() as folder, Demo.record(Path(folder)) as run:
         run.ingest(lambda *_: None)
         run.assess(lambda *_: None)
@@ -103,6 +106,8 @@ def _of_the_demo() -> dict[str, Message]:
         for sample, life in (("finding", idle), ("resolved", over)):
             notice = of_life(life, record_id=63, episode=1, links=LINKS, currency=run.currency)
             found[sample] = notice.message
+        run.ledger.close_month(DEMO_MONTH, author="finance", min_coverage=Fraction(0))
+        found["month"] = month_message(run.report(), LINKS)
         return found
 
 

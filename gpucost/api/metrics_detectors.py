@@ -108,7 +108,8 @@ class WasteFamilies:
     """The waste ledger as counters: windows are added when they become final, and never taken away.
 
     After a start the whole ledger has to be added, which may take longer than a scrape may; until then a
-    cluster has no series, so that no rate sees the catching up.
+    cluster has no series, so that no rate sees the catching up. What was assessed again by then counts as it
+    is now, so across a start the total may fall a little: hence ``delta``, not ``increase`` (docs/api.md).
     """
 
     def __init__(self, ledger: Ledger) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Month, Window
 from gpucost.ledger import WindowInfo
 from gpucost.ledger.records import LedgerState
+from gpucost.ledger.waste_totals import runs
 from gpucost.service import metrics as m
 
 _PARTS: Mapping[str, str] = {
@@ -28,6 +29,9 @@ _PARTS: Mapping[str, str] = {
     "sm_active": "sm_active_ms",
 }
 _DIMS = ("team", "bucket")
+GIVEN_UP_MS = 7 * DAY_MS
+"""A cluster without a settled window for longer says nothing of what there is now. A ledger that is behind
+for a day or two is told by its lag, and must not make capacity disappear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class _Recent:
     hourly: tuple[Sample, ...]
     last_day: tuple[Sample, ...]
     observed: tuple[Sample, ...]
+    settled: tuple[Sample, ...]
 
 
 class RecentFamilies:
@@ -63,16 +68,12 @@ class RecentFamilies:
             money(m.TEAM_BUDGET, budgets, currency),
             family(m.LAST_DAY, (sample for each in found for sample in each.last_day)),
             family(m.OBSERVED, (sample for each in found for sample in each.observed)),
+            family(m.SETTLED_END, (sample for each in found for sample in each.settled)),
             family(m.MONTH_CLOSED, self._last_month()),
         ]
 
     def _of(self, cluster: str) -> _Recent | None:
-        end_ms = self._services.ledger.frontier(cluster)
-        if end_ms is None:
-            return None
-        day = self._services.ledger.windows(Window(end_ms - DAY_MS, end_ms), cluster)
-        # A window that begins before the day would count for more than a day.
-        day = tuple(each for each in day if end_ms - DAY_MS <= each.window.start_ms < end_ms)
+        day = self._last_settled_day(cluster)
         if not day:
             return None
         key = tuple((each.window, each.digest) for each in day)
@@ -82,10 +83,28 @@ class RecentFamilies:
                 before = self._recent[cluster] = self._read(cluster, key, day)
             return before
 
+    def _last_settled_day(self, cluster: str) -> tuple[WindowInfo, ...]:
+        """The settled windows of the 24 hours before the end of the newest of them, whatever is missing
+        before; none where that is too long ago. A ledger may be ahead of the clock, as the demo's is."""
+        extent = self._services.ledger.extent(cluster)
+        if extent is None:
+            return ()
+        latest_ms = self._services.now() - GIVEN_UP_MS
+        if extent.end_ms < latest_ms:
+            return ()
+        span = Window(min(latest_ms, extent.end_ms) - DAY_MS, extent.end_ms)
+        windows = self._services.ledger.windows(span, cluster)
+        settled = [each for each in windows if each.state is not LedgerState.OPEN]
+        if not settled or settled[-1].window.end_ms < latest_ms:
+            return ()
+        # A window that begins before the day would count for more than a day.
+        begin_ms = settled[-1].window.end_ms - DAY_MS
+        return tuple(each for each in settled if begin_ms <= each.window.start_ms)
+
     def _read(self, cluster: str, key: Hashable, day: tuple[WindowInfo, ...]) -> _Recent:
         last = day[-1].window
         now = self._lines(cluster, last)
-        whole = now if len(day) == 1 else self._lines(cluster, Window(day[0].window.start_ms, last.end_ms))
+        whole = now if len(day) == 1 else self._lines(cluster, *runs([each.window for each in day]))
         held = now[now["bucket"] == Bucket.HELD]
         length_ms = last.length_ms
         observed_ms = sum(each.observed_ms for each in day)
@@ -103,10 +122,13 @@ class RecentFamilies:
             hourly=tuple(_hourly(cluster, now, length_ms)),
             last_day=tuple(_last_day(cluster, whole)),
             observed=(((cluster,), observed_ms / sum(each.window.length_ms for each in day)),),
+            settled=(((cluster,), last.end_ms / SECOND_MS),),
         )
 
-    def _lines(self, cluster: str, window: Window) -> pd.DataFrame:
-        return self._services.ledger.aggregate(EVERYTHING, window, _DIMS, filters={"cluster": {cluster}})
+    def _lines(self, cluster: str, *windows: Window) -> pd.DataFrame:
+        """By team and bucket, as often as there are windows."""
+        read, only = self._services.ledger.aggregate, {"cluster": {cluster}}
+        return pd.concat([read(EVERYTHING, window, _DIMS, filters=only) for window in windows])
 
     def _last_month(self) -> list[Sample]:
         ledger, month = self._services.ledger, Month.of(self._services.now()).previous()
@@ -133,5 +155,8 @@ def _last_day(cluster: str, whole: pd.DataFrame) -> Iterator[Sample]:
     held = whole[whole["bucket"] == Bucket.HELD]
     for part, column in _PARTS.items():
         known = held[held[column].notna()]
+        sums: Counter[str] = Counter()
         for team, part_ms in zip(known["team"], known[column].astype(int), strict=True):
-            yield (cluster, str(team), part), part_ms / SECOND_MS
+            sums[str(team)] += int(part_ms)
+        for team, part_ms in sums.items():
+            yield (cluster, team, part), part_ms / SECOND_MS

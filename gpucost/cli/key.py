@@ -15,7 +15,8 @@ from gpucost.domain.errors import InputError, Remark
 def key(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="Name of the key: a-z, 0-9 and dashes.")],
     role: Annotated[
-        Literal["viewer", "finance", "admin", "metrics"], typer.Option(help="What it may read.")
+        Literal["viewer", "finance", "admin", "metrics", "alerts"],
+        typer.Option(help="What it may read; alerts is for Alertmanager, which only sends."),
     ] = "viewer",
     team: Annotated[
         list[str] | None, typer.Option(metavar="TEAM", help="Team that a viewer may see. May be repeated.")

@@ -27,6 +27,11 @@ class Pattern(StrEnum):
     TOPOLOGY_SPREAD = "topology_spread"
     UNHEALTHY_ALLOCATED = "unhealthy_allocated"
 
+    @property
+    def alert(self) -> str:
+        """The name of the alert about it, which is that of its runbook: ``GpuCostIdleAllocation``."""
+        return "GpuCost" + "".join(word.capitalize() for word in self.value.split("_"))
+
 
 class Severity(StrEnum):
     """By what a finding wasted in 24 hours: below 1 GPU-hour, 1, 8, 24, and 5 % of the cluster."""

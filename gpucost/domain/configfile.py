@@ -150,6 +150,9 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> tuple[Path, objec
     if kind in ("model_type", "model_attributes_type"):
         return path, details["input"], f"a mapping of {_keys(owner, '')}"
     given = details["input"]
+    if kind == "tuple_type" and not issubclass(owner, ConfigModel):
+        # Not with the value in it, which may be a secret.
+        return path, given, f"a list, in brackets or with dashes: {description}"
     if kind in _BOUNDS and not issubclass(owner, ConfigModel):
         bound = f"{details['msg'].removeprefix('Input should be ')}: {description}"
         return path, str(given) if isinstance(given, timedelta) else given, bound

@@ -39,8 +39,9 @@ class Channel:
     - E-mail: ``recipients`` over ``mailbox``; what belongs together has one thread.
     - Apprise: ``url`` is one of its own.
 
-    ``mention`` is written as it stands, in the service's own words, where a message asks for it
-    (``<!subteam^S012>``, ``@oncall``). ``sees_all``: its readers may see every team, so messages may name all
+    ``mention`` is who is called where a message asks for it: written as it stands, in the service's own words
+    (Slack ``<!subteam^S012>``, Mattermost ``@oncall``); for Teams a user's address, or ``Name <address>``.
+    ``sees_all``: its readers may see every team, so messages may name all
     of them. ``allow_http``: http without TLS is allowed, ``allow_private``: addresses of the cluster or of
     loopback are.
     """

@@ -57,7 +57,7 @@ def described(chart: Chart) -> str:
     return f"{text.shown(chart.title)}, in {text.shown(chart.unit)}. {bars}{_more(chart)}"
 
 
-def text_bars(chart: Chart, *, width: int = 60) -> str:
+def text_bars(chart: Chart, *, width: int = 34) -> str:
     """``chart`` as lines of at most ``width`` characters (30 at least), one bar each; a key of the series
     where there are several. Columns lie on their side. Not escaped for any service."""
     bars = chart.bars[:MOST_BARS]

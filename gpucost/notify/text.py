@@ -2,7 +2,8 @@
 
 A message's texts may hold anything that fits into a name. What is written here pings nobody, links nowhere,
 formats nothing, and hides nothing: control characters, right-to-left marks and zero-width characters are
-written as ``\\u202e``, and an address in a text loses its link (``https[:]//``). What is cut ends in a mark.
+written as ``\\u202e``, and an address in a text loses its link (``https[:]//``). A bare
+``example.com/x`` does not: resources and images are called so. What is cut ends in a mark.
 
 Lengths are UTF-16 units, which is what JavaScript services count; never less than characters.
 """
@@ -35,6 +36,8 @@ _ADDRESS = r"(?P<scheme>:(?=//))|(?P<www>(?<!\w)(?i:www)\.)"
 _EDGE = r"(?<![^\W_])_|_(?![^\W_])"  # inside a word it formats nothing, and names hold it
 _EMOJI = r"(?P<emoji>:(?=[\w+'-]{0,60}[a-z+][\w+'-]{0,60}:))"
 _ENTITY = r"(?P<entity>&(?=#?\w+;))"
+# @all and its fullwidth twin, <@U1>, <!channel>, <users/all>, <at …>, [CQ:at,qq=all].
+_CALL = r"[@＠]|<(?=\S)|\[(?=\w+:)"
 _START = r"(?P<start>^[ ]*(?:[#>=+-]|\d+(?=[.)])))"
 
 
@@ -124,7 +127,7 @@ def _unlinked(match: re.Match[str]) -> str | None:
 
 
 def _entity(match: re.Match[str]) -> str:
-    return {"&": "&amp;", "<": "&lt;", ">": "&gt;"}[match[0]]
+    return {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"}[match[0]]
 
 
 # Slack knows no escape but for & < >, so what formats is written with a character that looks like it.
@@ -147,6 +150,8 @@ def _markdown(match: re.Match[str]) -> str:
         return rf"{match[0][:3]}\[.\]"
     if match["entity"] or match[0] in "<>":
         return _entity(match)
+    if match[0] in "{$@":
+        return f"{match[0]}{_BREAK}"
     if match["start"]:
         *spaces, last = re.findall(r"\d+|\S|[ ]", match[0])
         return "".join(spaces) + (f"{last}\\" if last.isdigit() else _marker(last))
@@ -158,11 +163,17 @@ def _marker(char: str) -> str:
 
 
 def _mattermost(match: re.Match[str]) -> str:
-    return f"{match[0]}{_BREAK}" if match["emoji"] or match[0] == "@" else _markdown(match)
+    if match[0] == "$":  # formulas
+        return _entity(match)
+    return f"{match[0]}{_BREAK}" if match["emoji"] else _markdown(match)
 
 
 def _mattermost_code(match: re.Match[str]) -> str:
     return f"{match[0]}{_BREAK}"
+
+
+def _uncalled(match: re.Match[str]) -> str:
+    return "‹" if match[0] == "<" else f"{match[0]}{_BREAK}"
 
 
 PLAIN = Writing(re.compile(_ADDRESS), lambda match: _unlinked(match) or match[0])
@@ -175,15 +186,22 @@ SLACK_PLAIN = Writing(
 SLACK = Writing(re.compile(rf"{_ADDRESS}|{_EMOJI}|(?<!\w)@(?=\w)|[&<>*~`]|{_EDGE}", re.I), _slack)
 """For Slack's ``mrkdwn``."""
 SLACK_CODE = Writing(re.compile(r"[&<>]|`(?=`)"), _slack_code)
-TEAMS = Writing(re.compile(rf"{_ADDRESS}|{_START}|{_ENTITY}|[<>*~`\[\]\\]|{_EDGE}", re.M), _markdown)
-"""For TextBlocks and facts of adaptive cards: a subset of markdown."""
+TEAMS = Writing(
+    re.compile(rf"{_ADDRESS}|{_START}|{_ENTITY}|[<>*~`\[\]\\]|\{{(?=\{{)|\$(?=\{{)|{_EDGE}", re.M), _markdown
+)
+"""For TextBlocks and facts of adaptive cards: a subset of markdown, ``{{DATE(…)}}``, templates' ``${…}``."""
 VERBATIM = Writing(re.compile(r"(?!)"), lambda match: match[0])
 """For what is shown as it stands: code of an adaptive card, of a mail, of a plain reader."""
 MATTERMOST = Writing(
-    re.compile(rf"{_ADDRESS}|{_START}|{_EMOJI}|{_ENTITY}|[<>*~`|#@\[\]\\]|{_EDGE}", re.M | re.I), _mattermost
+    re.compile(rf"{_ADDRESS}|{_START}|{_EMOJI}|{_ENTITY}|[<>*~`|#@$\[\]\\]|{_EDGE}", re.M | re.I), _mattermost
 )
 # Mattermost reads Slack's <!channel> and <url|text> even in code.
 MATTERMOST_CODE = Writing(re.compile(r"<(?=[!@#]|\w+:)"), _mattermost_code)
+
+
+CHAT = Writing(re.compile(rf"{_ADDRESS}|{_CALL}", re.I), lambda match: _unlinked(match) or _uncalled(match))
+"""For text in a chat of which nothing is known: what calls somebody in any of them is taken apart."""
+CHAT_CODE = Writing(re.compile(_CALL), _uncalled)
 
 
 def fence(code: str) -> str:

@@ -6,7 +6,7 @@ over the ledger, and the parts add up to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import groupby
@@ -14,11 +14,14 @@ from math import ceil
 
 import pandas as pd
 
+from gpucost.detectors.findings import SubjectKind
 from gpucost.detectors.lifecycle import State
 from gpucost.domain.holders import Bucket
 from gpucost.domain.money import round_half_even
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Month, Window, iso
+from gpucost.domain.waste import Waste
+from gpucost.reports.causes import HELD
 from gpucost.reports.comparison import ENOUGH, covered_least
 from gpucost.reports.digest_model import DayOfWeek, TeamWeek, Waits, WeekBudget, WeekCoverage, WeekDigest
 from gpucost.reports.display import percent
@@ -28,7 +31,7 @@ from gpucost.reports.model import GroupRow
 from gpucost.reports.provenance import coverage_of
 from gpucost.reports.to_do import KnownFinding, ToDo, to_do
 from gpucost.reports.values import NOTHING, Amount, Change, prepare, ratio, total
-from gpucost.reports.waste import WasteInputs, WasteReport, build_waste
+from gpucost.reports.waste import JobWaste, WasteInputs, WasteReport, build_waste, wasteful_jobs
 from gpucost.reports.week import Week
 
 DIGEST_DIMS = (*JOB_KEY, "team", "bucket")
@@ -94,7 +97,9 @@ def build_week(inputs: WeekInputs) -> WeekDigest:
     cost_before = _held(before) if inputs.team else _capacity(before)
     waste = _waste(inputs, cost)
     actions = _actions(inputs)
-    teams = tables.by("team")
+    over = () if waste is None else tuple(_over(inputs))
+    room = max(0, TOP_ACTIONS - len(actions))
+    teams, times = tables.by("team"), _budgeted(inputs)
     by_team = {row.group["team"]: row.held for row in teams}
     return WeekDigest(
         week=str(inputs.week),
@@ -106,30 +111,53 @@ def build_week(inputs: WeekInputs) -> WeekDigest:
         held=tables.total.amount,
         change=None if not_compared else Change.between(cost, cost_before),
         not_compared=not_compared,
-        budget=_budget(inputs, by_team, sorted(inputs.budgets)),
+        budget=_budget(inputs, times, by_team, sorted(inputs.budgets)),
         coverage=_coverage(inputs),
         waste=waste,
         days=_days(inputs, waste),
         utilisation=tables.total.utilisation,
         actions=actions[:TOP_ACTIONS],
         more_actions=max(0, len(actions) - TOP_ACTIONS),
+        over=over[:room],
+        more_over=len(over[room:]),
         jobs=job_rows_with_teams(ranked(held, JOB_KEY).head(TOP_JOBS), held),
         job_count=tables.jobs,
-        teams=() if inputs.team else _teams(inputs, teams, by_team, waste),
+        teams=() if inputs.team else _teams(inputs, teams, times, by_team, waste),
         waits=_waits(inputs),
     )
 
 
-def week_budget(monthly_nano: int, window: Window) -> int:
-    """The part of a monthly budget that falls on ``window``: of each month the part of its time, rounded
-    half-even once."""
-    part, month = Fraction(0), Month.of(window.start_ms)
-    while month.window.start_ms < window.end_ms:
-        own = month.window
-        part += Fraction(window.overlap_ms(own.start_ms, own.end_ms), own.length_ms)
-        month = month.next()
+def budget_of(monthly_nano: int, windows: Iterable[Window]) -> int:
+    """The part of a monthly budget that falls on ``windows``, which do not overlap: of each month the part of
+    its time, rounded half-even once."""
+    part = Fraction(0)
+    for window in windows:
+        month = Month.of(window.start_ms)
+        while month.window.start_ms < window.end_ms:
+            own = month.window
+            part += Fraction(window.overlap_ms(own.start_ms, own.end_ms), own.length_ms)
+            month = month.next()
     exact = part * monthly_nano
     return round_half_even(exact.numerator, exact.denominator)
+
+
+def _budgeted(inputs: WeekInputs) -> tuple[Window, ...] | None:
+    """The times that what was held is of, those that touch as one. None where clusters lack different times,
+    more than a change would put up with: one team may be in the one cluster, and one in the other."""
+    week, clusters = inputs.week.window, _clusters(inputs)
+    covered: dict[str, list[Window]] = {cluster: [] for cluster in clusters}
+    for item in sorted(inputs.windows, key=lambda each: each.start_ms):
+        start, end = max(item.start_ms, week.start_ms), min(item.end_ms, week.end_ms)
+        spans = covered[item.cluster]
+        if spans and start <= spans[-1].end_ms:
+            start = spans.pop().start_ms
+        if start < end:
+            spans.append(Window(start, end))
+    first, *others = covered.values() or [[]]
+    if all(each == first for each in others):
+        return tuple(first)
+    least, _ = covered_least(week, inputs.windows, clusters)
+    return None if least < ENOUGH else (week,)
 
 
 def _held(lines: pd.DataFrame) -> Amount:
@@ -203,24 +231,51 @@ def _actions(inputs: WeekInputs) -> tuple[ToDo, ...]:
     return to_do(known, inputs.scope)
 
 
+def _over(inputs: WeekInputs) -> Iterator[JobWaste]:
+    """What jobs wasted without a finding that goes on, the dearest first. A broken GPU is found by its node,
+    whoever holds it: while there is such a finding in a cluster, no job of it is said to be rid of one."""
+    going = [each.finding.draft for each in inputs.waste.findings if each.finding.goes_on]
+    shared = {(each.subject.cluster, each.pattern) for each in going if each.subject.kind is SubjectKind.NODE}
+    for row in wasteful_jobs(inputs.waste.lines, inputs.waste.findings):
+        if (
+            row.amount.board_ms
+            and row.finding is None
+            and (row.cluster, HELD[Waste(row.waste)]) not in shared
+        ):
+            yield row
+
+
 def _teams(
-    inputs: WeekInputs, rows: Sequence[GroupRow], by_team: Mapping[str, Amount], waste: WasteReport | None
+    inputs: WeekInputs,
+    rows: Sequence[GroupRow],
+    times: tuple[Window, ...] | None,
+    by_team: Mapping[str, Amount],
+    waste: WasteReport | None,
 ) -> tuple[TeamWeek, ...]:
     wasted = {} if waste is None else {row.team: row for row in waste.teams}
     return tuple(
-        TeamWeek(row, wasted.get(team := row.group["team"]), _budget(inputs, by_team, [team])) for row in rows
+        TeamWeek(row, wasted.get(team := row.group["team"]), _budget(inputs, times, by_team, [team]))
+        for row in rows
     )
 
 
-def _budget(inputs: WeekInputs, by_team: Mapping[str, Amount], teams: Sequence[str]) -> WeekBudget | None:
+def _budget(
+    inputs: WeekInputs,
+    times: tuple[Window, ...] | None,
+    by_team: Mapping[str, Amount],
+    teams: Sequence[str],
+) -> WeekBudget | None:
     """Of those of ``teams`` that the digest is about and that have a budget; None where none has."""
     own = [team for team in teams if team in inputs.budgets and inputs.team in ("", team)]
     if not own:
         return None
-    week_nano = sum(week_budget(inputs.budgets[team], inputs.week.window) for team in own)
     spent = sum((by_team.get(team, NOTHING) for team in own), NOTHING)
     monthly_nano = sum(inputs.budgets[team] for team in own)
-    return WeekBudget(len(own), monthly_nano, week_nano, spent, ratio(spent.nano, week_nano))
+    if times is None:
+        return WeekBudget(len(own), monthly_nano, None, None, spent, None)
+    covered = Fraction(sum(each.length_ms for each in times), inputs.week.window.length_ms)
+    week_nano = sum(budget_of(inputs.budgets[team], times) for team in own)
+    return WeekBudget(len(own), monthly_nano, covered, week_nano, spent, ratio(spent.nano, week_nano))
 
 
 def _days(inputs: WeekInputs, waste: WasteReport | None) -> tuple[DayOfWeek, ...]:

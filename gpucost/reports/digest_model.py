@@ -11,7 +11,7 @@ from gpucost.reports.model import GroupRow, JobRow
 from gpucost.reports.provenance import ClusterCoverage
 from gpucost.reports.to_do import ToDo
 from gpucost.reports.values import Amount, Change, Utilisation
-from gpucost.reports.waste import TeamWaste, WasteReport
+from gpucost.reports.waste import JobWaste, TeamWaste, WasteReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,18 @@ class WeekCoverage:
 
 @dataclass(frozen=True, slots=True)
 class WeekBudget:
-    """``week_nano`` is the part of ``monthly_nano`` that falls on the week by days; ``spent`` is what the
-    teams with a budget held, ``part`` of the budget of the week. ``part`` is None without a price, or from 0.
+    """``week_nano`` is the part of ``monthly_nano`` that falls by time on what the ledger has of the week,
+    ``covered`` of it; ``spent`` is what the teams with a budget held, ``part`` of ``week_nano``. ``part`` is
+    None without a price, or from 0.
+
+    All three are None where clusters lack different parts of the week: which of them a team
+    would have used, nobody can say.
     """
 
     teams: int
     monthly_nano: int
-    week_nano: int
+    covered: Fraction | None
+    week_nano: int | None
     spent: Amount
     part: Fraction | None
 
@@ -88,8 +93,10 @@ class WeekDigest:
     ``cost`` is what a team held; of the platform, all capacity, with ``held`` as a part of it. ``change`` is
     that of ``cost`` against the week before, None for the reason that ``not_compared`` gives. ``waste`` is
     None where no detector has looked at any window of the week. ``actions`` are the first of what goes on
-    now, ``more_actions`` counts the others. ``jobs`` are the costliest of ``job_count``. ``teams`` and their
-    costs are the platform's, empty for a team. ``waits`` is None where none was foretold.
+    now, ``more_actions`` counts the others. ``over`` is what jobs wasted in the week where no finding goes on
+    any more, the dearest first, as many as ``actions`` are short of three; ``more_over`` counts the others.
+    ``jobs`` are the costliest of ``job_count``. ``teams`` and their costs are the platform's, empty for a
+    team. ``waits`` is None where none was foretold.
     """
 
     week: str
@@ -108,6 +115,8 @@ class WeekDigest:
     utilisation: Utilisation
     actions: tuple[ToDo, ...]
     more_actions: int
+    over: tuple[JobWaste, ...]
+    more_over: int
     jobs: tuple[JobRow, ...]
     job_count: int
     teams: tuple[TeamWeek, ...]

@@ -162,7 +162,7 @@ def build_waste(inputs: WasteInputs, *, top: int = TOP) -> WasteReport:
         causes=_causes(lines),
         teams=_teams(lines),
         days=_days(lines),
-        jobs=_jobs(lines, inputs.findings, top),
+        jobs=wasteful_jobs(lines, inputs.findings)[:top],
         to_do=to_do(inputs.findings, inputs.scope)[:top],
         assessment=inputs.assessment,
     )
@@ -253,8 +253,8 @@ def _causes(lines: pd.DataFrame) -> tuple[CauseRow, ...]:
 _JOB = ["cluster", "namespace", "job_kind", "job", "job_uid", "team"]
 
 
-def _jobs(lines: pd.DataFrame, findings: Sequence[KnownFinding], top: int) -> tuple[JobWaste, ...]:
-    """The costliest job and bucket first."""
+def wasteful_jobs(lines: pd.DataFrame, findings: Sequence[KnownFinding]) -> tuple[JobWaste, ...]:
+    """Every job by bucket of waste, the costliest first. ``lines`` are those of WasteInputs."""
     wasteful = [waste.value for waste in HELD]
     held = lines[(lines["bucket"] == Bucket.HELD) & lines["waste"].isin(wasteful)]
     known = {(each.finding.draft.subject.uid, each.finding.draft.pattern): each.id for each in findings}
@@ -263,4 +263,4 @@ def _jobs(lines: pd.DataFrame, findings: Sequence[KnownFinding], top: int) -> tu
         cluster, namespace, job_kind, job, uid, team, waste = key
         finding = known.get((uid, HELD[Waste(waste)]))
         rows.append(JobWaste(cluster, namespace, job_kind, job, uid, team, waste, amount, finding))
-    return tuple(sorted(rows, key=lambda row: costliest_first(row.amount, (row.job_uid, row.waste)))[:top])
+    return tuple(sorted(rows, key=lambda row: costliest_first(row.amount, (row.job_uid, row.waste))))

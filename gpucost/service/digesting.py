@@ -32,8 +32,10 @@ CLOSE_IS_NEWS_MS = 7 * DAY_MS
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When a week is told: the first ``weekday`` (1 Monday to 7 Sunday) at ``hour`` in ``zone`` at or after
-    its end, once its windows are settled, and at the latest ``longest_wait_ms`` later, with what is missing.
+    """When a week is told: on the first ``weekday`` (1 Monday to 7 Sunday) in ``zone`` that is not over when
+    the week ends, at ``hour``, or at the end of the week where that hour has passed: far east of UTC, Monday
+    morning is before it. Then once its windows are settled, and at the latest ``longest_wait_ms`` later, with
+    what is missing.
 
     ``assesses``: detectors are on, so that windows which they have not looked at are waited for too. Raises
     InputError.
@@ -56,13 +58,9 @@ class Schedule:
         """The instant from which ``week`` is told. Where the zone skips that hour, the one after it."""
         end_ms = week.window.end_ms
         first = datetime.fromtimestamp(end_ms / 1000, UTC).astimezone(self.zone).date()
-        for days in range(9):
-            day = first + timedelta(days=days)
-            instant = datetime.combine(day, time(self.hour), tzinfo=self.zone)
-            found_ms = round(instant.timestamp() * 1000)
-            if day.isoweekday() == self.weekday and found_ms >= end_ms:
-                return found_ms
-        raise AssertionError("nine days hold every weekday twice, but one")
+        day = first + timedelta(days=(self.weekday - first.isoweekday()) % 7)
+        instant = datetime.combine(day, time(self.hour), tzinfo=self.zone)
+        return max(end_ms, round(instant.timestamp() * 1000))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,14 @@ LEDGER_LAG = ServiceMetric(
     ("gpu_cluster",),
     "How far the unbroken run of settled windows is behind now, never below 0.",
 )
+SETTLED_END = ServiceMetric(
+    "gpucost_ledger_settled_end_timestamp_seconds",
+    GAUGE,
+    ("gpu_cluster",),
+    "End of the newest settled window, whatever is missing before it: gauges of the last settled window and "
+    "of the 24 hours before its end are of that time. A cluster has none of them once this is more than 7 "
+    "days ago.",
+)
 PENDING = ServiceMetric(
     "gpucost_windows_pending",
     GAUGE,
@@ -98,8 +106,8 @@ CAPACITY = ServiceMetric(
     "gpucost_capacity_gpus",
     GAUGE,
     ("gpu_cluster", "bucket"),
-    "GPUs in the last settled window, on average: held, unallocated, unavailable, unknown. They add up to "
-    "capacity.",
+    "GPUs in the newest settled window, on average: held, unallocated, unavailable, unknown. They add up to "
+    "capacity. Absent once that window is more than 7 days ago, as all of that window and that day.",
 )
 TEAM_GPUS = ServiceMetric(
     "gpucost_team_gpus",
@@ -156,7 +164,10 @@ WASTE = ServiceMetric(
     COUNTER,
     ("gpu_cluster", "bucket", "owner_team"),
     "Capacity of all windows whose waste is final, by what became of it; buckets add up to capacity. "
-    "A window counts once, when it becomes final. After a start, absent until the whole ledger was added.",
+    "A window counts once, when it becomes final. After a start, absent until the whole ledger was added; a "
+    "window that was assessed again then counts as it is now, so the total may be a little less than before: "
+    "take the delta of max by (gpu_cluster, bucket, owner_team), not increase, which would add the whole "
+    "total again, and count it once per instance. /v1/waste is exact.",
 )
 WASTE_WINDOWS = ServiceMetric(
     "gpucost_waste_windows",
@@ -246,7 +257,8 @@ NOTIFY_SUPPRESSED = ServiceMetric(
     "gpucost_notify_suppressed_total",
     COUNTER,
     ("kind", "reason"),
-    "News that were not posted since the start: cool_down, quiet_hours, duplicate, or no_channel.",
+    "News that were not posted, or not at once, since the start: cool_down, quiet_hours, burst, duplicate, "
+    "or no_channel.",
 )
 NOTIFY_SUCCESS = ServiceMetric(
     "gpucost_notify_last_success_timestamp_seconds",
@@ -261,7 +273,18 @@ NOTIFY_ERRORS = ServiceMetric(
     "Steps of the loop that looks for news which failed since the start, by kind of error.",
 )
 SERVICE_METRICS = (
-    *(BUILD, LEDGER_UP, LEDGER_LAG, PENDING, LOST, INGESTED, SOURCE_UP, SOURCE_SUCCESS, SOURCE_ERRORS),
+    *(
+        BUILD,
+        LEDGER_UP,
+        LEDGER_LAG,
+        SETTLED_END,
+        PENDING,
+        LOST,
+        INGESTED,
+        SOURCE_UP,
+        SOURCE_SUCCESS,
+        SOURCE_ERRORS,
+    ),
     *(ERRORS, LAST_TURN, LAST_EVALUATION, EVALUATION, DETECTOR_ERRORS, WITHHELD, TEAM_COST, JOB_COST),
     *(TEAM_COST_PER_HOUR, TEAM_BUDGET, CAPACITY, TEAM_GPUS, LAST_DAY, OBSERVED, MONTH_CLOSED),
     *(FINDING_ACTIVE, FINDING_WASTED, FINDINGS, WASTE_WINDOWS, WASTE),

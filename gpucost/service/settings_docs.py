@@ -8,9 +8,10 @@ from functools import partial
 from gpucost.service.settings import ProgressSettings, Settings
 from gpucost.service.settings_advisor import PoolSettings
 from gpucost.service.settings_api import ApiKey
+from gpucost.service.settings_channels import ChannelSettings
 from gpucost.service.settings_detectors import ExemptionSettings, OverrideSettings
 from gpucost.service.settings_load import CONFIG_ENV, variable
-from gpucost.service.settings_notify import ChannelSettings, EscalationSettings, QuietSettings, RouteSettings
+from gpucost.service.settings_notify import EscalationSettings, QuietSettings, RouteSettings
 from gpucost.settings.page import table, text
 from gpucost.settings.types import Group, groups_in
 

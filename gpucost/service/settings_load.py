@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,13 @@ G = TypeVar("G", bound=Group)
 
 CONFIG_ENV = "GPUCOST_CONFIG"
 _HIDDEN = Remark("its value, not shown here, is wrong")
+_HIDDEN_KEY = "(a key that is not shown here)"
+# A URL, whose path may be a secret; a token of Slack; or a long run of letters and digits, as no name has.
+_LIKE_A_SECRET = re.compile(
+    r":/|(?i:xox[a-z]|xapp)-"
+    r"|(?=[A-Za-z]*\d)(?=\d*[A-Za-z])[A-Za-z0-9]{16}|[A-Za-z0-9]{24}"
+)
+_KEY = re.compile(r"[a-z_]{1,40}(\[\d+\])*")
 
 
 def load_settings(file: Path | None = None) -> Settings:
@@ -94,7 +102,15 @@ def _named(error: ConfigError) -> ConfigError:
     allowed = brief(error.allowed)
     if by_environment is not None:
         return ConfigError(ENVIRONMENT, by_environment, value, allowed)
-    return ConfigError(error.file, error.field, value, allowed, error.line)
+    field = _shown(error.field) if group == "notify" else error.field
+    return ConfigError(error.file, field, value, allowed, error.line)
+
+
+def _shown(field: str) -> str:
+    """The path of a key; where the key itself may be a secret, the path to it."""
+    if not _LIKE_A_SECRET.search(field):
+        return field
+    return ".".join((*takewhile(_KEY.fullmatch, field.split(".")), _HIDDEN_KEY))
 
 
 def _variables(field: str) -> frozenset[str]:
@@ -111,6 +127,8 @@ def _is_secret(group: str, key: str, path: str, value: object) -> bool:
         if path == key and isinstance(value, list):
             return False  # the ids of keys that are well-formed
         return path.rpartition(".")[2] not in ("role", "teams", "expires")
+    if group == "notify" and (path.endswith("_file") or _LIKE_A_SECRET.search(str(value))):
+        return True  # put where the path of its file, a room or a name should stand
     model = Settings.groups().get(group)
     if group == "notify" and path == "channels" and isinstance(value, list):
         return False  # the names of channels that are well-formed

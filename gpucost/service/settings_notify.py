@@ -1,4 +1,4 @@
-"""Settings of what people are told: channels, routes, quiet hours, escalation, digests."""
+"""Settings of what people are told: routes, quiet hours, escalation, digests."""
 
 from __future__ import annotations
 
@@ -7,28 +7,24 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from gpucost.attribution.teams import TeamName, TeamRules
+from gpucost.detectors.findings import Pattern
 from gpucost.domain.configfile import Text, wrong
 from gpucost.domain.errors import InputError, Remark
-from gpucost.notify.channels import Channel, Mailbox, Service
+from gpucost.notify.channels import Channel, Service
 from gpucost.notify.compose.links import Links
 from gpucost.notify.notices import Kind, Rank
 from gpucost.notify.routes.quiet import Quiet, is_ever_loud
 from gpucost.notify.routes.rules import Escalation, Route, Rules
-from gpucost.settings.types import Duration, ExistingFile, Group, UrlOrEmpty, between, milliseconds, secret
+from gpucost.service.settings_channels import ChannelSettings, MailSettings
+from gpucost.settings.types import Duration, Group, UrlOrEmpty, between, milliseconds
 
-SLACK_API = "https://slack.com/api"
-_BOTS = (Service.SLACK, Service.MATTERMOST)
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])\Z|24:00\Z")
-_ADDRESS = re.compile(
-    r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?\Z"
-)
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://.", re.IGNORECASE)
+_SMALL_WORD = re.compile(r"[a-z0-9_]+\Z")
 # A Monday, to try quiet hours on; any will do.
 _SOME_MONDAY_MS = 1_767_571_200_000
 
@@ -49,15 +45,8 @@ def _zone(value: object) -> object:
     raise wrong(value, "the name of a time zone, such as UTC or Europe/Berlin")
 
 
-def _address(value: object) -> object:
-    if isinstance(value, str) and _ADDRESS.match(value):
-        return value
-    raise wrong(value, "a mail address, such as gpu@example.com")
-
-
 Clock = Annotated[str, BeforeValidator(_clock)]
 Zone = Annotated[str, BeforeValidator(_zone)]
-Address = Annotated[str, BeforeValidator(_address)]
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 DAYS: tuple[Weekday, ...] = (
     "monday",
@@ -69,183 +58,6 @@ DAYS: tuple[Weekday, ...] = (
     "sunday",
 )
 Patience = Annotated[Duration, between(timedelta(minutes=1), timedelta(days=31), "a duration from 1m to 31d")]
-
-
-class ChannelSettings(Group):
-    """One room, mailbox or address."""
-
-    name: Text
-    """Name of the channel, by which routes and metrics know it."""
-
-    service: Service
-    """``slack``, ``teams``, ``mattermost``, ``email`` or ``apprise`` (all other services; needs the extra
-    ``gpucost[chat]``).
-    """
-
-    url: SecretStr | None = None
-    """A secret. Slack, Mattermost: an incoming webhook; with ``token``, the base of the API
-    (``https://slack.com/api``, which is Slack's default, ``https://chat.example.com``). Teams: the address of
-    a Workflow. Apprise: its own URL. None for e-mail.
-    """
-
-    url_file: ExistingFile | None = None
-    """File whose content is ``url``, for mounted secrets. Leave ``url`` out then."""
-
-    token: SecretStr | None = None
-    """Token of a Slack or Mattermost bot. With it messages are updated in place; a webhook's cannot be."""
-
-    token_file: ExistingFile | None = None
-    """File whose content is the token, for mounted secrets."""
-
-    room: str = ""
-    """Id of the room a bot posts to (``C0123456789``). Needed with a token, and only then."""
-
-    recipients: tuple[Address, ...] = ()
-    """Mail addresses. Needed for e-mail, and only there."""
-
-    mention: Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")] = ""
-    """Who is called when something is escalated, in the service's own words: ``<!subteam^S012>``,
-    ``@oncall``. Nobody, when it is empty. Messages never call anybody else.
-    """
-
-    sees_all: bool = False
-    """Whether its readers may see every team. Off by default: then it gets the news of teams that its routes
-    name, in words that name no other.
-    """
-
-    allow_http: bool = False
-    """Whether http without TLS is allowed. Off: webhook addresses are secrets, and would travel readable."""
-
-    allow_private: bool = False
-    """Whether addresses of the cluster, of private networks or of loopback are allowed. Off, so that a wrong
-    address reaches nothing inside; on for a chat server of your own.
-    """
-
-    @model_validator(mode="after")
-    def _fits_its_service(self) -> Self:
-        self._check_parts()
-        url, token = self._url(), self._token()
-        if token is not None and not (token.isascii() and token.isprintable() and token):
-            raise wrong(Remark("not fit for a header"), "printable ASCII on one line", "token")
-        if self.service is Service.EMAIL:
-            return self
-        if url is None:
-            raise wrong(Remark("missing"), f"url or url_file for {self.service}", "url")
-        if self.service is Service.APPRISE:
-            if not _SCHEME.match(url):
-                raise wrong(_HIDDEN, "one of apprise's URLs: a scheme, ://, and more", "url")
-        else:
-            self._check_address(url)
-        return self
-
-    def _check_parts(self) -> None:
-        is_mail, has_token = self.service is Service.EMAIL, bool(self.token or self.token_file)
-        if has_token and self.service not in _BOTS:
-            raise wrong(Remark(f"{self.service} takes none"), "a token for slack or mattermost only", "token")
-        if has_token != bool(self.room):
-            found = Remark("missing") if has_token else self.room
-            raise wrong(found, "a room with a token, and none without", "room")
-        if is_mail != bool(self.recipients):
-            raise wrong(
-                Remark("missing") if is_mail else list(self.recipients),
-                "mail addresses for email, and for no other service",
-                "recipients",
-            )
-        if is_mail and (self.url or self.url_file):
-            raise wrong(Remark("email takes none"), "no url; the mail server is notify.mail", "url")
-
-    def _check_address(self, url: str) -> None:
-        allowed = "https:// (http:// with allow_http), a host, no user info and no fragment"
-        try:
-            parts = urlsplit(url)
-            has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-        except ValueError:
-            raise wrong(_HIDDEN, allowed, "url") from None
-        schemes = ("https", "http") if self.allow_http else ("https",)
-        is_plain = url.isascii() and url.isprintable() and " " not in url
-        if (
-            parts.scheme not in schemes
-            or not has_host
-            or "@" in parts.netloc
-            or parts.fragment
-            or not is_plain
-        ):
-            raise wrong(_HIDDEN, allowed, "url")
-
-    def _url(self) -> str | None:
-        url = secret(self.url, self.url_file, "url")
-        if url is None and self.service is Service.SLACK and (self.token or self.token_file):
-            return SLACK_API
-        return url
-
-    def _token(self) -> str | None:
-        return secret(self.token, self.token_file, "token")
-
-    def channel(self, mailbox: Mailbox | None) -> Channel:
-        """The channel itself; ``mailbox`` is given to those of e-mail."""
-        url, token = self._url(), self._token()
-        return Channel(
-            self.name,
-            self.service,
-            None if url is None else SecretStr(url),
-            None if token is None else SecretStr(token),
-            self.room,
-            self.recipients,
-            mailbox if self.service is Service.EMAIL else None,
-            self.mention,
-            self.sees_all,
-            self.allow_http,
-            self.allow_private,
-        )
-
-
-class MailSettings(Group):
-    """The server that mail is given to."""
-
-    host: str = ""
-    """Its name. None by default: channels of e-mail need one."""
-
-    port: Annotated[int, Field(ge=1, le=65535)] = 587
-    """TCP port, 1 to 65535. 587 is for handing mail in; 465 goes with ``tls``, 25 with ``none``."""
-
-    sender: Address | Literal[""] = ""
-    """Address that mail comes from. Needed with ``host``."""
-
-    security: Literal["starttls", "tls", "none"] = "starttls"
-    """``starttls`` (a plain connection that must become an encrypted one), ``tls`` from the first byte, or
-    ``none``. Encrypted by default; ``none`` takes no password.
-    """
-
-    username: str = ""
-    """User name. Not used when empty."""
-
-    password: SecretStr | None = None
-    """Password of ``username``."""
-
-    password_file: ExistingFile | None = None
-    """File whose content is the password, for mounted secrets."""
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> Self:
-        password = self._password()
-        if bool(self.host) != bool(self.sender):
-            raise wrong(Remark("missing"), "host and sender together", "sender" if self.host else "host")
-        if bool(self.username) != (password is not None):
-            raise wrong(self.username, "username and password together", "username")
-        if password is not None and self.security == "none":
-            raise wrong("none", "starttls or tls with a password", "security")
-        return self
-
-    def _password(self) -> str | None:
-        return secret(self.password, self.password_file, "password")
-
-    def mailbox(self) -> Mailbox | None:
-        """The server, None where none is set."""
-        if not self.host:
-            return None
-        password = self._password()
-        hidden = None if password is None else SecretStr(password)
-        return Mailbox(self.host, self.port, self.sender, self.security, self.username, hidden)
 
 
 class QuietSettings(Group):
@@ -261,7 +73,9 @@ class QuietSettings(Group):
     """IANA name of the time zone, such as ``Europe/Berlin``; summer time is kept."""
 
     days: tuple[Weekday, ...] = DAYS
-    """Days on which they begin: ``[saturday, sunday]``. All by default."""
+    """Days on which they begin: of ``monday``, ``tuesday``, ``wednesday``, ``thursday``, ``friday``,
+    ``saturday``, ``sunday``. All by default.
+    """
 
     @model_validator(mode="after")
     def _last(self) -> Self:
@@ -323,7 +137,8 @@ class RouteSettings(Group):
 
     names: tuple[Text, ...] = ()
     """Shell patterns of anti-patterns and alert names: ``[idle_allocation, GpuCostQuota*]``. Then only
-    findings and alerts with such a name are taken. Empty: any.
+    findings and alerts with such a name are taken. Empty: any. A word in small letters that is no
+    anti-pattern is refused.
     """
 
     stop: bool = False
@@ -337,6 +152,15 @@ class RouteSettings(Group):
 
     escalate: EscalationSettings | None = None
     """Whom to tell when nobody took it on. Nobody by default."""
+
+    @model_validator(mode="after")
+    def _names_may_be(self) -> Self:
+        known = tuple(Pattern)
+        for n, found in enumerate(self.names):
+            # Alerts are written in CamelCase; one that is not can be written as a pattern.
+            if _SMALL_WORD.match(found) and found not in known:
+                raise wrong(found, f"an anti-pattern ({', '.join(known)}) or an alert's name", "names", n)
+        return self
 
     @model_validator(mode="after")
     def _is_sometimes_loud(self) -> Self:
@@ -373,10 +197,14 @@ class WeeklySettings(Group):
     """Whether there are digests. Each team gets its own where a route takes it."""
 
     weekday: Weekday = "monday"
-    """Day of the week. Monday, when the week that is over is whole."""
+    """``monday``, ``tuesday``, ``wednesday``, ``thursday``, ``friday``, ``saturday``, ``sunday``. Monday,
+    when the week that is over is whole.
+    """
 
     hour: Annotated[int, Field(ge=0, le=23)] = 9
-    """Hour of the day, 0 to 23, on the clocks of ``zone``. Nine: people are there."""
+    """Hour of the day, 0 to 23, on the clocks of ``zone``; later where the week of UTC ends later. Nine:
+    people are there.
+    """
 
     zone: Zone = "UTC"
     """IANA name of the time zone, such as ``Europe/Berlin``. The week itself is of UTC, as reports are."""
@@ -389,7 +217,10 @@ class NotifySettings(Group):
     """Whether anything is posted. ``false`` silences all channels, and keeps their settings."""
 
     base_url: UrlOrEmpty = ""
-    """Address under which people reach gpucost, for links to findings. No such links when it is empty."""
+    """Address at which a browser may open gpucost, for links to findings and reports: only where a proxy logs
+    people in and sends a key, or ``api.auth`` is off, since the API answers 401 without one. No such links
+    when it is empty: messages name the command.
+    """
 
     dashboards_url: UrlOrEmpty = ""
     """Base address of Grafana, for links to dashboards. No such links when it is empty."""
@@ -415,6 +246,12 @@ class NotifySettings(Group):
     fires again later is news.
     """
 
+    most_per_hour: Annotated[int, Field(ge=1, le=1_000)] = 30
+    """How many new findings and advices a channel is told of in an hour, 1 to 1,000; critical ones always.
+    The others follow, those that matter most first. Thirty: a room that gets more is not read; the first day
+    of a large cluster has hundreds.
+    """
+
     update_every: Annotated[
         Duration, between(timedelta(seconds=10), timedelta(days=1), "a duration from 10s to 1d")
     ] = timedelta(minutes=5)
@@ -434,9 +271,8 @@ class NotifySettings(Group):
             raise wrong(names, "names that are all different", "channels")
         for n, channel in enumerate(self.channels):
             if channel.service is Service.EMAIL and not self.mail.host:
-                raise wrong(
-                    Remark("missing"), "a mail server in notify.mail for email", "channels", n, "service"
-                )
+                allowed = f"the name of a mail server, for channels[{n}] of email"
+                raise wrong(Remark("missing"), allowed, "mail", "host")
         if self.channels and not self.routes:
             raise wrong(Remark("missing"), "at least one route where there are channels", "routes")
         known = {each.name: each for each in self.channels}
@@ -472,6 +308,7 @@ class NotifySettings(Group):
             tuple(each.route(self.cool_down) for each in self.routes),
             milliseconds(self.update_every),
             milliseconds(self.alert_cool_down),
+            self.most_per_hour,
         )
 
     @cached_property
@@ -490,9 +327,6 @@ def check_teams(settings: NotifySettings, rules: TeamRules) -> None:
             if team not in known:
                 allowed = f"a team of the team rules: {', '.join(sorted(known)) or 'they name none'}"
                 raise InputError(f"notify.routes[{n}].teams[{m}]", team, allowed)
-
-
-_HIDDEN = Remark("its value, not shown here, is wrong")
 
 
 def _named_in(route: RouteSettings) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -68,6 +68,45 @@ def test_a_window_in_which_gpus_are_held(tmp_path: Path) -> None:
         )
 
 
+def test_a_window_that_is_missing_stops_nothing(tmp_path: Path) -> None:
+    clock = Clock()
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=clock) as ledger:
+        lines = pipeline(ledger, MemorySource(frames()), clock)
+        whole = lines.pending("c", DAY)
+        lines.ingest("c", [window for window in whole if window.start_ms != DAY.start_ms + 2 * HOUR_MS])
+        found = scrape(ledger, clock)
+        assert found["gpucost_ledger_lag_seconds"]["c",] == (24 - 2 + 1) * HOUR_S, "it says so"
+        assert found["gpucost_ledger_settled_end_timestamp_seconds"]["c",] == DAY.end_ms / 1000
+        assert found["gpucost_capacity_gpus"]["unallocated", "c"] == 16, "of 23:00, when nobody held any"
+        missing = found["gpucost_team_last_day_gpu_seconds"]["c", "research", "held"]
+        lines.ingest("c", lines.pending("c", DAY))
+        day = scrape(ledger, clock)["gpucost_team_last_day_gpu_seconds"]
+        assert missing < day["c", "research", "held"] == 32.75 * HOUR_S
+
+
+def test_windows_that_are_open_do_not_count(tmp_path: Path) -> None:
+    """Of 05:00 to 06:00 lines may still come."""
+    clock = Clock(DAY.start_ms + 6 * HOUR_MS)
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=clock) as ledger:
+        lines = pipeline(ledger, MemorySource(frames()), clock)
+        lines.ingest("c", lines.pending("c", DAY))
+        assert ledger.windows(DAY, "c")[-1].window.end_ms == clock.now_ms
+        settled = scrape(ledger, clock)["gpucost_ledger_settled_end_timestamp_seconds"]
+        assert settled["c",] == DAY.start_ms / 1000 + 5 * HOUR_S
+
+
+def test_a_cluster_that_was_given_up_is_forgotten_after_a_week(ledger: Ledger) -> None:
+    """And one that is ahead of the clock is not."""
+    clock = Clock(DAY.end_ms + 7 * DAY_MS)
+    names = {"gpucost_capacity_gpus", "gpucost_team_cost_per_hour_usd", "gpucost_team_last_day_gpu_seconds"}
+    assert names <= scrape(ledger, clock).keys()
+    clock.now_ms += 1
+    found = scrape(ledger, clock)
+    assert not names & found.keys()
+    assert "gpucost_ledger_lag_seconds" in found, "that it is behind is still said"
+    assert names <= scrape(ledger, Clock(DAY.start_ms - 30 * DAY_MS)).keys()
+
+
 def test_the_last_month_is_open_until_it_is_closed(tmp_path: Path) -> None:
     clock = Clock(Month(2026, 11).window.start_ms + DAY_MS)
     with filled_ledger(tmp_path, clock) as ledger:

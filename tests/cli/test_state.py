@@ -43,8 +43,6 @@ _OF_A_CLUSTER = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PO
 _PLAIN = {key: value for key, value in os.environ.items() if key not in _OF_A_CLUSTER}
 _WORKLOADS = "workloads.kueue.x-k8s.io"
 
-pytestmark = pytest.mark.xdist_group("state command")
-
 
 @pytest.fixture(scope="module")
 def filled() -> Iterator[ClusterServer]:

@@ -31,8 +31,6 @@ DOC = Path(__file__).parents[2] / "docs" / "state-show.md"
 _QUEUES = "clusterqueues.kueue.x-k8s.io"
 _WORKLOADS = "workloads.kueue.x-k8s.io"
 
-pytestmark = pytest.mark.xdist_group("state command")
-
 
 @pytest.fixture(scope="module")
 def filled() -> Iterator[ClusterServer]:

@@ -231,6 +231,20 @@ def test_an_excuse_holds_for_its_panel_and_rule_only() -> None:
     assert lint([faulty], {("ranges", "gpucost-fleet", "Busy"): "a reason"}) != []
 
 
+def test_the_difference_of_a_total_that_several_tell_is_allowed() -> None:
+    """And of one of them, or of their sum, it is not."""
+    total = 'gpucost_waste_gpu_seconds_total{gpu_cluster=~"$cluster"}'
+    for expr, faults in (
+        (f"sum(delta(max by (gpu_cluster, bucket, owner_team) ({total})[$__range:5m]))", 0),
+        (f"sum(delta(sum by (gpu_cluster, bucket, owner_team) ({total})[$__range:5m]))", 1),
+        (f"sum(delta({total}[$__range]))", 1),
+    ):
+        changed = sound()
+        changed["panels"][1]["targets"][0]["expr"] = expr
+        found = [one for one in lint([changed]) if one.endswith("[counters]")]
+        assert len(found) == faults, found
+
+
 def test_growth_of_a_counter_that_begins_with_its_first_event_is_allowed() -> None:
     grown = (
         f"clamp_min(max(max_over_time({COUNTER}[$__range])) - "

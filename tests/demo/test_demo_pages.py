@@ -14,7 +14,7 @@ from gpucost.demo.exporters import COLLECTOR_JOB, GPU_JOB, Exporters
 from gpucost.demo.incident import JOB, NODE, UNITS, Incident
 from gpucost.domain.time import DAY_MS, MINUTE_MS
 
-AT_MS = 1_793_343_600_000
+AT_MS = 1_790_838_000_000
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -151,8 +152,20 @@ def test_what_is_too_few_for_anybody_is_in_the_ledger_too() -> None:
     detection = detect(halves(60, held=6).waits("w", 0, units=6, layer="placement"))
     (draft,) = found(detection, "unusable")
     assert claimed(draft) == 4 * 60 * MINUTE_MS
+    # The finding may be older than what is looked at: the words tell of the latter alone.
+    assert draft.summary.startswith("4 GPU-hours of nvidia.com/gpu in the last 60 min stood free, ")
+    assert draft.action.patch == ""
     hopeless = detect(halves(60, held=6).waits("w", 0, units=16, layer="placement"))
     assert not found(hopeless, "unusable")
+
+
+def test_the_patch_names_the_queues_it_is_for() -> None:
+    world = halves(60, held=6).waits("w", 0, units=6, layer="placement", cluster_queue="cq")
+    (draft,) = found(detect(world), "unusable")
+    assert shlex.split(draft.action.patch) == [
+        *("kubectl", "patch", "clusterqueues.v1beta2.kueue.x-k8s.io", "cq", "--type=merge"),
+        *("-p", '{"spec":{"queueingStrategy":"BestEffortFIFO"}}'),
+    ]
 
 
 # What the cluster's state says besides: T0 of its builders is another day, so objects are dated by hand.

@@ -14,13 +14,15 @@ from sqlalchemy import create_engine, text
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.ledger import Ledger
-from gpucost.ledger.notices import CONVERSATIONS_KEPT_MS, DEAD_KEPT_MS, SENT_KEPT_MS
+from gpucost.ledger.notices import BATCH, CONVERSATIONS_KEPT_MS, DEAD_KEPT_MS, SENT_KEPT_MS, URGENT_TRIES
 from gpucost.notify.message import Message
 from gpucost.notify.notices import Act, Conversation, Kind, Post
 from gpucost.notify.sending.outbox import Outgoing, Waiting
 from tests.ledger.builders import NOW_MS
 
 ALL = ("ops", "red")
+# The same queries as of other tests, which run on both databases.
+SQLITE = pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
 
 
 class Clock:
@@ -98,6 +100,7 @@ def test_open_ones_and_those_with_news(ledger: Ledger) -> None:
     assert ledger.conversations(since_ms=NOW_MS + HOUR_MS + 1) == (digest, talk())
 
 
+@SQLITE
 def test_what_was_told_is_not_told_again(ledger: Ledger) -> None:
     assert ledger.tell([talk()], [post()]) == 1
     assert ledger.tell([talk(posted_ms=NOW_MS + 9)], [post(at_ms=NOW_MS + 9)]) == 0
@@ -114,12 +117,14 @@ def test_what_was_told_is_not_told_again(ledger: Ledger) -> None:
     assert ledger.conversations(since_ms=0) == (resolved,)
 
 
+@SQLITE
 def test_a_version_that_comes_back_is_news(ledger: Ledger) -> None:
     ledger.tell([talk()], [post()])
     for version in ("2", "1", "2"):
         assert ledger.tell([talk(version=version, updated_ms=NOW_MS)], [post(act=Act.UPDATE)]) == 1
 
 
+@SQLITE
 def test_what_was_over_may_begin_anew(ledger: Ledger) -> None:
     key = "alert:abc"
     ledger.tell([talk(key, kind=Kind.ALERT)], [post(key)])
@@ -130,6 +135,7 @@ def test_what_was_over_may_begin_anew(ledger: Ledger) -> None:
     assert ledger.conversations(since_ms=0) == (again,), "and the old message is not replaced"
 
 
+@SQLITE
 def test_an_escalation_may_begin_anew_too(ledger: Ledger) -> None:
     key = "alert:abc"
     ledger.tell([talk(key, kind=Kind.ALERT)], [post(key)])
@@ -151,6 +157,28 @@ def test_an_end_that_waits_for_quiet_hours_gives_way_to_a_new_beginning(ledger: 
     assert due(ledger, morning_ms) == ()
 
 
+@SQLITE
+@pytest.mark.parametrize(
+    "before",
+    [
+        {"posted_ms": NOW_MS + 2 * DAY_MS, "resolved_ms": NOW_MS + 2 * DAY_MS + 1},
+        {"posted_ms": NOW_MS - DAY_MS, "resolved_ms": NOW_MS + 2 * DAY_MS},
+    ],
+    ids=["told and ended by a clock ahead", "ended by a clock ahead"],
+)
+def test_it_begins_anew_when_a_clock_that_was_ahead_is_set_back(
+    ledger: Ledger, before: dict[str, int]
+) -> None:
+    key = "alert:abc"
+    ledger.tell([talk(key, kind=Kind.ALERT, posted_ms=before["posted_ms"])], [post(key)])
+    ledger.tell([talk(key, kind=Kind.ALERT, **before)], [post(key, Act.RESOLVE)])
+    again = talk(key, kind=Kind.ALERT)
+    assert ledger.tell([again], [post(key)]) == 1
+    assert ledger.conversations(since_ms=0) == (again,)
+    assert ledger.tell([again], [post(key)]) == 0
+
+
+@SQLITE
 def test_digests_are_told_once_for_ever(ledger: Ledger) -> None:
     digest = talk("month:2026-10", kind=Kind.MONTH, resolved_ms=NOW_MS)
     assert ledger.tell([digest], [post(digest.key)]) == 1
@@ -172,6 +200,7 @@ def test_two_processes_with_the_same_news_tell_it_once(ledger_url: str) -> None:
         assert len(due(ledger, most=100)) == 10
 
 
+@SQLITE
 def test_posts_of_a_conversation_go_one_after_the_other(ledger: Ledger) -> None:
     ledger.tell([talk(), talk("finding:2")], [post(title="first"), post("finding:2", title="other")])
     ledger.tell([talk(resolved_ms=NOW_MS)], [post(act=Act.RESOLVE, title="end")])
@@ -182,6 +211,40 @@ def test_posts_of_a_conversation_go_one_after_the_other(ledger: Ledger) -> None:
     assert titles(due(ledger, NOW_MS + HOUR_MS)) == ["other", "first"], "what failed lets others pass"
     ledger.post_dead(found[0].post.id, NOW_MS, "gone")
     assert titles(due(ledger)) == ["other", "end"]
+
+
+def test_what_is_urgent_goes_first_and_what_waits_before_it(ledger: Ledger) -> None:
+    keys = [f"finding:{n}" for n in range(5)]
+    ledger.tell([talk(key) for key in keys], [post(key, title=key) for key in keys])
+    urgent = [
+        post(keys[3], Act.ESCALATE, title="call", urgent=True),
+        post("alert:1", title="fire", urgent=True),
+    ]
+    ledger.tell([talk(keys[3], escalated_ms=NOW_MS), talk("alert:1", kind=Kind.ALERT)], urgent)
+    assert [found.post.urgent for found in due(ledger, most=3)] == [True, True, False]
+    order = ["finding:3", "call", "fire", "finding:0", "finding:1", "finding:2", "finding:4"]
+    assert [title for title, _ in drain(ledger)] == order
+
+
+@SQLITE
+def test_what_is_urgent_and_always_fails_lets_the_others_pass(ledger: Ledger) -> None:
+    ledger.tell([talk(), talk("alert:1")], [post(title="old"), post("alert:1", title="fire", urgent=True)])
+    for _ in range(URGENT_TRIES):
+        assert titles(due(ledger)) == ["fire", "old"]
+        ledger.post_failed(due(ledger)[0].post.id, NOW_MS, "down")
+    assert titles(due(ledger)) == ["old", "fire"]
+
+
+@SQLITE
+def test_more_than_one_transaction_holds(ledger: Ledger) -> None:
+    many = [talk(f"finding:{n:04}") for n in range(BATCH + 1)]
+    posts = [post(each.key) for each in many]
+    assert ledger.tell(many, posts) == len(many)
+    assert ledger.tell(many, posts) == 0
+    assert ledger.conversations(since_ms=0) == tuple(many)
+    over = [replace(each, resolved_ms=NOW_MS) for each in many]
+    assert ledger.tell(over, [post(each.key, Act.RESOLVE) for each in over]) == len(over)
+    assert ledger.waiting_posts()["ops"].count == 2 * len(many)
 
 
 def test_updates_that_wait_are_overtaken(ledger: Ledger) -> None:
@@ -195,6 +258,7 @@ def test_updates_that_wait_are_overtaken(ledger: Ledger) -> None:
     assert ledger.waiting_posts() == {}
 
 
+@SQLITE
 def test_the_reference_of_the_message_is_kept(ledger: Ledger) -> None:
     ledger.tell([talk()], [post()])
     ledger.post_sent(due(ledger)[0].post.id, NOW_MS, "C1:1.0")
@@ -264,6 +328,7 @@ def test_what_another_version_wrote_is_a_dead_letter_and_holds_nothing_up(
     assert [each.post.message.title for each in ledger.dead_posts()] == ["(not readable)"]
 
 
+@SQLITE
 def test_all_of_it_or_nothing(ledger: Ledger) -> None:
     with pytest.raises(InputError, match="posts whose conversation is given too"):
         ledger.tell([talk()], [post(), post("finding:2")])

@@ -64,7 +64,7 @@ def test_what_fires() -> None:
     assert (message.summary, message.tone) == ("GPUs idle", Tone.WARNING)
     assert message.sections[0].items == ("train-7 idles", "train-8 idles")
     assert Fact("Alerts", "2 firing, 1 resolved") in message.facts
-    assert Fact("Since", "2026-10-12T08:20:30Z") in message.facts
+    assert Fact("Since", "2026-10-12 08:20 UTC") in message.facts
 
 
 @pytest.mark.fault(61)
@@ -88,7 +88,7 @@ def test_resolved_when_all_are() -> None:
     assert notice.message.title == "Resolved: GpuCostIdle (team nlp)"
     assert notice.message.tone is Tone.GOOD
     assert notice.message.sections == ()
-    assert Fact("Until", "2026-10-12T11:00:00Z") in notice.message.facts
+    assert Fact("Until", "2026-10-12 11:00 UTC") in notice.message.facts
     assert "Silence" not in urls(notice)
 
 

@@ -47,16 +47,16 @@ def section(found: Message, title: str) -> Section:
     [
         (
             {"team": "nlp", "before": HALF},
-            "nlp cost USD 440 in week 43, 100% more than the week before; 16% of it was wasted; "
-            "of 6% nobody can say.",
+            "nlp cost USD 440 in week 43, 100% more than the week before; 16% of the cost was wasted; "
+            "6% was not measured.",
         ),
         (
             {"team": "vision"},
-            "vision cost USD 172 in week 43, as much as the week before; 20% of it was wasted.",
+            "vision cost USD 172 in week 43, as much as the week before; 20% of the cost was wasted.",
         ),
         (
             {"previous_windows": ()},
-            "The clusters cost USD 688 in week 43; 23% of it was wasted; of 4% nobody can say.",
+            "The clusters cost USD 688 in week 43; 23% of the cost was wasted; 4% was not measured.",
         ),
         (
             {"uses": [], "team": "nlp", "before": USES},
@@ -64,12 +64,12 @@ def section(found: Message, title: str) -> Section:
         ),
         (
             {"uses": [Use("idle", 4, rate=None)], "team": "nlp", "previous_windows": ()},
-            "nlp held 4.0 GPU-hours without a price in week 43; 100% of it was wasted.",
+            "nlp held 4.0 GPU-hours without a price in week 43; 100% of the GPU-hours were wasted.",
         ),
         (
             {"windows": (*week_windows(5), *week_windows(5, cluster="west")), "team": "vision"},
-            "vision cost USD 172 in week 43; 20% of it was wasted; 4 days of the week of 2 clusters are not "
-            "in the ledger, nor in these numbers.",
+            "vision cost USD 172 in week 43; 20% of the cost was wasted; 4 days of the week of 2 clusters "
+            "are not in the ledger, nor in these numbers.",
         ),
     ],
 )
@@ -95,14 +95,14 @@ def test_the_facts_of_a_team() -> None:
         "Cost": "USD 440, 64.0 GPU-hours",
         "Week before": "USD 220, 32.0 GPU-hours (100% more than the week before)",
         "Budget": "114% of USD 385, the week's part of USD 1,706 a month",
-        "Wasted": "USD 68.80, 10.0 GPU-hours (15.6%)",
-        "Unknown": "USD 27.52, 4.0 GPU-hours (6.2%)",
-        "Busy": "67%; 94% of what was held was observed",
+        "Wasted": "USD 68.80 (15.6% of the cost), 10.0 GPU-hours",
+        "Unknown": "USD 27.52 (6.2% of the cost), 4.0 GPU-hours",
+        "Busy": "67%; use was measured for 94% of what was held",
     }
     assert section(found, "Where it went").items == (
-        "Idle: USD 68.80, 10.0 GPU-hours (15.6%); held, and seen to do nothing",
-        "Productive: USD 344, 50.0 GPU-hours (78.1%); held, observed, and none of the above",
-        "Unknown: USD 27.52, 4.0 GPU-hours (6.2%); not observed, or no detector has looked at it",
+        "Idle: USD 68.80 (15.6%), 10.0 GPU-hours; held, and seen to do nothing",
+        "Productive: USD 344 (78.1%), 50.0 GPU-hours; held, observed, and none of the above",
+        "Unknown: USD 27.52 (6.2%), 4.0 GPU-hours; not observed, or no detector has looked at it",
     )
     assert section(found, "Costliest jobs").items == (
         "nlp/train: USD 413, 60.0 GPU-hours, busy 67%",
@@ -117,8 +117,8 @@ def test_the_platform_names_its_teams() -> None:
         "114% of USD 385, the week's part of USD 1,706 a month of 1 team with a budget; they held USD 440"
     )
     assert section(found, "Costliest teams").items == (
-        "nlp: USD 440, 64.0 GPU-hours, 16% wasted, 114% of the week's budget, as much as the week before",
-        "vision: USD 172, 25.0 GPU-hours, 20% wasted, as much as the week before",
+        "nlp: USD 440 (16% wasted), 64.0 GPU-hours, 114% of the week's budget, as much as the week before",
+        "vision: USD 172 (20% wasted), 25.0 GPU-hours, as much as the week before",
     )
 
 
@@ -131,6 +131,45 @@ def test_of_many_teams_the_rest_is_one_line() -> None:
     chart = section(found, "Costliest teams").chart
     assert chart is not None
     assert (chart.title, len(chart.bars)) == ("By team, the costliest 10 of 12", 10)
+
+
+def test_shares_of_a_message_are_of_one_base() -> None:
+    uses = [Use("idle", 3), Use("productive", 1, rate=None)]
+    found = message(uses=uses, team="nlp", previous_windows=())
+    assert "75% of the GPU-hours were wasted" in found.summary
+    assert facts(found)["Wasted"] == "USD 20.64, 3.0 GPU-hours (75.0% of the GPU-hours)"
+    [row] = section(message(uses=uses, previous_windows=()), "Costliest teams").items
+    assert row == "nlp: USD 20.64, 4.0 GPU-hours (75% wasted), 1.0 of them without a price"
+
+
+def test_what_is_unknown_since_nobody_looked_is_not_called_unmeasured_alone() -> None:
+    inputs = week_inputs(team="nlp")
+    part = replace(inputs, waste=replace(inputs.waste, assessment=Assessment(6, 0, 1)))
+    assert digest_message(build_week(part), LINKS).summary.endswith("6% was not measured or not looked at.")
+
+
+@pytest.mark.parametrize(
+    ("windows", "words"),
+    [
+        (week_windows(6), "133% of USD 330, the part of 6 of 7 days of USD 1,706 a month"),
+        (
+            (*week_windows(6), *week_windows(6, cluster="west")),
+            "133% of USD 330, the part of 6 of 7 days of USD 1,706 a month",
+        ),
+        (
+            (*week_windows(7), *week_windows(5, cluster="west")),
+            "USD 1,706 a month: not compared, clusters lack different parts of the week",
+        ),
+    ],
+)
+def test_a_budget_of_a_part_of_the_week_says_so(windows: Any, words: str) -> None:
+    uses = [use for use in USES if use.day < 5]
+    found = message(uses=uses, team="nlp", windows=windows, budgets={"nlp": 31 * 8 * H100_NANO})
+    assert facts(found)["Budget"] == words
+    platform = message(uses=uses, windows=windows, budgets={"nlp": 31 * 8 * H100_NANO})
+    team = section(platform, "Costliest teams").items[0]
+    assert ("133% of the budget of 6 of 7 days" in team) == ("133%" in words)
+    assert "week's budget" not in team
 
 
 def test_waits_are_in_words() -> None:
@@ -149,7 +188,8 @@ def test_what_the_numbers_rest_on_is_said() -> None:
     found = digest_message(build_week(shaky), LINKS)
     assert facts(found)["Week before"] == "not compared: this week covered 71.4%"
     assert section(found, "What this rests on").items == (
-        "71.4% of the week is in the ledger, 50.0% of that was observed.",
+        "71.4% of the week is in the ledger; the cluster was watched for 50.0% of that.",
+        "Use was measured for 67.4% of what was held.",
         "Cluster east: 2 days missing.",
         "Of 5 windows: 3 final, 1 provisional until more is known, 1 not looked at, which count as unknown.",
     )
@@ -171,7 +211,7 @@ def test_days_stand_side_by_side_and_a_missing_one_is_a_gap() -> None:
         *[(0, 0, 0)] * 3,
         (None, None, None),
     ]
-    assert (chart.bars[0].shown, chart.bars[6].shown) == ("50 h", "not in the ledger")
+    assert (chart.bars[0].shown, chart.bars[6].shown) == ("50 h", "missing")
 
 
 def test_a_day_that_is_not_whole_says_so() -> None:
@@ -216,10 +256,24 @@ def test_three_actions_with_money_job_and_the_one_change() -> None:
     )
     first, second, third = [each for each in found.sections if each.title[:2] in ("1.", "2.", "3.")]
     assert (first.title, first.code) == ("1. job nlp/b of vision: USD 48.00 a day", "kubectl x")
-    assert first.text == "b is idle\nStop b"
+    assert first.text == "b is idle.\nStop b"
     assert second.title == "2. job nlp/a of nlp: USD 24.00 a day"
-    assert second.text.endswith("\nAnd 1 more finding like it, USD 2.40 a day together.")
-    assert third.title == "3. job nlp/c of speech"
+    assert second.text.endswith(
+        "\nAnd 1 more finding like it: another USD 2.40 a day, USD 26.40 with this one."
+    )
+    assert third.title == "3. job nlp/c of speech: no amount"
+
+
+def test_what_is_in_no_sum_says_so() -> None:
+    found = known(1, job="a", hourly=10**9)
+    outside = replace(found.finding, wasted=replace(found.finding.wasted, counted=False))
+    titles = [each.title for each in message(findings=[replace(found, finding=outside)]).sections]
+    assert titles[2] == "1. job nlp/a of nlp: USD 24.00 a day, not in the sums above"
+
+
+def test_the_footer_names_the_command() -> None:
+    assert message(team="nlp").footer.endswith("; again: gpucost digest 2026-W43 --team nlp")
+    assert message().footer.endswith("; again: gpucost digest 2026-W43")
 
 
 @pytest.mark.parametrize(
@@ -296,13 +350,12 @@ def test_a_notice_is_told_once_and_again_when_it_is_whole() -> None:
     assert digest_notice(build_week(week_inputs()), LINKS, since_ms=5).key == "digest:week:2026-W43:"
 
 
-def test_links_lead_to_the_dashboard_and_the_report() -> None:
+def test_links_lead_to_the_dashboard_at_that_week() -> None:
     own = message(team="nlp").links
     assert [link.url for link in own] == [
-        "https://grafana.example.com/d/gpucost-team?var-team=nlp",
-        "https://gpucost.example.com/v1/waste?window=2026-10-19T00%3A00%3A00Z%2F2026-10-26T00%3A00%3A00Z",
+        "https://grafana.example.com/d/gpucost-team?var-team=nlp&from=1792368000000&to=1792972800000"
     ]
-    assert [link.text for link in message().links] == ["Fleet", "Report"]
+    assert [link.text for link in message().links] == ["Fleet"]
     assert message(links=Links()).links == ()
 
 

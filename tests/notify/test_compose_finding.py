@@ -31,7 +31,9 @@ from gpucost.notify.notices import Kind, Notice, Rank, Stage
 from gpucost.reports.values import Amount
 
 T0 = parse_instant("2026-10-12T08:20:30Z")
-LINKS = Links("https://gpucost.example.com", "https://grafana.example.com")
+LINKS = Links(
+    "https://gpucost.example.com", "https://grafana.example.com", "https://wiki.example.com/runbooks"
+)
 JOB = Subject(SubjectKind.JOB, "demo", "train-7", "nlp-prod", "uid-7")
 DRAFT = Draft(
     Pattern.IDLE_ALLOCATION,
@@ -69,7 +71,7 @@ def test_an_open_finding() -> None:
     assert (notice.team, notice.name, notice.acknowledged) == ("nlp", "idle_allocation", False)
     message = notice.message
     assert message.title == "Idle allocation: train-7 (team nlp)"
-    assert message.summary == DRAFT.summary
+    assert message.summary == f"{DRAFT.summary}."
     assert facts(message) == {
         "Team": "nlp",
         "Job": "nlp-prod/train-7",
@@ -84,6 +86,7 @@ def test_an_open_finding() -> None:
     assert evidence.items == ("GPUs: 8", "busy: 0.0015 %", "node: gpu-01")
     assert {each.text: each.url for each in message.links} == {
         "Finding": "https://gpucost.example.com/v1/findings/12",
+        "Runbook": "https://wiki.example.com/runbooks/GpuCostIdleAllocation.md",
         "Job": "https://grafana.example.com/d/gpucost-job?var-cluster=demo&var-namespace=nlp-prod&var-job=train-7",
         "Team": "https://grafana.example.com/d/gpucost-team?var-cluster=demo&var-team=nlp",
     }
@@ -131,7 +134,7 @@ def test_the_team_reads_no_name_of_others() -> None:
     notice = noticed(a_life(replace(draft, team_view=view)))
     assert secret not in repr(notice.message)
     assert notice.full is not None
-    assert notice.full.summary == secret
+    assert notice.full.summary == f"{secret}."
 
 
 def test_one_text_where_all_of_it_is_for_the_team() -> None:
@@ -143,7 +146,7 @@ def test_what_is_nobodys_is_the_platforms(team: str) -> None:
     view = TeamView("fewer words", (), Action(""))
     notice = noticed(a_life(replace(DRAFT, team=team, team_view=view)))
     assert notice.team == ""
-    assert notice.message.summary == DRAFT.summary
+    assert notice.message.summary == f"{DRAFT.summary}."
 
 
 def test_versions_change_with_what_is_news() -> None:
@@ -177,7 +180,11 @@ def test_other_subjects() -> None:
 
 def test_no_links_where_nobody_said_where_things_are() -> None:
     assert noticed(a_life(), links=Links()).message.links == ()
-    assert [each.text for each in noticed(a_life(), record_id=None).message.links] == ["Job", "Team"]
+    assert [each.text for each in noticed(a_life(), record_id=None).message.links] == [
+        "Runbook",
+        "Job",
+        "Team",
+    ]
 
 
 def test_long_evidence_is_cut_and_counted() -> None:
@@ -192,3 +199,41 @@ def test_every_pattern_has_the_title_of_its_page() -> None:
     for pattern in Pattern:
         head = (pages / f"{pattern.value}.md").read_text(encoding="utf-8").splitlines()[0]
         assert head == f"# {TITLES[pattern]}"
+
+
+def test_every_pattern_has_a_runbook_under_the_name_of_its_alert() -> None:
+    runbooks = Path(__file__).parents[2] / "alerts" / "runbooks"
+    assert [each for each in Pattern if not (runbooks / f"{each.alert}.md").is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "url"),
+    [
+        (SubjectKind.CLUSTER, "gpucost-fleet?var-cluster=demo"),
+        (SubjectKind.QUEUE, "gpucost-queues?var-cluster=demo&var-queue=x"),
+        (SubjectKind.NODE, "gpucost-nodes?var-cluster=demo&var-node=x"),
+    ],
+)
+def test_what_is_no_job_links_to_a_dashboard_too(kind: SubjectKind, url: str) -> None:
+    draft = replace(DRAFT, subject=Subject(kind, "demo", "x"), team="")
+    links = noticed(a_life(draft), links=Links(dashboards="https://g")).message.links
+    assert [each.url for each in links] == [f"https://g/d/{url}"]
+
+
+def test_the_footer_names_the_command() -> None:
+    assert noticed(a_life()).message.footer.endswith("; all of it: gpucost findings show 12")
+
+
+@pytest.mark.parametrize(("boards", "shown"), [(6 / 7, "0.86"), (8.0, "8"), (1.5, "1.5"), (0.001, "0.001")])
+def test_gpus_are_counted_with_two_decimals(boards: float, shown: str) -> None:
+    life = a_life()
+    life = replace(life, finding=replace(life.finding, boards_now=boards))
+    assert facts(noticed(life).message)["Costs"].endswith(f" a day, {shown} GPUs now")
+
+
+def test_long_lists_come_last() -> None:
+    uuids = Evidence("GPUs", ", ".join(f"GPU-{n:032x}" for n in range(4)))
+    draft = replace(DRAFT, evidence=(uuids, *DRAFT.evidence))
+    items = noticed(a_life(draft)).message.sections[1].items
+    assert [each[:5] for each in items] == ["GPUs:", "busy:", "node:", "GPUs:"]
+    assert items[-1].startswith("GPUs: GPU-0000")

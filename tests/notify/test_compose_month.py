@@ -8,7 +8,7 @@ from typing import Any
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Month
-from gpucost.notify.compose.amounts import cost
+from gpucost.notify.compose.amounts import amount, cost
 from gpucost.notify.compose.links import Links
 from gpucost.notify.compose.month import month_message, month_notice
 from gpucost.notify.message import Message
@@ -17,7 +17,9 @@ from gpucost.notify.render import plain
 from gpucost.reports.inputs import AdjustmentFacts, MonthFacts
 from gpucost.reports.model import MonthReport
 from gpucost.reports.month import build_month
+from gpucost.reports.waste import Assessment
 from tests.reports.builders import small_month
+from tests.reports.waste_builders import small_waste
 
 DIGEST, BEFORE = "d" * 64, "b" * 64
 CLOSED = MonthFacts(True, 31, DIGEST, BEFORE, Month(2026, 11).window.start_ms + 36 * HOUR_MS, "ada", "audit")
@@ -60,7 +62,7 @@ def test_the_platform_reads_what_every_team_pays() -> None:
     assert len(items(found, "By team")) == len(made.teams)
     assert facts(found)["Digest"] == DIGEST
     assert facts(found)["Digest of the month closed before"] == BEFORE
-    assert facts(found)["Closed"] == "2026-11-02T12:00:00Z by ada"
+    assert facts(found)["Closed"] == "2026-11-02 12:00 UTC by ada"
     assert facts(found)["Reason"] == "audit"
 
 
@@ -98,3 +100,21 @@ def test_a_team_reads_its_own_only() -> None:
     assert [link.url for link in notice.message.links] == [
         "https://g.example.com/v1/reports/2026-10?format=html"
     ]
+
+
+def test_what_nobody_measured_or_may_still_change_is_said() -> None:
+    made = report(waste=small_waste())
+    assert made.waste is not None
+    found = month_message(made, NO_LINKS)
+    [unknown] = [row for row in made.waste.buckets if row.waste == "unknown"]
+    assert facts(found)["Unknown"].startswith(amount(unknown.amount, "USD"))
+    assert facts(found)["Unknown"].endswith("% of the GPU-hours)")
+    provisional = replace(made, waste=replace(made.waste, assessment=Assessment(20, 4, 0)))
+    assert items(month_message(provisional, NO_LINKS), "What this rests on") == (
+        "Of 24 windows: 20 final, 4 provisional until more is known, 0 not looked at.",
+    )
+
+
+def test_a_month_at_which_nobody_looked_says_so() -> None:
+    found = month_message(replace(report(), waste=None), NO_LINKS)
+    assert facts(found)["Wasted"] == "not known: no detector has looked at this month"

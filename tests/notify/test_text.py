@@ -18,6 +18,8 @@ WRITINGS = {
     "slack code": text.SLACK_CODE,
     "teams": text.TEAMS,
     "verbatim": text.VERBATIM,
+    "chat": text.CHAT,
+    "chat code": text.CHAT_CODE,
     "mattermost": text.MATTERMOST,
     "mattermost code": text.MATTERMOST_CODE,
 }
@@ -49,6 +51,8 @@ def test_slack_words(given: str, written: str) -> None:
         ("gpu_team_a *b* _c_", r"gpu_team_a \*b\* \_c\_"),
         ("R&D &lt;", "R&D &amp;lt;"),
         ("USD -5.00 (8 × H100)", "USD -5.00 (8 × H100)"),
+        ("{{DATE(2026-01-01T00:00:00Z,SHORT)}}", "{\u200b{DATE(2026-01-01T00:00:00Z,SHORT)}}"),
+        ("{{{TIME(x)}}} ${secret} US$ 5 {a}", "{\u200b{\u200b{TIME(x)}}} $\u200b{secret} US$ 5 {a}"),
     ],
 )
 def test_teams_words(given: str, written: str) -> None:
@@ -63,10 +67,32 @@ def test_teams_words(given: str, written: str) -> None:
         (":smile: 12:30:00", ":\u200bsmile: 12:30:00"),
         ("<!channel>", "&lt;!channel&gt;"),
         ("a | b", r"a \| b"),
+        ("$x^2$ US$ 5", "&#36;x^2&#36; US&#36; 5"),
     ],
 )
 def test_mattermost_words(given: str, written: str) -> None:
     assert text.MATTERMOST.line(given, 200) == written
+
+
+CALLS = {
+    "@everyone": "@\u200beveryone",
+    "(@here) x@all": "(@\u200bhere) x@\u200ball",
+    "\uff20channel": "\uff20\u200bchannel",
+    "<@U024BE7LH> <@&123>": "‹@\u200bU024BE7LH> ‹@\u200b&123>",
+    "<!channel>": "‹!channel>",
+    "<users/all>": "‹users/all>",
+    '<at user_id="all">': '‹at user_id="all">',
+    "[CQ:at,qq=all]": "[\u200bCQ:at,qq=all]",
+    "@**all** @_**x**": "@\u200b**all** @\u200b_**x**",
+    "a < b [0] [x]": "a < b [0] [x]",
+}
+
+
+@pytest.mark.fault(63)
+@pytest.mark.parametrize(("given", "written"), CALLS.items())
+def test_words_for_a_chat_that_is_not_known(given: str, written: str) -> None:
+    assert text.CHAT.line(given, 200) == written
+    assert text.CHAT_CODE.code(given, 200) == written
 
 
 def test_code_is_written_as_it_stands_but_for_what_acts_in_code() -> None:

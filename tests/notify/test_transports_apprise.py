@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +18,7 @@ from gpucost.notify.sending import apprise_
 from gpucost.notify.sending.outcome import Refused, Retry
 from gpucost.notify.sending.transports import Transports
 from tests.notify.sending_worlds import channel, outgoing
+from tests.support.hostile_messages import NASTY, everywhere
 from tests.support.http import Reply, ScriptedServer, scripted_server
 
 
@@ -30,6 +34,16 @@ def json_url(server: ScriptedServer, **values: bool) -> Channel:
 
 def deliver(to: Channel) -> str:
     return Transports().deliver(to, outgoing(message=Message("GPUs idle", "8 GPUs <!channel>")))
+
+
+@pytest.mark.fault(63)
+def test_nobody_is_called_but_whom_the_settings_name(service: ScriptedServer) -> None:
+    hostile = " ".join(("@everyone <@U1> <!channel> <users/all> [CQ:at,qq=all] @**all**", *NASTY))
+    message = replace(everywhere(hostile), mentions=True)
+    to = replace(json_url(service), mention="@oncall")
+    assert Transports().deliver(to, outgoing(message=message)) == ""
+    said = json.loads(service.asked[0].body)["message"]
+    assert not re.search(r"[@＠](?!\u200b)|<\S|\[\w+:", said.replace("@oncall", "", 1))
 
 
 def test_a_message_arrives(service: ScriptedServer) -> None:
@@ -76,7 +90,8 @@ def test_redirects_lead_nowhere(service: ScriptedServer) -> None:
     [
         ("file:///etc/passwd", "no address in the network"),
         ("dbus://", "no address in the network"),
-        ("syslog://", "no address in the network"),
+        (" syslog://", "no address in the network"),
+        ("\tDBUS://", "no address in the network"),
         ("nonsense://hunter2", "apprise makes nothing of the nonsense:// URL"),
         ("json://169.254.169.254/hunter2", "never allowed"),
     ],
@@ -90,6 +105,9 @@ def test_what_is_no_address_is_refused(url: str, said: str) -> None:
 def test_http_needs_a_word_in_the_settings(service: ScriptedServer) -> None:
     with pytest.raises(Refused, match="allow_http is not set"):
         deliver(json_url(service, allow_http=False))
+    spaced = f" json://127.0.0.1:{service.server_port}/hunter2"
+    with pytest.raises(Refused, match="allow_http is not set"):
+        deliver(channel(Service.APPRISE, spaced, allow_http=False))
     assert service.asked == []
 
 

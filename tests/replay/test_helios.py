@@ -23,7 +23,6 @@ from gpucost.domain.waste import Waste
 from tests.replay.helios import FOLDER, GAPS, GPU, MINUTES, START_MS, WEEK, Helios, at
 
 pytestmark = [
-    pytest.mark.xdist_group("helios"),
     pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the trace is not there: {FOLDER}"),
 ]
 AFTER_MS = 15 * MINUTE_MS

@@ -21,7 +21,6 @@ SEEDS = {Policy.RANDOM: range(20), Policy.BEST_FIT: range(6), Policy.FGD: range(
 in the authors' ten runs as in ours, so that the mean of ten is only known to 0.7."""
 
 pytestmark = [
-    pytest.mark.xdist_group("openb"),
     pytest.mark.skipif(
         not OPENB.is_dir(), reason=f"the traces are not there: {OPENB} (see benchmarks/support/philly.py)"
     ),

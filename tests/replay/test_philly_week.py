@@ -20,7 +20,6 @@ WEEK = Window(START_MS, START_MS + DAYS * DAY_MS)
 pytestmark = [
     pytest.mark.prometheus,
     needs_prometheus,
-    pytest.mark.xdist_group("philly"),
     pytest.mark.skipif(
         not (DEFAULT_TRACES / "philly-vc").is_dir(),
         reason=f"the traces are not there: {DEFAULT_TRACES / 'philly-vc'} (see benchmarks/support/philly.py)",

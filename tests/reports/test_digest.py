@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpucost.detectors.findings import Pattern, Subject, SubjectKind
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.domain.waste import Waste
-from gpucost.reports.digest import WaitFacts, build_week, week_budget
+from gpucost.reports.digest import WaitFacts, budget_of, build_week
 from gpucost.reports.document import to_json
 from gpucost.reports.values import NOTHING, Amount
 from gpucost.reports.waste import Assessment
@@ -129,7 +130,7 @@ uses = st.lists(
 )
 
 
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(uses)
 def test_parts_add_up_to_totals_for_any_week(week: list[Use]) -> None:
     """Against sums over the lines that were made without the digest."""
@@ -192,18 +193,19 @@ def test_weeks_that_are_not_whole_are_not_compared(changes: dict[str, object], r
 
 
 def test_the_budget_of_a_week_is_by_days() -> None:
-    assert week_budget(31 * 10**9, WEEK.window) == 7 * 10**9
+    assert budget_of(31 * 10**9, [WEEK.window]) == 7 * 10**9
     # 26 October to 1 November: six days of October, one of November.
-    assert week_budget(31 * 30 * 10**9, Week(2026, 44).window) == (6 * 30 + 31) * 10**9
-    assert week_budget(100, WEEK.window) == 23  # 700 / 31 = 22.58
+    assert budget_of(31 * 30 * 10**9, [Week(2026, 44).window]) == (6 * 30 + 31) * 10**9
+    assert budget_of(100, [WEEK.window]) == 23  # 700 / 31 = 22.58
 
 
+@settings(max_examples=20)
 @given(st.integers(0, 10**16))
 def test_the_budgets_of_a_year_are_those_of_its_weeks(monthly_nano: int) -> None:
     """To within half a nano-unit a week; 2026-W01 to W53 are 371 days, nine of them of other years."""
     week, total = Week(2026, 1), 0
     while week <= Week(2026, 53):
-        total += week_budget(monthly_nano, week.window)
+        total += budget_of(monthly_nano, [week.window])
         week = week.next()
     exact = 12 * monthly_nano + Fraction(monthly_nano * 6, 31)
     assert abs(total - exact) <= Fraction(53, 2)
@@ -291,6 +293,53 @@ def test_what_was_muted_or_began_after_the_week_is_no_action() -> None:
     found = build_week(week_inputs(findings=(muted, late, just)))
     assert [row.finding for row in found.actions] == [3]
     assert found.more_actions == 0
+
+
+def test_what_is_over_is_the_waste_of_jobs_without_a_finding_that_goes_on() -> None:
+    """The free and the broken hours are nobody's, the unknown ones are no waste."""
+    found = build_week(week_inputs())
+    assert [(row.job, row.waste, row.amount) for row in found.over] == [
+        ("train", "idle", Amount(10 * HOUR_MS, 10 * H100_NANO)),
+        ("seg", "oversized", Amount(5 * HOUR_MS, 5 * H100_NANO)),
+    ]
+    assert (found.more_over, found.actions) == (0, ())
+    own = build_week(week_inputs(team="vision"))
+    assert [row.job for row in own.over] == ["seg"]
+
+
+@pytest.mark.parametrize("state", ["open", "acknowledged", "muted"])
+def test_what_goes_on_is_not_over_whatever_was_answered(state: str) -> None:
+    going = replace(known(1, job="train"), state=state)
+    late = replace(going, since_ms=WEEK.window.end_ms)
+    for finding in (going, late):
+        assert [row.job for row in build_week(week_inputs(findings=[finding])).over] == ["seg"]
+
+
+def test_a_broken_gpu_is_not_over_while_any_node_of_the_cluster_has_one() -> None:
+    uses = [Use("unavailable", 8)]
+    assert [row.waste for row in build_week(week_inputs(uses)).over] == ["unavailable"]
+    broken = known(1, job="other", team="platform")
+    node = Subject(SubjectKind.NODE, "east", "node-1")
+    draft = replace(broken.finding.draft, pattern=Pattern.UNHEALTHY_ALLOCATED, subject=node)
+    going = replace(broken, finding=replace(broken.finding, draft=draft))
+    assert build_week(week_inputs(uses, findings=[going])).over == ()
+    elsewhere = replace(draft, subject=replace(node, cluster="west"))
+    going = replace(broken, finding=replace(broken.finding, draft=elsewhere))
+    assert len(build_week(week_inputs(uses, findings=[going])).over) == 1
+
+
+@pytest.mark.parametrize(("actions", "shown"), [(0, 3), (1, 2), (2, 1), (3, 0), (4, 0)])
+def test_what_is_over_fills_the_room_that_actions_leave(actions: int, shown: int) -> None:
+    uses = [Use("idle", 1 + number, job=f"j{number}") for number in range(5)]
+    findings = [known(number, job=f"f{number}", team=f"t{number}") for number in range(actions)]
+    found = build_week(week_inputs(uses, findings=findings))
+    assert [row.job for row in found.over] == ["j4", "j3", "j2"][:shown]
+    assert found.more_over == 5 - shown
+
+
+def test_where_nobody_looked_nothing_is_said_to_be_over() -> None:
+    inputs = week_inputs()
+    assert build_week(replace(inputs, waste=replace(inputs.waste, assessment=Assessment(0, 0, 7)))).over == ()
 
 
 # --- waits --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,23 @@ NOW_MS = Month(2026, 12).window.start_ms
 
 @pytest.fixture
 def ledger(sqlite_url: str) -> Iterator[Ledger]:
+    with Ledger.open(sqlite_url, now=lambda: NOW_MS) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A settled week, written once."""
+    path = tmp_path_factory.mktemp("digesting") / "ledger.db"
+    with Ledger.open(f"sqlite:///{path}", now=lambda: NOW_MS) as opened:
+        fill(opened)
+    return path
+
+
+@pytest.fixture
+def filled(written: Path, sqlite_url: str) -> Iterator[Ledger]:
+    """A copy of the settled week."""
+    shutil.copy(written, sqlite_url.removeprefix("sqlite:///"))
     with Ledger.open(sqlite_url, now=lambda: NOW_MS) as opened:
         yield opened
 
@@ -91,7 +109,12 @@ def digesting(ledger: Ledger, **budgets: int) -> Digesting:
         (Schedule(weekday=5, hour=16), "2026-10-30T16:00:00Z"),
         # Monday of a zone east of UTC begins on Sunday in UTC, before the week has ended.
         (Schedule(hour=9, zone=ZoneInfo("Asia/Tokyo")), "2026-10-26T00:00:00Z"),
-        (Schedule(hour=8, zone=ZoneInfo("Asia/Tokyo")), "2026-11-01T23:00:00Z"),
+        (Schedule(hour=8, zone=ZoneInfo("Asia/Tokyo")), "2026-10-26T00:00:00Z"),
+        (Schedule(zone=ZoneInfo("Australia/Sydney")), "2026-10-26T00:00:00Z"),
+        (Schedule(hour=12, zone=ZoneInfo("Australia/Sydney")), "2026-10-26T01:00:00Z"),
+        (Schedule(zone=ZoneInfo("Pacific/Auckland")), "2026-10-26T00:00:00Z"),
+        (Schedule(zone=ZoneInfo("Pacific/Honolulu")), "2026-10-26T19:00:00Z"),
+        (Schedule(weekday=7, hour=23, zone=ZoneInfo("America/Los_Angeles")), "2026-10-26T06:00:00Z"),
         (Schedule(hour=9, zone=ZoneInfo("America/Los_Angeles")), "2026-10-26T16:00:00Z"),
         # The clocks of Berlin went back on the day before.
         (Schedule(hour=9, zone=ZoneInfo("Europe/Berlin")), "2026-10-26T08:00:00Z"),
@@ -120,13 +143,12 @@ def test_a_schedule_that_cannot_be_is_refused(values: dict[str, int], message: s
         Schedule(**values)
 
 
-def test_a_settled_week_is_due_from_its_hour_until_the_next_is(ledger: Ledger) -> None:
-    fill(ledger)
+def test_a_settled_week_is_due_from_its_hour_until_the_next_is(filled: Ledger) -> None:
     found = (DueWeek(WEEK, TOLD_MS, whole=True),)
-    assert due(TOLD_MS - 1, UTC_NINE, ledger) == ()
-    assert due(TOLD_MS, UTC_NINE, ledger) == found
-    assert due(TOLD_MS + 7 * DAY_MS - 1, UTC_NINE, ledger) == found
-    assert due(TOLD_MS + 7 * DAY_MS, UTC_NINE, ledger) == ()
+    assert due(TOLD_MS - 1, UTC_NINE, filled) == ()
+    assert due(TOLD_MS, UTC_NINE, filled) == found
+    assert due(TOLD_MS + 7 * DAY_MS - 1, UTC_NINE, filled) == found
+    assert due(TOLD_MS + 7 * DAY_MS, UTC_NINE, filled) == ()
 
 
 def test_nothing_is_due_of_an_empty_ledger(ledger: Ledger) -> None:
@@ -145,13 +167,12 @@ def test_a_week_that_is_not_settled_waits_and_is_told_in_the_end(lack: str, ledg
     assert due(TOLD_MS + DAY_MS, schedule, ledger) == (DueWeek(WEEK, TOLD_MS, whole=False),)
 
 
-def test_once_the_detectors_have_looked_nothing_is_waited_for(ledger: Ledger) -> None:
-    fill(ledger)
+def test_once_the_detectors_have_looked_nothing_is_waited_for(filled: Ledger) -> None:
     schedule = Schedule(assesses=True)
-    look(ledger, range(6))
-    assert due(TOLD_MS, schedule, ledger) == ()
-    look(ledger, range(6, 7))
-    assert due(TOLD_MS, schedule, ledger) == (DueWeek(WEEK, TOLD_MS, whole=True),)
+    look(filled, range(6))
+    assert due(TOLD_MS, schedule, filled) == ()
+    look(filled, range(6, 7))
+    assert due(TOLD_MS, schedule, filled) == (DueWeek(WEEK, TOLD_MS, whole=True),)
 
 
 def test_time_before_a_clusters_first_window_is_not_waited_for(ledger: Ledger) -> None:
@@ -162,10 +183,9 @@ def test_time_before_a_clusters_first_window_is_not_waited_for(ledger: Ledger) -
     assert platform.version == "partial"
 
 
-def test_a_cluster_that_left_before_the_week_before_is_not_waited_for(ledger: Ledger) -> None:
-    fill(ledger)
-    fill(ledger, week=BEFORE.previous(), cluster="west")
-    assert due(TOLD_MS, UTC_NINE, ledger) == (DueWeek(WEEK, TOLD_MS, whole=True),)
+def test_a_cluster_that_left_before_the_week_before_is_not_waited_for(filled: Ledger) -> None:
+    fill(filled, week=BEFORE.previous(), cluster="west")
+    assert due(TOLD_MS, UTC_NINE, filled) == (DueWeek(WEEK, TOLD_MS, whole=True),)
 
 
 # --- months -------------------------------------------------------------------------------------------------
@@ -177,14 +197,13 @@ def close(ledger: Ledger) -> int:
     return info.closed_at_ms
 
 
-def test_a_closed_month_is_due_for_a_week_and_an_open_one_is_not(ledger: Ledger) -> None:
-    fill(ledger)
-    assert due(NOW_MS, UTC_NINE, ledger) == ()
-    closed_ms = close(ledger)
+def test_a_closed_month_is_due_for_a_week_and_an_open_one_is_not(filled: Ledger) -> None:
+    assert due(NOW_MS, UTC_NINE, filled) == ()
+    closed_ms = close(filled)
     found = (DueMonth(Month(2026, 10), closed_ms),)
-    assert due(closed_ms, UTC_NINE, ledger) == found
-    assert due(closed_ms + 7 * DAY_MS - 1, UTC_NINE, ledger) == found
-    assert due(closed_ms + 7 * DAY_MS, UTC_NINE, ledger) == ()
+    assert due(closed_ms, UTC_NINE, filled) == found
+    assert due(closed_ms + 7 * DAY_MS - 1, UTC_NINE, filled) == found
+    assert due(closed_ms + 7 * DAY_MS, UTC_NINE, filled) == ()
 
 
 def test_an_adjustment_makes_a_month_news_again(sqlite_url: str) -> None:
@@ -198,12 +217,11 @@ def test_an_adjustment_makes_a_month_news_again(sqlite_url: str) -> None:
         assert due(clock[0], UTC_NINE, ledger) == (DueMonth(Month(2026, 10), clock[0]),)
 
 
-def test_notices_of_a_month_are_of_the_platform_and_of_every_team(ledger: Ledger) -> None:
-    fill(ledger)
-    close(ledger)
-    ledger.adjust(Month(2026, 10), "green", -PRICE, 0, "outage", "eve", "T-1")
-    [found] = due(NOW_MS, UTC_NINE, ledger)
-    notices = list(digesting(ledger).notices(found))
+def test_notices_of_a_month_are_of_the_platform_and_of_every_team(filled: Ledger) -> None:
+    close(filled)
+    filled.adjust(Month(2026, 10), "green", -PRICE, 0, "outage", "eve", "T-1")
+    [found] = due(NOW_MS, UTC_NINE, filled)
+    notices = list(digesting(filled).notices(found))
     assert [notice.key for notice in notices] == [
         f"month:2026-10:{team}" for team in ("", "blue", "green", "red")
     ]
@@ -212,28 +230,27 @@ def test_notices_of_a_month_are_of_the_platform_and_of_every_team(ledger: Ledger
     assert by_team["green"].startswith("green pays USD -2.50 for October 2026, with corrections of USD −2.50")
     assert by_team[""].startswith("The teams pay USD 838 for October 2026")
     assert [
-        each.key for each in digesting(ledger).notices(found, {notice.key for notice in notices[1:]})
+        each.key for each in digesting(filled).notices(found, {notice.key for notice in notices[1:]})
     ] == ["month:2026-10:"]
 
 
 # --- what -----------------------------------------------------------------------------------------------
 
 
-def test_notices_of_a_week_are_of_the_platform_and_of_every_team(ledger: Ledger) -> None:
-    fill(ledger)
-    fill(ledger, week=BEFORE)
-    look(ledger)
-    notices = list(digesting(ledger).notices(DueWeek(WEEK, TOLD_MS, whole=True)))
+def test_notices_of_a_week_are_of_the_platform_and_of_every_team(filled: Ledger) -> None:
+    fill(filled, week=BEFORE)
+    look(filled)
+    notices = list(digesting(filled).notices(DueWeek(WEEK, TOLD_MS, whole=True)))
     assert [notice.key for notice in notices] == [
         f"digest:week:2026-W43:{team}" for team in ("", "blue", "red")
     ]
     assert {notice.since_ms for notice in notices} == {TOLD_MS}
     assert [notice.message.summary for notice in notices] == [
-        "The clusters cost USD 1,260 in week 43, as much as the week before; 1% of it was wasted.",
-        "blue cost USD 420 in week 43, as much as the week before; none of it was wasted.",
-        "red cost USD 420 in week 43, as much as the week before; 4% of it was wasted.",
+        "The clusters cost USD 1,260 in week 43, as much as the week before; 1% of the cost was wasted.",
+        "blue cost USD 420 in week 43, as much as the week before; none of the cost was wasted.",
+        "red cost USD 420 in week 43, as much as the week before; 4% of the cost was wasted.",
     ]
-    left = digesting(ledger).notices(DueWeek(WEEK, TOLD_MS, whole=True), {"digest:week:2026-W43:red"})
+    left = digesting(filled).notices(DueWeek(WEEK, TOLD_MS, whole=True), {"digest:week:2026-W43:red"})
     assert [notice.team for notice in left] == ["", "blue"]
 
 
@@ -249,9 +266,8 @@ def test_a_week_that_cuts_a_window_is_refused_by_name(ledger: Ledger) -> None:
         digesting(ledger).week(WEEK)
 
 
-def test_a_weeks_sums_are_those_of_the_database(ledger: Ledger, sqlite_url: str) -> None:
-    fill(ledger)
-    look(ledger)
+def test_a_weeks_sums_are_those_of_the_database(filled: Ledger, sqlite_url: str) -> None:
+    look(filled)
     query = (
         "select l.bucket, h.team, sum(l.board_ms), sum(l.nano) from usage_line l"
         " join ledger_window w on w.id = l.window_id join holder h on h.id = l.holder_id"
@@ -260,7 +276,7 @@ def test_a_weeks_sums_are_those_of_the_database(ledger: Ledger, sqlite_url: str)
     with sqlite3.connect(Path(sqlite_url.removeprefix("sqlite:///"))) as connection:
         rows = connection.execute(query, (WEEK.window.start_ms, WEEK.window.end_ms)).fetchall()
     connection.close()
-    found = digesting(ledger, red=31 * PRICE).week(WEEK)
+    found = digesting(filled, red=31 * PRICE).week(WEEK)
     assert found is not None
     assert (found.cost.board_ms, found.cost.nano) == (
         sum(row[2] for row in rows),
@@ -274,13 +290,12 @@ def test_a_weeks_sums_are_those_of_the_database(ledger: Ledger, sqlite_url: str)
     assert found.budget.week_nano == 7 * PRICE
 
 
-def test_waits_come_from_what_was_foretold(ledger: Ledger) -> None:
-    fill(ledger)
+def test_waits_come_from_what_was_foretold(filled: Ledger) -> None:
     at = parse_instant("2026-10-20T00:00:00Z")
     waiting = Foretold("u2", "ml", "b", "cq", "blue", at, None, None, DAY_MS)
     started = Foretold("u1", "ml", "a", "cq", "red", at, None, None, DAY_MS, started_ms=at + HOUR_MS)
-    ledger.foretell(CLUSTER, [started, waiting])
-    red, blue = (digesting(ledger).week(WEEK, team) for team in ("red", "blue"))
+    filled.foretell(CLUSTER, [started, waiting])
+    red, blue = (digesting(filled).week(WEEK, team) for team in ("red", "blue"))
     assert red is not None
     assert blue is not None
     assert red.waits is not None

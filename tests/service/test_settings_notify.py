@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from datetime import timedelta
@@ -161,7 +162,6 @@ WRONG_CHANNEL = {
         "token",
         "printable",
     ),
-    "mail without server": ("{name: a, service: email, recipients: [a@b.c]}", "service", "notify.mail"),
     "mail to nobody": ("{name: a, service: email}", "recipients", "mail addresses for email"),
     "mail with url": (f"{{name: a, service: email, recipients: [a@b.c], url: '{HOOK}'}}", "url", "no url"),
     "no address": (
@@ -231,7 +231,15 @@ WRONG_ROUTE = {
         "another time",
     ),
     "no day": ("{channels: [all], quiet: [{days: []}]}", "quiet[0].days", "no day", "monday"),
-    "day": ("{channels: [all], quiet: [{days: [mon]}]}", "quiet[0].days[0]", "'mon'", "saturday"),
+    "day": ("{channels: [all], quiet: [{days: [mon]}]}", "quiet[0].days[0]", "'mon'", "wednesday"),
+    "no list": ("{channels: [all], clusters: 'prod-*'}", "clusters", "'prod-*'", "a list, in brackets"),
+    "no list of hours": (
+        "{channels: [all], quiet: {start: '20:00'}}",
+        "quiet",
+        "start",
+        "a list, in brackets",
+    ),
+    "name": ("{channels: [all], names: [idle]}", "names[0]", "'idle'", "idle_allocation"),
     "for ever": (
         "{channels: [all], quiet: [{start: '00:00', end: '24:00'}]}",
         "quiet",
@@ -259,6 +267,11 @@ def test_a_wrong_route(tmp_path: Path, route: str, key: str, value: str, allowed
 
 WRONG = {
     "a name twice": (f"channels: [{NLP}, {NLP}], routes: [{TO_NLP}]", "channels", "all different"),
+    "mail without server": (
+        "channels: [{name: a, service: email, recipients: [a@b.c]}], routes: []",
+        "mail.host",
+        "the name of a mail server, for channels[0]",
+    ),
     "no route": (f"channels: [{NLP}]", "routes", "at least one route"),
     "channels as text": (f"channels: '{HOOK}'", "channels", "Where messages go"),
     "a channel as text": (f"channels: ['{HOOK}'], routes: []", "channels[0]", "a mapping of name"),
@@ -276,10 +289,49 @@ WRONG = {
     ),
     "no sender": ("mail: {host: h}", "mail.sender", "host and sender together"),
     "hour": ("weekly: {hour: 24}", "weekly.hour", "0 to 23"),
-    "weekday": ("weekly: {weekday: Mon}", "weekly.weekday", "Day of the week"),
+    "weekday": ("weekly: {weekday: Mon}", "weekly.weekday", "wednesday"),
     "base url": ("base_url: gpucost.example.com", "base_url", "http:// or https://"),
     "update_every": ("update_every: 1s", "update_every", "from 10s"),
 }
+
+
+BOT = f"xoxb-12-{SECRET}"
+MISPLACED = {
+    "channels[0].url_file": f"channels: [{{name: a, service: slack, url_file: '{HOOK}'}}]",
+    "channels[0].token_file": f"channels: [{{name: a, service: slack, token_file: {SECRET}, room: C1}}]",
+    "channels[0].room": f"channels: [{{name: a, service: slack, room: {BOT}}}]",
+    "channels[0].service": f"channels: [{{name: a, service: '{HOOK}'}}]",
+    "channels[0].recipients[0]": f"channels: [{{name: a, service: email, recipients: ['{HOOK}']}}]",
+    "channels[0].mention": f'channels: [{{name: a, service: email, mention: "{HOOK}\\n"}}]',
+    "channels[0].(a key that is not shown here)": f"channels: [{{name: a, service: slack, '{HOOK}': x}}]",
+    "channels": f"channels: [{', '.join([f'{{name: {BOT}, service: slack, url: https://h/x}}'] * 2)}]",
+    "routes[0].channels[0]": f"channels: [{NLP}], routes: [{{channels: ['{HOOK}']}}]",
+    "mail.host": f"mail: {{host: 'u:{SECRET}@h', sender: a@b.c}}",
+    "mail.password_file": f"mail: {{host: h, sender: a@b.c, username: u, password_file: {SECRET}}}",
+    "base_url": f"base_url: '{HOOK}?x'",
+}
+
+
+@pytest.mark.fault(55)
+@pytest.mark.parametrize(("key", "text"), MISPLACED.items(), ids=MISPLACED)
+def test_a_secret_in_the_wrong_place_is_not_shown(tmp_path: Path, key: str, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, f"notify: {{{text}}}")
+    assert caught.value.field == f"notify.{key}"
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "host", ["mail", "smtp.example.com", "127.0.0.1", "::1", "mail_1.svc.cluster.local."]
+)
+def test_hosts_of_mail(tmp_path: Path, host: str) -> None:
+    assert load(tmp_path, f"notify: {{mail: {{host: '{host}', sender: a@b.c}}}}").notify.mail.host == host
+
+
+@pytest.mark.parametrize("host", ["smtp://h", "h:25", "h/x", "u@h", "a..b", "[::1]", "h\n", "x" * 64, " h"])
+def test_what_is_no_host_of_mail(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ConfigError, match="the name or address of a host"):
+        load(tmp_path, f"notify: {{mail: {{host: {json.dumps(host)}, sender: a@b.c}}}}")
 
 
 @pytest.mark.parametrize(("text", "key", "allowed"), WRONG.values(), ids=WRONG)

@@ -215,7 +215,7 @@ def test_an_alert_about_a_finding_joins_its_message(world: World) -> None:
     assert acts == [Act.OPEN, Act.UPDATE, Act.RESOLVE]
     updated = next(message for _, act, message in world.room.posts if act is Act.UPDATE)
     facts = {each.name: each.value for each in updated.facts}
-    assert facts["Alert"] == "GpuCostIdleAllocation fires since 2026-10-01T20:00:00Z"
+    assert facts["Alert"] == "GpuCostIdleAllocation fires since 2026-10-01 20:00 UTC"
     # A webhook's message cannot be changed: nothing is said twice there.
     assert [act for act, _ in world.room.of("research")] == [Act.OPEN, Act.RESOLVE]
 

@@ -58,6 +58,7 @@ LEGACY_PANEL = (
 )
 LEGACY_TARGET = ("intervalFactor", "metric", "query", "step", "target")
 _RATES = ("rate", "increase")
+_COLLAPSED = ("delta", "max")
 _LEGEND = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _LINK = re.compile(r"/d/([\w-]+)")
 _LINK_VARIABLE = re.compile(r"[?&]var-(\w+)=")
@@ -222,7 +223,8 @@ def counters(board: Json) -> Problems:
     """Counters stand in ``rate`` or ``increase``, and nothing else does.
 
     Of a counter that begins with its first event, the growth over the time shown may be told as the highest
-    value in it less that at its start (``series.grown``).
+    value in it less that at its start (``series.grown``). A total that does not begin anew with its process
+    may be told as the difference of the highest of all that tell it (``series.waste``).
     """
     for asked, _, found in _checked(board):
         grown = _grown(found)
@@ -231,7 +233,7 @@ def counters(board: Json) -> Problems:
                 continue
             is_counter = known().get(one.metric, (NO_LABELS, None))[1]
             is_rated = one.around[-1:] and one.around[-1] in _RATES
-            if is_counter and not is_rated:
+            if is_counter and not is_rated and one.around != _COLLAPSED:
                 yield _of(asked, f"counter {one.metric} without rate or increase")
             if is_counter is False and is_rated:
                 yield _of(asked, f"{one.around[-1]} of {one.metric}, which is no counter")

@@ -11,28 +11,40 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from tests.support.prometheus import MISSING, PROMETHEUS, PROMTOOL, create_blocks, running_prometheus
 
-AT_MS = 1_793_343_600_000
-"""The instant to ask for: 2026-10-30T07:00:00Z, a Friday."""
+if TYPE_CHECKING:
+    from gpucost.api.webhook.desk import Outcome
+    from gpucost.cluster.overview import Overview
+    from gpucost.cluster.state import ClusterState
+    from gpucost.demo.ledger import Past
+    from gpucost.domain.gpu import ResourceCatalog
+    from gpucost.service.advising import Advising
+    from gpucost.simulator.cluster import SimulatedCluster
+
+AT_MS = 1_790_838_000_000
+"""The instant to ask for: 2026-10-01T07:00:00Z, a Thursday. The ledger begins in the month before."""
 START_MS = AT_MS - 3 * HOUR_MS
 STEP_MS = MINUTE_MS
-_COARSE_MS, _FINE_MS = 4 * MINUTE_MS, HOUR_MS
-"""The first two hours are there every four minutes, the last one every minute: it is what most ask for."""
+_COARSE_MS, _FINE_MS = 5 * MINUTE_MS, 30 * MINUTE_MS
+"""All but the last half hour is there every five minutes, which is as long as Prometheus looks back; the rest
+every minute: it is what most ask for."""
 CLUSTER = "demo"
-_LEDGER_MS = DAY_MS
-BUILT = "GPUCOST_DEMO_BLOCKS"
+_LEDGER_MS = 9 * HOUR_MS
+BUILT = "DEMO_BLOCKS"
 """Environment variable: a folder that ``python -m tests.support.demo_prometheus FOLDER`` has built, for who
-runs these tests again and again."""
+runs these tests again and again. Not GPUCOST_…: gpucost refuses settings that it does not know."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +84,7 @@ def _record(url: str, data: Path, rule_files: Sequence[Path]) -> None:
     arguments = [
         *(PROMTOOL or "promtool", "tsdb", "create-blocks-from", "rules", f"--url={url}"),
         *(f"--start={START_MS // 1000}", f"--end={AT_MS // 1000}"),
-        *(f"--eval-interval={STEP_MS // 1000}s", f"--output-dir={data}"),
+        *(f"--eval-interval={_COARSE_MS // 1000}s", f"--output-dir={data}"),
         *map(str, rule_files),
     ]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
@@ -118,20 +130,22 @@ def _build(folder: Path) -> None:
     create_blocks(backfill.text(), folder / "data")
 
 
-def _service_page(cluster: object, folder: Path) -> str:
-    """What the service says of a ledger with the demo's last day, at AT_MS."""
+def _service_page(cluster: SimulatedCluster, folder: Path) -> str:
+    """What the service says at AT_MS of a ledger with the demo's last hours, of what its advisor was asked,
+    and of what it posted."""
     from prometheus_client.openmetrics.exposition import generate_latest
 
     from gpucost.api.app import create_app
     from gpucost.demo.ledger import past_of
+    from gpucost.notify.sending.status import SenderStatus
     from gpucost.service.settings_api import ApiSettings
     from gpucost.service.settings_detectors import DetectorsSettings
-    from gpucost.simulator.cluster import SimulatedCluster
+    from gpucost.service.telling.status import TellingStatus
 
-    assert isinstance(cluster, SimulatedCluster)
     window = Window(AT_MS - _LEDGER_MS, AT_MS)
     url = f"sqlite:///{folder / 'ledger.db'}"
     (folder / "ledger.db").unlink(missing_ok=True)
+    posts = SenderStatus({("chat", "finding", "sent"): 3}, {"chat": AT_MS - MINUTE_MS}, 0)
     with past_of(cluster, folder, url, window, DetectorsSettings()) as past:
         app = create_app(
             past.ledger,
@@ -140,12 +154,71 @@ def _service_page(cluster: object, folder: Path) -> str:
             status=past.status,
             detectors=past.detectors,
             quotas=past.teams.quotas,
+            budgets=past.teams.budgets,
+            advising=_asked(cluster, past),
+            telling=TellingStatus(("chat",), lambda: posts),
         )
         return generate_latest(app.state.registry).decode()
 
 
+@dataclass(frozen=True)
+class _Still:
+    """A watched cluster that stands as it does at AT_MS."""
+
+    state: ClusterState
+    catalog: ResourceCatalog
+    cluster: str = CLUSTER
+    version: int = 0
+    is_current: bool = True
+
+    def overview(self, cluster: str) -> Overview | None:
+        from gpucost.cluster.overview import Overview
+
+        return Overview(self.state, self.catalog) if cluster == self.cluster else None
+
+
+def _asked(cluster: SimulatedCluster, past: Past) -> Advising:
+    """The advisor, after a person has asked why a job waits, and the webhook for a new one."""
+    from gpucost.api.webhook.adviser import Adviser
+    from gpucost.cluster.kueue import WorkloadState
+    from gpucost.service.assemble import build_advising
+    from gpucost.service.settings import AttributionSettings, Settings
+    from gpucost.simulator.state import cluster_state
+
+    state = cluster_state(cluster, AT_MS)
+    settings = Settings()
+    watched = _Still(state, AttributionSettings().catalog())
+    advising = build_advising(settings, watched, past.book, past.teams, past.ledger)
+    advising.settings = replace(advising.settings, samples=2)  # enough to have been asked
+    advising.refresh()
+    waiting = min(each.meta.name for each in state.workloads.values() if each.state is WorkloadState.PENDING)
+    for each in state.workloads.values():
+        if each.meta.name == waiting:
+            advising.explain("Workload", each.meta.namespace, waiting, advising.informed())
+
+    def tell(outcome: Outcome, has_more: bool) -> bool:
+        del has_more
+        advising.status.reviewed(outcome.result)
+        return False
+
+    Adviser(advising)(_JOB, time.monotonic() + 60, tell)
+    return advising
+
+
+_CONTAINER = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": 4}}}
+_JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "another", "namespace": "vision"},
+    "spec": {"template": {"spec": {"containers": [_CONTAINER]}}},
+}
+# What the service counts as it goes; all else that adds up does so by windows of the ledger.
+_COUNTED = ("gpucost_advisor_", "gpucost_notify_", "gpucost_webhook_")
+_ADDS_UP = ("_total", "_cost_usd", "_sum", "_count", "_bucket")
+
+
 def _earlier(page: str, back_ms: int) -> str:
-    """The page as it would have been: instants lie back as far, and what adds up over the day was less."""
+    """The page as it would have been: instants lie back as far, and what adds up was less."""
     lines = []
     for line in page.splitlines():
         labelled, _, value = line.rpartition(" ")
@@ -153,8 +226,9 @@ def _earlier(page: str, back_ms: int) -> str:
         if not line.startswith("#"):
             if name.endswith("_timestamp_seconds"):
                 value = repr(float(value) - back_ms / 1000)
-            elif name.endswith(("_total", "_cost_usd")):
-                value = repr(float(value) * (1 - back_ms // HOUR_MS * HOUR_MS / _LEDGER_MS))
+            elif name.endswith(_ADDS_UP):
+                less_ms = back_ms if name.startswith(_COUNTED) else back_ms // HOUR_MS * HOUR_MS
+                value = repr(float(value) * (1 - less_ms / _LEDGER_MS))
         lines.append(f"{labelled} {value}")
     return "\n".join(lines)
 

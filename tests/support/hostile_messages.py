@@ -95,6 +95,17 @@ messages = st.builds(
 )
 
 
+def everywhere(words: str) -> Message:
+    """A message that says ``words`` in every text it has."""
+    fact, link = Fact(words, words), Link(words, URLS[0])
+    section = Section(words, words, (fact,), (words,), words, links=(link,))
+    return Message(words, words, Tone.INFO, (fact,), (section,), (link,), words, mentions=True)
+
+
+WORST = tuple(everywhere(words) for words in NASTY)
+"""Always the same, whatever Hypothesis tries: each nasty text in every place."""
+
+
 def addresses(message: Message) -> set[str]:
     """Every address that a rendered message may link to."""
     every = [*message.links, *(link for section in message.sections for link in section.links)]

@@ -34,7 +34,7 @@ class Checked:
             case promql.Call():
                 return self._call(expr)
             case promql.AggregateExpr():
-                return self._aggregate(expr)
+                return self._aggregate(expr, around)
             case promql.BinaryExpr():
                 return self._binary(expr)
         return NONE
@@ -65,8 +65,10 @@ class Checked:
             labels |= {texts[0]}
         return labels - {"le"} if name == "histogram_quantile" else labels
 
-    def _aggregate(self, aggregate: Any) -> Labels:
-        labels = self.labels(aggregate.expr)
+    def _aggregate(self, aggregate: Any, around: tuple[str, ...]) -> Labels:
+        # One series of several that say the same, of which a function takes the range.
+        is_collapsed = around == ("delta",) and str(aggregate.op) == "max"
+        labels = self.labels(aggregate.expr, (*around, "max") if is_collapsed else ())
         if aggregate.param is not None:
             self.labels(aggregate.param)
         modifier = aggregate.modifier

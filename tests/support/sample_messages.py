@@ -1,10 +1,17 @@
 """Messages as people get them: what the docs show, and what tests of renderers begin with.
 
-They are written by hand. A composer's own message can stand in for any of them in ``SAMPLES``.
+Most are written by hand. A composer's own message can stand in for any of them in ``SAMPLES``.
 """
 
 from __future__ import annotations
 
+from gpucost.advisor.answers import Advice, Change, ChangeKind, Decision, Layer, Subject, Suggestion, Wait
+from gpucost.advisor.redact import Reader
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, parse_instant
+from gpucost.notify.alertmanager import parse
+from gpucost.notify.compose.advice import of_advice
+from gpucost.notify.compose.alert import of_group
+from gpucost.notify.compose.links import Links
 from gpucost.notify.message import Bar, Chart, Fact, Link, Message, Section, Tone
 
 FOOTER = "gpucost · cluster prod-eu1 · 3 Nov 2026, 09:25 UTC"
@@ -71,53 +78,85 @@ RESOLVED = Message(
     footer="gpucost · cluster prod-eu1 · 3 Nov 2026, 09:50 UTC",
 )
 
-ALERTS = Message(
-    title="GpuCostQuotaStarvation: 3 alerts, team nlp",
-    summary="Work of team nlp waits although quota is free: 3 workloads, 20 GPUs, the oldest for 2 h 5 min.",
-    tone=Tone.CRITICAL,
-    facts=(
-        Fact("Severity", "critical"),
-        Fact("Team", "nlp"),
-        Fact("Firing", "3 of 3"),
-        Fact("Since", "07:20 UTC"),
-    ),
-    sections=(
-        Section(
-            title="Firing",
-            items=(
-                "nlp / eval-suite-1141 (Workload): waits for 8 GPUs since 07:20 UTC",
-                "nlp / eval-suite-1142 (Workload): waits for 8 GPUs since 07:41 UTC",
-                "nlp / tokenizer-sweep (Workload): waits for 4 GPUs since 09:02 UTC",
-            ),
-        ),
-    ),
-    links=(
-        Link("Runbook", "https://runbooks.example.com/GpuCostQuotaStarvation"),
-        Link("Dashboard of the queues", "https://grafana.example.com/d/gpucost-queues?var-cluster=prod-eu1"),
-    ),
-    footer="Alertmanager · gpucost · cluster prod-eu1 · 3 Nov 2026, 09:25 UTC",
-)
+# As Alertmanager posts it for alerts/rules/service.py.
+_SOURCE_DOWN = {
+    "version": "4",
+    "groupKey": '{}:{alertname="GpuCostSourceDown"}',
+    "status": "firing",
+    "receiver": "gpucost",
+    "groupLabels": {"alertname": "GpuCostSourceDown"},
+    "commonLabels": {"alertname": "GpuCostSourceDown", "severity": "warning"},
+    "commonAnnotations": {
+        "summary": "gpucost cannot read its source.",
+        "runbook_url": "RUNBOOKS/GpuCostSourceDown",
+        "dashboard_url": "DASHBOARDS/d/gpucost-self",
+    },
+    "externalURL": "https://alertmanager.example.com",
+    "alerts": [
+        {
+            "status": "firing",
+            "labels": {
+                "alertname": "GpuCostSourceDown",
+                "severity": "warning",
+                "cluster": cluster,
+                "gpu_cluster": cluster,
+            },
+            "annotations": {
+                "summary": "gpucost cannot read its source.",
+                "description": f"gpucost cannot read the series of cluster {cluster} from Prometheus. "
+                "Windows wait until it can.",
+                "runbook_url": "RUNBOOKS/GpuCostSourceDown",
+                "dashboard_url": f"DASHBOARDS/d/gpucost-self?var-cluster={cluster}",
+            },
+            "startsAt": since,
+        }
+        for cluster, since in (("prod-eu1", "2026-11-03T07:20:00Z"), ("prod-us1", "2026-11-03T07:22:00Z"))
+    ],
+}
+_LINKS = Links(dashboards="https://grafana.example.com", runbooks="https://runbooks.example.com")
+ALERTS = of_group(parse(_SOURCE_DOWN), _LINKS, received_ms=0).message
 
-ADVICE = Message(
-    title="Advice: llm-eval asks for 8 GPUs and will use 2",
-    summary="The last 14 runs used 2 GPUs. With 2 it would start now instead of in about 50 min.",
-    tone=Tone.INFO,
-    facts=(
-        Fact("Team", "nlp"),
-        Fact("Job", "nlp / llm-eval (PyTorchJob)"),
-        Fact("Asked for", "8 × A100 80GB"),
-        Fact("Seen in use", "2 × A100 80GB in 14 of 14 runs"),
-        Fact("Brings back", "USD 14.88 an hour"),
-    ),
-    sections=(
-        Section(
-            title="Change the request",
-            code=REQUEST,
+_WAIT = Wait(50 * MINUTE_MS, 2 * HOUR_MS, 168 * HOUR_MS, "", 40)
+_ADVICE = Advice(
+    Subject("workload", "nlp", "llm-eval", "uid"),
+    Decision.WAITS,
+    Layer.QUOTA,
+    "WaitingForQuota",
+    "waits about 50 min (p90 2 h): queue nlp has 2 of 8 GPUs left",
+    ("quota: 6 GPUs short",),
+    "kueue",
+    "Kueue 0.19.2",
+    "nlp",
+    wait=_WAIT,
+    suggestions=(
+        Suggestion(
+            "fewer-gpus",
+            "2 GPUs in place of 8: the last 14 runs used 2",
+            Change(ChangeKind.MANIFEST, "pytorchjob/llm-eval", REQUEST, (), "kubectl apply -f -"),
+            Decision.NOW,
+            price_per_hour=14_880_000_000,
         ),
     ),
-    links=(Link("Why", "https://gpucost.example.com/advice/llm-eval"),),
-    footer=FOOTER,
 )
+_READER = Reader(lambda _: False, lambda _: False, lambda _: False, lambda _: False)
+
+
+def _advice() -> Message:
+    notice = of_advice(
+        _ADVICE,
+        _READER,
+        cluster="prod-eu1",
+        workload_uid="uid",
+        team="nlp",
+        since_ms=parse_instant("2026-11-03T09:25:00Z"),
+        links=_LINKS,
+        currency="USD",
+    )
+    assert notice is not None
+    return notice.message
+
+
+ADVICE = _advice()
 
 _DAYS = ("Mon 26", "Tue 27", "Wed 28", "Thu 29", "Fri 30", "Sat 31", "Sun 1")
 _WORK = (1180, 1232, 1204, 1296, 1088, 640, 590)

@@ -11,6 +11,7 @@ from operator import itemgetter
 
 from pydantic import Field
 
+from gpucost.cluster.quota_yaml import cluster_queue_patch
 from gpucost.detectors.demand_teams import demand_teams
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import (
@@ -24,8 +25,8 @@ from gpucost.detectors.findings import (
     SubjectKind,
     Withheld,
 )
-from gpucost.detectors.held import board_ms, hours, joined, since
-from gpucost.detectors.rules.fragmentation_blocked import Asked, Search, asked
+from gpucost.detectors.held import amount, board_ms, hours, joined, lasting, since, with_names
+from gpucost.detectors.rules.fragmentation_blocked import MOST_NAMED, Asked, Search, asked
 from gpucost.detectors.rules.fragmentation_views import gauge_drafts, repack_drafts, spread_drafts
 from gpucost.detectors.rules.fragmentation_words import blocked_drafts
 from gpucost.detectors.settings import DetectorSettings, Scoped
@@ -100,15 +101,21 @@ def _unusable(facts: Facts, found: Unmet, search: Search) -> list[Draft]:
             taken[stretch.row].append((stretch.start_ms, stretch.end_ms))
     spans = {row: joined(times) for row, times in taken.items()}
     episodes: dict[str, list[Episode]] = defaultdict(list)
+    queues: dict[str, set[str]] = defaultdict(set)
     for claim in found.claims:
         if claim.waste is not Waste.FRAGMENTED:
             continue
+        row = search.rows[claim.row]
         for start, end in _rest(claim.start_ms, claim.end_ms, spans.get(claim.row, ())):
-            resource = search.rows[claim.row].resource
+            resource = row.resource
+            queues[resource].add(row.cluster_queue)
             episodes[resource].append(
                 Episode(Waste.FRAGMENTED, facts.cluster, claim.node, "", start, end, claim.boards, resource)
             )
-    return [_unusable_draft(facts, resource, rest) for resource, rest in sorted(episodes.items())]
+    return [
+        _unusable_draft(facts, resource, rest, sorted(queues[resource] - {""}))
+        for resource, rest in sorted(episodes.items())
+    ]
 
 
 def _rest(start: int, end: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -124,31 +131,45 @@ def _rest(start: int, end: int, taken: Sequence[tuple[int, int]]) -> list[tuple[
     return [(a, b) for a, b in found if a < b]
 
 
-def _unusable_draft(facts: Facts, resource: str, episodes: Sequence[Episode]) -> Draft:
+def _unusable_draft(facts: Facts, resource: str, episodes: Sequence[Episode], queues: Sequence[str]) -> Draft:
+    """``queues`` are the ClusterQueues in which somebody waited whom it did not fit."""
     start, end = min(each.start_ms for each in episodes), max(each.end_ms for each in episodes)
     wasted = board_ms(episodes)
     now = sum(each.boards or 0.0 for each in episodes if each.end_ms >= facts.now_ms)
+    patched = queues[:MOST_NAMED]
     return Draft(
         pattern=NAME,
         variant="unusable",
         subject=Subject(SubjectKind.CLUSTER, facts.cluster, facts.cluster, uid=f"{facts.cluster}/{resource}"),
         since_ms=start,
         ended_ms=end if end < facts.now_ms else None,
-        summary=f"Since {since(start)}, {hours(wasted)} of {resource} stood free, too few or in blocks too "
-        f"small for anybody who waited.",
+        # The finding may have begun before what is looked at, and its day may be shorter: said apart.
+        summary=f"{hours(wasted)} of {resource} in the last {lasting(facts.now_ms - start)} stood free, "
+        "too few or in blocks too small for anybody who waited.",
         evidence=(
             Evidence(
-                "free and of no use", round(wasted / HOUR_MS, 2), "GPU-hours", "demand against free GPUs"
+                "free and of no use",
+                round(wasted / HOUR_MS, 2),
+                "GPU-hours",
+                f"demand against free GPUs, since {since(start)}",
             ),
             Evidence("of them now", round(now, 2), "GPUs"),
         ),
-        action=Action(
-            "Let small jobs run in the gaps while large ones wait: by a queueing strategy that does not hold "
-            "them behind the first in line.",
-            "spec:\n  queueingStrategy: BestEffortFIFO",
-            frees_boards=now,
+        action=with_names(
+            Action(
+                "Let small jobs run in the gaps while large ones wait: by a queueing strategy that does not "
+                f"hold them behind the first in line{_rest_of(queues)}.",
+                "\n".join(cluster_queue_patch(each, queueingStrategy="BestEffortFIFO") for each in patched),
+                frees_boards=now,
+            ),
+            *patched,
         ),
         formula="Free GPUs x time while somebody waited whom they did not fit, less what blocked jobs claim.",
         episodes=tuple(episodes),
         checked=("requests that no node could ever serve do not count as waiting",),
     )
+
+
+def _rest_of(queues: Sequence[str]) -> str:
+    more = len(queues) - MOST_NAMED
+    return f" (and so for {amount(more, 'more ClusterQueue')})" if more > 0 else ""

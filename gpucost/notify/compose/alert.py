@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote
 
-from gpucost.domain.time import iso
 from gpucost.notify.alertmanager import Alert, AlertGroup
+from gpucost.notify.compose.amounts import instant
 from gpucost.notify.compose.links import Links
 from gpucost.notify.compose.owners import owner
 from gpucost.notify.hashes import short_hash
@@ -158,11 +158,11 @@ def _facts(group: AlertGroup, common: Mapping[str, str], rank: Rank, since_ms: i
     severity = common.get("severity", "")
     yield Fact("Severity", name(severity) if severity else rank.value)
     yield Fact("Alerts", _count(group))
-    yield Fact("Since", iso(since_ms // 1000 * 1000))
+    yield Fact("Since", instant(since_ms))
     if not group.is_firing:
         ended = [each.ends_ms for each in group.alerts if each.ends_ms is not None]
         if ended:
-            yield Fact("Until", iso(max(ended) // 1000 * 1000))
+            yield Fact("Until", instant(max(ended)))
 
 
 def _sections(group: AlertGroup) -> Iterator[Section]:

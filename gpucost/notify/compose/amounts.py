@@ -1,8 +1,9 @@
-"""Money, GPU-hours and shares in the words of messages."""
+"""Money, GPU-hours, shares and instants in the words of messages."""
 
 from __future__ import annotations
 
 from gpucost.domain.money import NANO
+from gpucost.domain.time import iso
 from gpucost.reports import display
 from gpucost.reports.values import Amount, Change
 
@@ -21,14 +22,29 @@ def gpu_hours(board_ms: int) -> str:
     return f"{display.hours(board_ms)} GPU-hours"
 
 
-def amount(found: Amount, currency: str) -> str:
-    """``USD 8,412, 1,234.5 GPU-hours``; what has no price is said."""
-    hours = gpu_hours(found.board_ms)
+def amount(found: Amount, currency: str, *, of_money: str = "", of_hours: str = "") -> str:
+    """``USD 8,412, 1,234.5 GPU-hours``; what has no price is said. ``of_money`` and ``of_hours`` are said of
+    the one and of the other, in brackets behind it."""
+    hours = f"{gpu_hours(found.board_ms)}{_bracketed(of_hours)}"
     if found.nano is None:
         return f"{hours}, without a price"
     unpriced = found.unpriced_board_ms
     rest = f", {display.hours(unpriced)} of them without a price" if unpriced else ""
-    return f"{cost(found.nano, currency)}, {hours}{rest}"
+    return f"{cost(found.nano, currency)}{_bracketed(of_money)}, {hours}{rest}"
+
+
+def _bracketed(words: str) -> str:
+    return f" ({words})" if words else ""
+
+
+def instant(instant_ms: int) -> str:
+    """``2026-10-12 08:20 UTC``: what lies within the minute says nothing to anybody."""
+    return f"{iso(instant_ms)[:16].replace('T', ' ')} UTC"
+
+
+def sentence(words: str) -> str:
+    """``words`` with a full stop, where they end in none."""
+    return words if not words or words.endswith((".", "!", "?")) else f"{words}."
 
 
 def change_words(change: Change | None, since: str) -> str:

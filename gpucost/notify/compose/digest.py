@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from urllib.parse import quote
+from shlex import quote
 
 from gpucost.domain.time import MINUTE_MS, iso
 from gpucost.domain.waste import Waste
-from gpucost.notify.compose.amounts import amount, change_words, cost, gpu_hours
+from gpucost.notify.compose.amounts import amount, change_words, cost, gpu_hours, sentence
 from gpucost.notify.compose.digest_charts import days_chart, teams_chart
-from gpucost.notify.compose.links import FLEET, Links
+from gpucost.notify.compose.digest_over import over_sections
+from gpucost.notify.compose.links import Links
 from gpucost.notify.message import Fact, Link, Message, Section
 from gpucost.notify.notices import Kind, Notice, Rank, Stage
 from gpucost.reports import display
-from gpucost.reports.digest_model import WeekDigest
+from gpucost.reports.digest_model import WeekBudget, WeekDigest
 from gpucost.reports.to_do import ToDo
-from gpucost.reports.values import NOTHING, Amount, costliest_first
+from gpucost.reports.values import NOTHING, Amount, costliest_first, ratio
 from gpucost.reports.waste import WasteReport
 from gpucost.reports.waste_table import LABELS, MEANINGS, is_broken, looked_at, proof, shown_buckets
 from gpucost.reports.week import Week
@@ -59,8 +60,15 @@ def digest_message(digest: WeekDigest, links: Links) -> Message:
         facts=tuple(_facts(digest)),
         sections=tuple(_sections(digest)),
         links=_links(digest, links),
-        footer=f"gpucost {digest.code_version}, {digest.week}, Monday to Sunday in UTC",
+        footer=f"gpucost {digest.code_version}, {digest.week}, Monday to Sunday in UTC; "
+        f"again: {_command(digest)}",
     )
+
+
+def _command(digest: WeekDigest) -> str:
+    """What prints it: an address would lead to the API, which asks browsers for a key."""
+    team = f" --team {quote(display.name(digest.team))}" if digest.team else ""
+    return f"gpucost digest {digest.week}{team}"
 
 
 def _who(digest: WeekDigest) -> str:
@@ -95,18 +103,35 @@ def _wasted_words(digest: WeekDigest) -> Iterator[str]:
     if digest.waste is None:
         yield "no detector has looked at it"
         return
-    wasted = digest.waste.wasted
-    yield f"{display.percent(_share(wasted, digest.cost)) if wasted.board_ms else 'none'} of it was wasted"
-    unknown = _share(_unknown(digest.waste), digest.cost)
+    wasted, base = digest.waste.wasted, _base(digest)
+    share = display.percent(_share(wasted, digest.cost, digest)) if wasted.board_ms else "none"
+    yield f"{share} of the {base} {'was' if _in_money(digest) else 'were'} wasted"
+    unknown = _share(_unknown(digest.waste), digest.cost, digest)
     if unknown is not None and unknown >= _LITTLE:
-        yield f"of {display.percent(unknown)} nobody can say"
+        unseen = " or not looked at" if digest.waste.assessment.missing else ""
+        yield f"{display.percent(unknown)} was not measured{unseen}"
 
 
-def _share(part: Amount, whole: Amount) -> Fraction | None:
-    """Of the money where all of it has a price, else of the time."""
-    if part.nano is not None and whole.nano and not whole.unpriced_board_ms:
-        return Fraction(part.nano, whole.nano)
-    return Fraction(part.board_ms, whole.board_ms) if whole.board_ms else None
+def _in_money(digest: WeekDigest) -> bool:
+    """Whether shares are of money: where all of it has a price. One base for the whole message."""
+    return bool(digest.cost.nano) and not digest.cost.unpriced_board_ms
+
+
+def _base(digest: WeekDigest) -> str:
+    return "cost" if _in_money(digest) else "GPU-hours"
+
+
+def _share(part: Amount, whole: Amount, digest: WeekDigest) -> Fraction | None:
+    if _in_money(digest):
+        return None if part.nano is None else ratio(part.nano, whole.nano)
+    return ratio(part.board_ms, whole.board_ms)
+
+
+def _amount_and(words: str, found: Amount, digest: WeekDigest) -> str:
+    """An amount with ``words`` of a share behind what the share is of."""
+    if _in_money(digest):
+        return amount(found, digest.currency, of_money=words)
+    return amount(found, digest.currency, of_hours=words)
 
 
 def _unknown(waste: WasteReport) -> Amount:
@@ -142,28 +167,39 @@ def _facts(digest: WeekDigest) -> Iterator[Fact]:
     if digest.waste is None:
         yield Fact("Wasted", "not known: no detector has looked at this week")
     else:
-        yield Fact("Wasted", _part(digest.waste.wasted, digest))
-        yield Fact("Unknown", _part(_unknown(digest.waste), digest))
+        of = f" of the {_base(digest)}"
+        yield Fact("Wasted", _part(digest.waste.wasted, digest, of))
+        yield Fact("Unknown", _part(_unknown(digest.waste), digest, of))
     if busy is None:
         yield Fact("Busy", "not observed")
     else:
-        seen = f"{display.percent(busy.coverage)} of what was held was observed"
+        seen = f"use was measured for {display.percent(busy.coverage)} of what was held"
         yield Fact("Busy", f"{display.percent(busy.mean)}; {seen}")
     if digest.waits is not None:
         yield Fact("Waited", _waited(digest))
 
 
-def _part(found: Amount, digest: WeekDigest) -> str:
-    return f"{amount(found, digest.currency)} ({display.percent(_share(found, digest.cost), 1)})"
+def _part(found: Amount, digest: WeekDigest, of: str = "") -> str:
+    return _amount_and(f"{display.percent(_share(found, digest.cost, digest), 1)}{of}", found, digest)
 
 
 def _budget(digest: WeekDigest) -> str:
     found, currency = digest.budget, digest.currency
     assert found is not None
-    week, month = cost(found.week_nano, currency), cost(found.monthly_nano, currency)
+    month = cost(found.monthly_nano, currency)
     of = "" if digest.team else f" of {display.counted(found.teams, 'team')} with a budget"
     spent = f"; they held {cost(found.spent.nano, currency)}" if of else ""
-    return f"{display.percent(found.part)} of {week}, the week's part of {month} a month{of}{spent}"
+    if found.week_nano is None or found.covered is None:
+        return f"{month} a month{of}: not compared, clusters lack different parts of the week{spent}"
+    of_days = "the week's part" if found.covered == 1 else f"the part of {_days_of(found.covered)}"
+    week = cost(found.week_nano, currency)
+    return f"{display.percent(found.part)} of {week}, {of_days} of {month} a month{of}{spent}"
+
+
+def _days_of(covered: Fraction) -> str:
+    """``6 of 7 days``, ``6.3 of 7 days``: never seven of what is not the whole week."""
+    days = min(round(float(covered * 7), 1), 6.9)
+    return f"{days:g} of 7 days"
 
 
 def _waited(digest: WeekDigest) -> str:
@@ -192,6 +228,7 @@ def _sections(digest: WeekDigest) -> Iterator[Section]:
     if digest.waste is not None and digest.cost.board_ms:
         yield Section("Where it went", items=tuple(_buckets(digest, digest.waste)), chart=days_chart(digest))
     yield from _actions(digest)
+    yield from over_sections(digest)
     if digest.teams:
         yield Section("Costliest teams", items=tuple(_teams(digest)), chart=teams_chart(digest))
     if digest.jobs:
@@ -213,12 +250,14 @@ def _buckets(digest: WeekDigest, waste: WasteReport) -> Iterator[str]:
 
 def _actions(digest: WeekDigest) -> Iterator[Section]:
     if not digest.actions:
-        yield Section("What to do", text="Nothing: no finding goes on.")
         return
     count = len(digest.actions)
-    what = "The action that brings most back" if count == 1 else f"The {count} actions that bring most back"
+    if count == 1:
+        what, they = "The action that brings most back", "it brings"
+    else:
+        what, they = f"The {count} actions that bring most back", "they bring"
     more = f" {digest.more_actions:,} more: gpucost findings." if digest.more_actions else ""
-    yield Section(what, text=f"By the money they bring back in a day, as things stand now.{more}")
+    yield Section(what, text=f"By the money {they} back in a day, as things stand now.{more}")
     for number, row in enumerate(digest.actions, 1):
         yield Section(
             f"{number}. {_title(row, digest)}",
@@ -228,19 +267,23 @@ def _actions(digest: WeekDigest) -> Iterator[Section]:
 
 
 def _title(row: ToDo, digest: WeekDigest) -> str:
-    """What it is about, whose it is, and what comes back where that has a price."""
+    """What it is about, whose it is, and what comes back; a view of what others count too is in no sum."""
     of = f" of {display.name(row.team)}" if row.team and not digest.team else ""
-    back = "" if row.daily_nano is None else f": {cost(row.daily_nano, digest.currency)} a day"
-    return f"{row.subject_kind} {display.name(row.subject)}{of}{back}"
+    back = "no amount" if row.daily_nano is None else f"{cost(row.daily_nano, digest.currency)} a day"
+    outside = "" if row.counted else ", not in the sums above"
+    return f"{row.subject_kind} {display.name(row.subject)}{of}: {back}{outside}"
 
 
 def _action(row: ToDo, digest: WeekDigest) -> Iterator[str]:
-    yield row.summary
+    yield sentence(row.summary)
     yield row.action
     if row.alike is not None:
         others = display.counted(len(row.alike.findings), "more finding")
         costs = row.alike.daily_nano
-        together = "" if costs is None else f", {cost(costs, digest.currency)} a day together"
+        together = ""
+        if costs is not None:
+            with_this = cost(costs + (row.daily_nano or 0), digest.currency)
+            together = f": another {cost(costs, digest.currency)} a day, {with_this} with this one"
         yield f"And {others} like it{together}."
 
 
@@ -248,16 +291,25 @@ def _teams(digest: WeekDigest) -> Iterator[str]:
     for each in digest.teams[:_TOP_TEAMS]:
         row = each.row
         wasted = (
-            "" if each.waste is None else f", {display.percent(_share(each.waste.wasted, row.held))} wasted"
+            ""
+            if each.waste is None
+            else f"{display.percent(_share(each.waste.wasted, row.held, digest))} wasted"
         )
-        budget = "" if each.budget is None else f", {display.percent(each.budget.part)} of the week's budget"
         change = change_words(row.change, _BEFORE)
         than = f", {change}" if change else ""
-        yield f"{display.name(row.group['team'])}: {amount(row.held, digest.currency)}{wasted}{budget}{than}"
+        what = _amount_and(wasted, row.held, digest)
+        yield f"{display.name(row.group['team'])}: {what}{_of_budget(each.budget)}{than}"
     rest = digest.teams[_TOP_TEAMS:]
     if rest:
         held = sum((each.row.held for each in rest), NOTHING)
         yield f"{display.counted(len(rest), 'more team')}: {amount(held, digest.currency)}"
+
+
+def _of_budget(found: WeekBudget | None) -> str:
+    if found is None or found.covered is None:
+        return ""
+    of = "the week's budget" if found.covered == 1 else f"the budget of {_days_of(found.covered)}"
+    return f", {display.percent(found.part)} of {of}"
 
 
 def _jobs(digest: WeekDigest) -> Iterator[str]:
@@ -270,11 +322,14 @@ def _jobs(digest: WeekDigest) -> Iterator[str]:
 
 
 def _grounds(digest: WeekDigest) -> Iterator[str]:
-    coverage = digest.coverage
+    coverage, busy = digest.coverage, digest.utilisation.busy
+    clusters = "cluster was" if len(coverage.clusters) == 1 else "clusters were"
     yield (
-        f"{display.percent(coverage.covered, 1)} of the week is in the ledger, "
-        f"{display.percent(coverage.observed, 1)} of that was observed."
+        f"{display.percent(coverage.covered, 1)} of the week is in the ledger; "
+        f"the {clusters} watched for {display.percent(coverage.observed, 1)} of that."
     )
+    if busy is not None:
+        yield f"Use was measured for {display.percent(busy.coverage, 1)} of what was held."
     for each in coverage.clusters:
         if each.missing_ms:
             yield f"Cluster {display.name(each.cluster)}: {display.span_of_days(each.missing_ms)} missing."
@@ -287,7 +342,6 @@ def _grounds(digest: WeekDigest) -> Iterator[str]:
 
 
 def _links(digest: WeekDigest, links: Links) -> tuple[Link, ...]:
-    boards = links.team(digest.team) or links.dashboard("Fleet", FLEET, {})
-    window = quote(str(digest.window), safe="")
-    report = (Link("Report", f"{links.service}/v1/waste?window={window}"),) if links.service else ()
-    return (*boards, *report)
+    """The dashboard of what the digest is about, at the week that it tells."""
+    then = digest.window
+    return links.team(digest.team, window=then) or links.fleet(window=then)

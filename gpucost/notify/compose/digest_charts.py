@@ -87,7 +87,7 @@ def _parts(
 
 def _shown(day: DayOfWeek) -> str:
     if day.buckets is None:
-        return "not in the ledger"
+        return "missing"
     hours = display.hours(sum(found.board_ms for found in day.buckets.values()), 0)
     part = "" if day.covered >= 1 else f", {display.percent(day.covered)} of the day"
     return f"{hours} h{part}"

@@ -9,8 +9,7 @@ from gpucost.advisor.headline import about
 from gpucost.detectors.findings import Evidence, Finding, Pattern, Severity, Subject, SubjectKind
 from gpucost.detectors.lifecycle import Life, State
 from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.domain.time import iso
-from gpucost.notify.compose.amounts import cost, gpu_hours
+from gpucost.notify.compose.amounts import cost, gpu_hours, instant, sentence
 from gpucost.notify.compose.links import Links
 from gpucost.notify.compose.owners import owner
 from gpucost.notify.hashes import short_hash
@@ -22,6 +21,7 @@ from gpucost.reports.told import Told, told
 from gpucost.reports.values import Amount
 
 MOST_EVIDENCE = 8
+_LONG = 60
 NO_PRICE = "no price"
 TITLES: Mapping[Pattern, str] = {
     Pattern.IDLE_ALLOCATION: "Idle allocation",
@@ -126,13 +126,13 @@ class _Words:
         title = title_of(finding)
         return Message(
             title=f"Resolved: {title}" if self._is_over else title,
-            summary=self._over() if self._is_over else self._said.summary,
+            summary=self._over() if self._is_over else sentence(self._said.summary),
             tone=Tone.GOOD if self._is_over else _TONES.get(finding.severity, Tone.WARNING),
             facts=tuple(self._facts()),
             sections=() if self._is_over else tuple(self._sections()),
             links=self._all_links(),
             footer=f"gpucost, {finding.draft.pattern.value}"
-            + ("" if self._record_id is None else f", finding {self._record_id}"),
+            + ("" if self._record_id is None else f"; all of it: gpucost findings show {self._record_id}"),
         )
 
     def _over(self) -> str:
@@ -155,9 +155,9 @@ class _Words:
             yield Fact(kind, _shown(draft.subject))
         if kind != "Cluster":
             yield Fact("Cluster", name(draft.subject.cluster))
-        yield Fact("Since", _minute(life.since_ms))
+        yield Fact("Since", instant(life.since_ms))
         if self._is_over and life.closed_at_ms is not None:
-            yield Fact("Until", _minute(life.closed_at_ms))
+            yield Fact("Until", instant(life.closed_at_ms))
         if life.state is State.ACKNOWLEDGED:
             yield Fact("State", "acknowledged")
         yield from self._amounts(finding)
@@ -174,7 +174,7 @@ class _Words:
         yield Fact(f"{what} ({when})", self._spent(wasted.board_ms, wasted.nano) + rest)
         if not self._is_over and finding.boards_now > 0:
             daily = daily_nano(finding)
-            now = f"{_number(finding.boards_now)} {'GPU' if finding.boards_now == 1 else 'GPUs'} now"
+            now = f"{_boards(finding.boards_now)} {'GPU' if finding.boards_now == 1 else 'GPUs'} now"
             spent = NO_PRICE if daily is None else f"{cost(daily, self._currency)} a day"
             yield Fact("Costs", f"{spent}, {now}")
 
@@ -184,8 +184,10 @@ class _Words:
     def _sections(self) -> Iterator[Section]:
         action = self._said.action
         yield Section(title="What to do", text=action.text, code=action.patch)
-        items = [_item(each) for each in self._said.evidence[:MOST_EVIDENCE]]
-        more = len(self._said.evidence) - len(items)
+        # Lists of names, such as those of GPUs, say least to somebody who reads on a phone.
+        ordered = sorted(self._said.evidence, key=lambda each: len(str(each.value)) > _LONG)
+        items = [_item(each) for each in ordered[:MOST_EVIDENCE]]
+        more = len(ordered) - len(items)
         if more:
             items.append(f"and {counted(more, 'more number')} in the finding")
         if items:
@@ -194,13 +196,14 @@ class _Words:
     def _all_links(self) -> tuple[Link, ...]:
         draft, links = self._life.finding.draft, self._links
         subject = draft.subject
-        job = (
-            links.job(subject.namespace, subject.name, subject.cluster)
-            if subject.kind is SubjectKind.JOB
-            else ()
-        )
         team = links.team(draft.team, subject.cluster)
-        return (*links.finding(self._record_id), *job, *team)
+        # Renderers leave out from the end what is too much.
+        return (
+            *links.finding(self._record_id),
+            *links.runbook(draft.pattern),
+            *links.subject(subject),
+            *team,
+        )
 
 
 def title_of(finding: Finding) -> str:
@@ -228,6 +231,7 @@ def _number(value: float) -> str:
     return trimmed(f"{value:,.4f}") if math.isfinite(value) else "–"
 
 
-def _minute(instant_ms: int) -> str:
-    """``2026-10-12 08:20 UTC``."""
-    return f"{iso(instant_ms)[:16].replace('T', ' ')} UTC"
+def _boards(boards: float) -> str:
+    """With two decimals, and more only where they would be 0: nobody counts GPUs by the ten thousandth."""
+    rounded = round(boards, 2)
+    return trimmed(f"{rounded:,.2f}") if rounded else _number(boards)

@@ -1,4 +1,8 @@
-"""Links of messages: the service, its dashboards and runbooks, where the settings say where they are."""
+"""Links of messages: the service, its dashboards and runbooks, where the settings say where they are.
+
+A person's browser has no key of the API, so that a link into the service is one only where the settings say
+that a browser may open it; messages name the command that shows the same.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
+from gpucost.detectors.findings import Pattern, Subject, SubjectKind
+from gpucost.domain.time import Window
 from gpucost.notify.message import Link
 
 FLEET = "gpucost-fleet"
 TEAM = "gpucost-team"
 JOB = "gpucost-job"
 QUEUES = "gpucost-queues"
+NODES = "gpucost-nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +35,45 @@ class Links:
             return ()
         return (Link("Finding", f"{self.service}/v1/findings/{record_id}"),)
 
-    def dashboard(self, text: str, uid: str, variables: Mapping[str, str]) -> tuple[Link, ...]:
-        """A dashboard with its variables set; those that are empty are left out."""
+    def runbook(self, pattern: Pattern) -> tuple[Link, ...]:
+        """The page of the alert about an anti-pattern, which says what to do about it."""
+        return (Link("Runbook", f"{self.runbooks}/{pattern.alert}.md"),) if self.runbooks else ()
+
+    def dashboard(
+        self, text: str, uid: str, variables: Mapping[str, str], window: Window | None = None
+    ) -> tuple[Link, ...]:
+        """A dashboard with its variables set, at ``window`` where one is given; variables that are empty are
+        left out."""
         if not self.dashboards:
             return ()
-        query = urlencode(
-            {f"var-{name}": value for name, value in variables.items() if value}, quote_via=quote
-        )
+        asked = {f"var-{name}": value for name, value in variables.items() if value}
+        if window is not None:
+            asked |= {"from": str(window.start_ms), "to": str(window.end_ms)}
+        query = urlencode(asked, quote_via=quote)
         return (Link(text, f"{self.dashboards}/d/{uid}{'?' if query else ''}{query}"),)
 
-    def team(self, team: str, cluster: str = "") -> tuple[Link, ...]:
+    def subject(self, subject: Subject) -> tuple[Link, ...]:
+        """The dashboard of what a finding is about; none of a team, whose own is linked in any case."""
+        cluster = subject.cluster
+        match subject.kind:
+            case SubjectKind.JOB:
+                return self.job(subject.namespace, subject.name, cluster)
+            case SubjectKind.QUEUE:
+                return self.dashboard("Queues", QUEUES, {"cluster": cluster, "queue": subject.name})
+            case SubjectKind.NODE:
+                return self.dashboard("Nodes", NODES, {"cluster": cluster, "node": subject.name})
+            case SubjectKind.CLUSTER:
+                return self.fleet(cluster)
+            case SubjectKind.TEAM:
+                return ()
+
+    def fleet(self, cluster: str = "", window: Window | None = None) -> tuple[Link, ...]:
+        """The dashboard of all of it."""
+        return self.dashboard("Fleet", FLEET, {"cluster": cluster}, window)
+
+    def team(self, team: str, cluster: str = "", window: Window | None = None) -> tuple[Link, ...]:
         """The dashboard of a team."""
-        return self.dashboard("Team", TEAM, {"cluster": cluster, "team": team}) if team else ()
+        return self.dashboard("Team", TEAM, {"cluster": cluster, "team": team}, window) if team else ()
 
     def job(self, namespace: str, job: str, cluster: str = "") -> tuple[Link, ...]:
         """The dashboard of a job."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpucost.domain.time import Month
-from gpucost.notify.compose.amounts import amount, change_words, cost
-from gpucost.notify.compose.links import FLEET, Links
+from gpucost.domain.time import Month, parse_instant
+from gpucost.domain.waste import Waste
+from gpucost.notify.compose.amounts import amount, change_words, cost, instant
+from gpucost.notify.compose.links import Links
 from gpucost.notify.hashes import short_hash
 from gpucost.notify.message import Fact, Link, Message, Section
 from gpucost.notify.notices import Kind, Notice, Rank, Stage
@@ -14,6 +15,7 @@ from gpucost.reports import display
 from gpucost.reports.display import month_name
 from gpucost.reports.model import MonthReport
 from gpucost.reports.values import NOTHING
+from gpucost.reports.waste_table import looked_at
 
 _TOP_TEAMS = 10
 _MOST_ADJUSTMENTS = 10
@@ -53,7 +55,8 @@ def month_message(report: MonthReport, links: Links) -> Message:
         facts=tuple(_facts(report)),
         sections=tuple(_sections(report)),
         links=_links(report, links),
-        footer=f"gpucost {report.provenance.code_version}, {report.month}, months in UTC",
+        footer=f"gpucost {report.provenance.code_version}, {report.month}, months in UTC; "
+        f"the report: gpucost report {report.month}",
     )
 
 
@@ -105,6 +108,12 @@ def _facts(report: MonthReport) -> Iterator[Fact]:
     if report.waste is not None:
         wasted, share = report.waste.wasted, display.percent(report.waste.share, 1)
         yield Fact("Wasted", f"{amount(wasted, currency)} ({share} of the GPU-hours)")
+        unknown = next((row for row in report.waste.buckets if row.waste == Waste.UNKNOWN), None)
+        if unknown is not None:
+            share = display.percent(unknown.share, 1)
+            yield Fact("Unknown", f"{amount(unknown.amount, currency)} ({share} of the GPU-hours)")
+    else:
+        yield Fact("Wasted", "not known: no detector has looked at this month")
     yield Fact("Jobs", f"{totals.jobs:,}")
 
 
@@ -113,6 +122,8 @@ def _sections(report: MonthReport) -> Iterator[Section]:
         yield Section("By team", items=tuple(_teams(report)))
     if report.adjustments:
         yield Section("Corrections since it was closed", items=tuple(_adjustments(report)))
+    if report.waste is not None:
+        yield Section("What this rests on", items=(looked_at(report.waste.assessment),))
     yield Section(
         "Proof", facts=tuple(_proof(report)), text="Recompute it: gpucost month verify " + str(report.month)
     )
@@ -155,12 +166,13 @@ def _proof(report: MonthReport) -> Iterator[Fact]:
     yield Fact("Digest", found.month_digest)
     yield Fact("Digest of the month closed before", found.previous_digest or "none: the first of the chain")
     if found.closed_at is not None:
-        yield Fact("Closed", f"{found.closed_at} by {found.closed_by}")
+        yield Fact("Closed", f"{instant(parse_instant(found.closed_at))} by {found.closed_by}")
     if found.close_reason:
         yield Fact("Reason", found.close_reason)
 
 
 def _links(report: MonthReport, links: Links) -> tuple[Link, ...]:
-    boards = links.team(_team(report)) or links.dashboard("Fleet", FLEET, {})
+    then = report.month.window
+    boards = links.team(_team(report), window=then) or links.fleet(window=then)
     page = f"{links.service}/v1/reports/{report.month}?format=html"
     return (*boards, *((Link("Report", page),) if links.service else ()))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gpucost.domain.time import iso
 from gpucost.notify.alertmanager import Alert
+from gpucost.notify.compose.amounts import instant
 from gpucost.notify.hashes import short_hash
 from gpucost.notify.message import Fact, Message
 from gpucost.notify.notices import Notice
@@ -34,7 +34,7 @@ def with_alerts(finding: Notice, alerts: Sequence[Alert]) -> Notice:
 
 
 def _says(alert: Alert) -> str:
-    since = "" if alert.starts_ms is None else f" since {iso(alert.starts_ms // 1000 * 1000)}"
+    since = "" if alert.starts_ms is None else f" since {instant(alert.starts_ms)}"
     return f"{name(alert.labels.get('alertname', '') or 'without a name')} fires{since}"
 
 

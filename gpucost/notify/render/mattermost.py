@@ -21,7 +21,8 @@ _COLOURS = {
 }
 _MOST_OF_CODE = 8000
 _MOST_OF_A_TEXT = 9000
-_CHART_WIDTH = 60
+# What a phone shows of a line of code.
+_CHART_WIDTH = 34
 _FACTS = 10
 
 Attachment = dict[str, Any]

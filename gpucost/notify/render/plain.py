@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
+from typing import NamedTuple
 
 from gpucost.notify import pictures, text
 from gpucost.notify.message import Fact, Link, Message, Section
@@ -16,12 +17,21 @@ _MOST_OF_CODE = 8000
 _FACTS = 20
 
 
-def render(message: Message, *, mention: str = "") -> str:
-    """The message in lines of at most 78 characters, but for code, addresses and words that are longer."""
+class Words(NamedTuple):
+    """How words are written, and code."""
+
+    words: text.Writing
+    code: text.Writing
+
+
+def render(message: Message, *, mention: str = "", chat: bool = False) -> str:
+    """The message in lines of at most 78 characters, but for code, addresses and words that are longer. For a
+    ``chat`` its texts are written so that they call nobody; mail readers and terminals do not."""
+    to = Words(text.CHAT, text.CHAT_CODE) if chat else Words(text.PLAIN, text.VERBATIM)
     parts = fitted(
-        list(_head(message, mention)),
-        list(_body(message)),
-        list(_tail(message)),
+        list(_head(message, mention, to)),
+        list(_body(message, to)),
+        list(_tail(message, to)),
         lambda parts: text.length("\n\n".join(parts)) < MOST_UNITS,
         _wrapped,
         _LIMIT,
@@ -29,25 +39,25 @@ def render(message: Message, *, mention: str = "") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _head(message: Message, mention: str) -> Iterator[str]:
-    title = _wrapped(text.PLAIN.line(message.title, text.TITLE) or text.EMPTY)
+def _head(message: Message, mention: str, to: Words) -> Iterator[str]:
+    title = _wrapped(to.words.line(message.title, text.TITLE) or text.EMPTY)
     yield f"{title}\n{'=' * max(map(len, title.splitlines()))}"
     called = mention.strip() if message.mentions else ""
-    told = f"{called} {text.PLAIN.line(message.summary, text.SUMMARY)}".strip()
+    told = f"{called} {to.words.line(message.summary, text.SUMMARY)}".strip()
     if told:
         yield _wrapped(told)
 
 
-def _body(message: Message) -> Iterator[str]:
-    yield from _facts(message.facts)
+def _body(message: Message, to: Words) -> Iterator[str]:
+    yield from _facts(message.facts, to)
     whole = where_whole(message)
     for section in message.sections:
-        yield from _of_section(section, whole)
+        yield from _of_section(section, whole, to)
 
 
-def _of_section(section: Section, whole: str) -> Iterator[str]:
-    title = text.PLAIN.line(section.title, text.TITLE)
-    parts = list(_parts(section, whole))
+def _of_section(section: Section, whole: str, to: Words) -> Iterator[str]:
+    title = to.words.line(section.title, text.TITLE)
+    parts = list(_parts(section, whole, to))
     if title:
         head = _wrapped(title)
         underlined = f"{head}\n{'-' * max(map(len, head.splitlines()))}"
@@ -55,39 +65,39 @@ def _of_section(section: Section, whole: str) -> Iterator[str]:
     yield from parts
 
 
-def _parts(section: Section, whole: str) -> Iterator[str]:
+def _parts(section: Section, whole: str, to: Words) -> Iterator[str]:
     if section.text:
-        lines = text.PLAIN.lines(section.text, text.TEXT).split("\n")
+        lines = to.words.lines(section.text, text.TEXT).split("\n")
         yield "\n".join(_wrapped(line) for line in lines)
-    yield from _facts(section.facts)
+    yield from _facts(section.facts, to)
     for item in section.items:
-        yield _wrapped(text.PLAIN.line(item, text.ITEM) or text.EMPTY, "  * ", "    ")
+        yield _wrapped(to.words.line(item, text.ITEM) or text.EMPTY, "  * ", "    ")
     if section.code:
-        code = text.VERBATIM.code(section.code, _MOST_OF_CODE, whole)
+        code = to.code.code(section.code, _MOST_OF_CODE, whole)
         yield "\n".join(f"    {line}".rstrip() for line in code.split("\n"))
     if section.chart is not None:
         chart = section.chart
-        name = f"{text.PLAIN.line(chart.title, text.TITLE)}\n" if chart.title else ""
-        yield f"{name}{text.PLAIN.code(pictures.text_bars(chart, width=WIDTH - 2), _MOST_OF_CODE)}"
+        name = f"{to.words.line(chart.title, text.TITLE)}\n" if chart.title else ""
+        yield f"{name}{to.words.code(pictures.text_bars(chart, width=WIDTH - 2), _MOST_OF_CODE)}"
     if section.links:
-        yield _links(section.links)
+        yield _links(section.links, to)
 
 
-def _tail(message: Message) -> Iterator[str]:
+def _tail(message: Message, to: Words) -> Iterator[str]:
     if message.links:
-        yield _links(message.links)
-    footer = text.PLAIN.line(message.footer, text.FOOTER)
+        yield _links(message.links, to)
+    footer = to.words.line(message.footer, text.FOOTER)
     if footer:
         yield f"--\n{_wrapped(footer)}"
 
 
-def _facts(facts: Sequence[Fact]) -> Iterator[str]:
+def _facts(facts: Sequence[Fact], to: Words) -> Iterator[str]:
     """Names in one column, values in the next; in tables of a few rows, so that what has no room is no more
     than it must be."""
     rows = [
         (
-            text.PLAIN.line(fact.name, text.NAME) or text.EMPTY,
-            text.PLAIN.line(fact.value, text.VALUE) or text.EMPTY,
+            to.words.line(fact.name, text.NAME) or text.EMPTY,
+            to.words.line(fact.value, text.VALUE) or text.EMPTY,
         )
         for fact in facts
     ]
@@ -102,9 +112,9 @@ def _fact(name: str, value: str, column: int) -> str:
     return f"{_wrapped(name)}\n{_wrapped(value, ' ' * column, ' ' * column)}"
 
 
-def _links(links: Sequence[Link]) -> str:
+def _links(links: Sequence[Link], to: Words) -> str:
     found, left = text.linked(links)
-    lines = [f"{text.PLAIN.line(words, text.LINK)}:\n  {url}" for words, url in found]
+    lines = [f"{to.words.line(words, text.LINK)}:\n  {url}" for words, url in found]
     return "\n".join([*lines, *filter(None, [links_left_out(left)])])
 
 

@@ -17,7 +17,8 @@ MOST_UNITS = 13_000
 MOST_OF_A_TEXT = 3000
 _LIMIT = f"Slack takes {MOST_BLOCKS} blocks and about {MOST_UNITS:,} characters"
 _MARKS = {Tone.CRITICAL: "🔴", Tone.WARNING: "🟠", Tone.GOOD: "🟢", Tone.INFO: "🔵"}
-_CHART_WIDTH = 56
+# What a phone shows of a line of code.
+_CHART_WIDTH = 34
 
 Block = dict[str, Any]
 

@@ -16,7 +16,8 @@ from gpucost.notify.render.fitting import fitted, links_left_out, where_whole
 MOST_BYTES = 28_000
 _LIMIT = f"Teams takes {MOST_BYTES // 1000} kB"
 _MOST_OF_CODE = 6000
-_CHART_WIDTH = 60
+# What a phone shows of a line of code.
+_CHART_WIDTH = 34
 _FACTS = 10
 _STYLES = {Tone.CRITICAL: "attention", Tone.WARNING: "warning", Tone.GOOD: "good", Tone.INFO: "accent"}
 

@@ -30,7 +30,7 @@ def deliver(channel: Channel, post: Post, *, total_s: float = TOTAL_S) -> str:
     assert channel.url is not None
     asked = {
         "url": channel.url.get_secret_value(),
-        "body": plain.render(post.message, mention=channel.mention),
+        "body": plain.render(post.message, mention=channel.mention, chat=True),
         "allow_http": channel.allow_http,
         "allow_private": channel.allow_private,
     }

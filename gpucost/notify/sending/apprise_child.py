@@ -18,7 +18,7 @@ from gpucost.notify.sending.address import trouble_with
 _PROGRAMS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "pty.spawn")
 # Services of this machine, not of the network.
 _LOCAL = frozenset(
-    ("dbus", "file", "glib", "gnome", "kde", "kmsg", "macosx", "qt", "stdout", "syslog", "windows")
+    ("blink1", "dbus", "file", "glib", "gnome", "kde", "kmsg", "macosx", "qt", "stdout", "syslog", "windows")
 )
 
 
@@ -58,18 +58,20 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
 
 def send(asked: dict[str, Any]) -> tuple[str, str]:
     """``sent``, ``refused`` or ``failed``, and why, without a word of the URL but its scheme."""
-    scheme = str(asked["url"]).partition("://")[0].lower()[:20]
+    url = str(asked["url"]).strip()
+    scheme = url.partition("://")[0].lower()[:20]
     if scheme in _LOCAL:
         return "refused", f"{scheme}:// is no address in the network"
     sys.dont_write_bytecode = True
     import apprise
 
     asset = apprise.AppriseAsset(http_redirects=False, async_mode=False, secure_logging=True)
-    plugin = apprise.Apprise.instantiate(asked["url"], asset=asset, suppress_exceptions=True)
+    plugin = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
     if plugin is None:
         return "refused", f"apprise makes nothing of the {scheme}:// URL; see gpucost notify test"
-    plain = plugin.protocol if isinstance(plugin.protocol, tuple) else (plugin.protocol,)
-    if scheme in plain and not asked["allow_http"]:
+    if _LOCAL & {*_names(plugin.protocol), *_names(plugin.secure_protocol)}:
+        return "refused", f"{scheme}:// is no address in the network"
+    if scheme in _names(plugin.protocol) and not asked["allow_http"]:
         return "refused", f"{scheme}:// is not encrypted, and the channel's allow_http is not set"
     guard = Guard(bool(asked["allow_private"]))
     sys.addaudithook(guard)
@@ -79,6 +81,11 @@ def send(asked: dict[str, Any]) -> tuple[str, str]:
     if guard.refused:
         return "refused", guard.refused[0]
     return "failed", f"the {scheme}:// service did not take the message"
+
+
+def _names(protocol: object) -> tuple[str, ...]:
+    """The schemes of a service, of which apprise writes none, one or several."""
+    return tuple(protocol) if isinstance(protocol, (list, tuple)) else (str(protocol),)
 
 
 def main() -> None:

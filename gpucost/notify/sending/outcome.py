@@ -7,7 +7,9 @@ import re
 
 from gpucost.domain.errors import GpuCostError
 
-_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.]{0,79}")
+# Words with _ or . between them, as Slack and Mattermost write theirs. Tokens and the ids of webhooks, which
+# an answer may repeat, have digits, capitals or longer words.
+_CODE = re.compile(r"(?=.{1,80}\Z)[a-z]{1,20}([_.][a-z]{1,20})*")
 
 
 class Undelivered(GpuCostError):

@@ -19,8 +19,6 @@ from tests.support.nvml.driver import DeviceLoad, FakeBoard, FakeDriver
 DCGM_TEXT = (Path(__file__).parent / "dcgm" / "classic.prom").read_text()
 BOARD = "GPU-0a000000-0000-4000-8000-000000000001"
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 @pytest.fixture
 def node(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandNode]:

@@ -27,8 +27,6 @@ QUERIES: list[tuple[str, str]] = [
 OURS = [query for name, query in QUERIES if name == Path(PAGE).name]
 NAME = re.compile(r"\b(?:gpucost|DCGM)_\w+")
 
-pytestmark = pytest.mark.xdist_group("hour")
-
 
 def one(*words: str) -> str:
     """The query of our page that has all these words."""

@@ -10,7 +10,7 @@ from tests.support.prometheus import needs_prometheus
 
 TOLERANCE = 0.01
 
-pytestmark = [needs_prometheus, pytest.mark.xdist_group("hour")]
+pytestmark = [needs_prometheus]
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,6 @@ LOOKED = "nvmlDeviceGetTotalEnergyConsumption"
 COLLECTED = "gpucost_gpu_exporter_last_collection_timestamp_seconds"
 _COUNTER = re.compile(r"^gpucost_(gpu_(?!exporter_)|pod_gpu_)[a-z_]+_total\{")
 
-pytestmark = pytest.mark.xdist_group("live")
-
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:

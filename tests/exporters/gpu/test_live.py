@@ -51,7 +51,7 @@ LOADS: Mapping[str | tuple[str, int], DeviceLoad] = {
 }
 SCRAPES = 4
 
-pytestmark = [needs_prometheus, pytest.mark.xdist_group("live")]
+pytestmark = [needs_prometheus]
 
 
 @dataclass

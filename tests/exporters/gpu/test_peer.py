@@ -17,8 +17,6 @@ PAGE = Path(__file__).parents[3] / "docs" / "gpu-comparison.md"
 UTIL, POWER = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE"
 ENGINE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 
-pytestmark = pytest.mark.xdist_group("hour")
-
 
 def rows(second: int, setting: Setting, metric: str, board: str) -> dict[str, float]:
     """By pod (``""`` for none; ``"#n"`` for the slice n that no pod holds), what is printed of a board."""

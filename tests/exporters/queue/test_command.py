@@ -30,8 +30,6 @@ AT_ONCE_S = 8.0
 """It waits five seconds at most for requests under way; the rest is a slow machine."""
 _OF_A_CLUSTER = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "HOME")
 
-pytestmark = pytest.mark.xdist_group("queue command")
-
 
 def environment(folder: Path, **settings: object) -> dict[str, str]:
     """Nothing of this machine's cluster, and these settings."""

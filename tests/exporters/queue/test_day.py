@@ -22,8 +22,6 @@ THROTTLED = (at("17:00:00"), at("17:01:00"))
 UNSEEN = (GAP, TRUTH.outage, THROTTLED)
 WORKLOAD_TIMES = ("queued", "reserved", "admitted", "finished")
 
-pytestmark = pytest.mark.xdist_group("scripted day")
-
 
 @pytest.fixture(scope="module")
 def played() -> Iterator[Played]:

@@ -7,8 +7,6 @@ import pytest
 from tests.exporters.queue.played import played_day
 from tests.support.cluster.kueue_actor import serve_v1beta1_only
 
-pytestmark = pytest.mark.xdist_group("scripted day")
-
 WORKLOADS = "workloads.kueue.x-k8s.io"
 
 

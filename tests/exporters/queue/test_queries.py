@@ -37,7 +37,7 @@ HOUR_MS = 3_600_000
 SHORT = "couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor h100"
 QUOTA = {"h100": {world.GPU: ("4", "8", None)}}
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.xdist_group("queue queries")]
+pytestmark = [needs_prometheus, pytest.mark.prometheus]
 
 
 def held(began_ms: int) -> list[dict[str, Any]]:

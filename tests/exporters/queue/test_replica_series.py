@@ -63,7 +63,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 @needs_prometheus
 @pytest.mark.prometheus
 @pytest.mark.fault(22)
-@pytest.mark.xdist_group("queue replicas")
 def test_two_replicas_are_the_whole_and_each_pod_counts_once(pair: Pair) -> None:
     settings = PrometheusSettings(max_gap_ms=GAP_MS, lateness_ms=GAP_MS, replica_labels=("instance",))
     with PrometheusClient(pair.url) as client:
