@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_ARGS ?=
 TEST_ARGS ?=
+# More than two cores: some tests wait for real programs most of their time.
+TEST_WORKERS ?= 3
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -33,7 +35,7 @@ demo: $(VENV)/.server ## A month of a simulated cluster: report, HTML page, API 
 	@$(BIN)/gpucost demo $(DEMO_ARGS)
 
 test: $(VENV)/.dev system ## All tests (TEST_ARGS="-k ledger" for some)
-	@$(BIN)/python -m pytest -n 2 $(TEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) $(TEST_ARGS)
 
 lint: $(VENV)/.dev ## Format, lint, types, layers, generated docs
 	@$(BIN)/ruff format --check .
