@@ -58,7 +58,7 @@ class Check:
         self._tell(f"finding {number} is resolved")
         self._wait("the alert's end", lambda: True if self._alert(number) is None else None)
         self._tell(f"alert {ALERT} is resolved")
-        over = self._wait("the message's end", lambda: self._message(_RESOLVED))
+        over = self._wait("the message's end, and its answer", lambda: self._over(said))
         self._once(said)
         self._tell(f"message: {over.lines[0]}")
 
@@ -82,6 +82,11 @@ class Check:
         about = (each for each in self._conversation() if not each.thread)
         found = next(about, None)
         return found if found is not None and any(word in line for line in found.lines) else None
+
+    def _over(self, opened: Said) -> Said | None:
+        """The message, once it says that it is over and was answered: the one comes just before the other."""
+        is_answered = any(each.thread == opened.id for each in self._conversation())
+        return self._message(_RESOLVED) if is_answered else None
 
     def _conversation(self) -> list[Said]:
         said = self.full.stack.chat.room.said

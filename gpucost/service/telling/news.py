@@ -13,6 +13,8 @@ from gpucost.service.telling.loop import EVERY_S, Source, Telling
 from gpucost.service.telling.status import TellingStatus
 
 _SEND_EVERY_S = 1.0
+_GRACE_S = 10.0
+"""For what is being sent at the end; with what else the service waits for, below Kubernetes' 30 s."""
 
 
 @dataclass(frozen=True)
@@ -58,4 +60,4 @@ class News:
 
     def close(self) -> None:
         """What is being sent is finished; what waits stays in the outbox."""
-        self.sender.stop()
+        self.sender.stop(_GRACE_S)
