@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from gpucost.advisor.asked import gpus_of
 from gpucost.advisor.existing import WORKLOAD
 from gpucost.cluster.kueue import Workload, WorkloadState
+from gpucost.domain.holders import NO_TEAM
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.notify.compose.advice import advice_key, of_advice, over
 from gpucost.notify.compose.links import Links
@@ -62,10 +63,10 @@ class AdviceNews:
         due = [
             workload
             for uid, workload in waiting.items()
-            if now_ms - _since_ms(workload) >= WAITED_MS
+            if now_ms - workload.waiting_since_ms >= WAITED_MS
             and (uid not in self._asked or now_ms - self._asked[uid].at_ms >= AGAIN_MS)
         ]
-        due.sort(key=lambda each: (each.meta.uid in self._asked, _since_ms(each), each.meta.uid))
+        due.sort(key=lambda each: (each.meta.uid in self._asked, each.waiting_since_ms, each.meta.uid))
         for workload in due[:MOST_AT_ONCE]:
             with self._advising.turns.one() as is_ours:
                 if not is_ours:
@@ -81,15 +82,15 @@ class AdviceNews:
             return None
         advice = replace(explained.advice, suggestions=explained.actions)
         tenants = informed.tenants
-        teams = tenants.teams_of_namespace(meta.namespace)
+        team = tenants.team_of(workload)
         return of_advice(
             advice,
-            tenants.of_teams(teams),
+            tenants.of_teams(frozenset({team}) - {NO_TEAM}),
             tenants.written_for(explained.subject.uid, meta.namespace),
             cluster=self._cluster,
             workload_uid=meta.uid,
-            team=next(iter(teams)) if len(teams) == 1 else "",
-            since_ms=_since_ms(workload),
+            team=team,
+            since_ms=workload.waiting_since_ms,
             links=self._links,
             currency=self._currency(),
         )
@@ -110,13 +111,9 @@ class AdviceNews:
                 cluster=self._cluster,
                 workload_uid=uid,
                 team=each.team,
-                since_ms=each.posted_ms if workload is None else _since_ms(workload),
+                since_ms=each.posted_ms if workload is None else workload.waiting_since_ms,
                 started_ms=None if workload is None or workload.state in _GONE else workload.admitted_ms,
                 ended_ms=now_ms,
                 namespace="" if workload is None else workload.meta.namespace,
                 workload=uid if workload is None else workload.meta.name,
             )
-
-
-def _since_ms(workload: Workload) -> int:
-    return workload.meta.created_ms
