@@ -30,12 +30,6 @@ def job(*, name_cell: str, namespace_cell: str) -> Link:
     return _to(JOB, "Job", values)
 
 
-def job_of_series(*, name_label: str = "job_name", namespace_label: str = "namespace") -> Link:
-    """To the Job board of the job that the series' labels name."""
-    values = {"namespace": _value("", namespace_label), "job": _value("", name_label)}
-    return _to(JOB, "Job", values)
-
-
 def node(*, cell: str = "", label: str = "") -> Link:
     """To the board *Nodes and GPUs*, with the node in ``cell`` or ``label`` only."""
     return _to(NODES, f"GPUs of {_plain(cell, label)}", {"node": _value(cell, label)})

@@ -51,7 +51,7 @@ async def receive_alerts(_: Alerter, known: Known, request: Request) -> Response
     What is stored replaces what was sent of the group before; an answer that is not a success makes
     Alertmanager send it again.
     """
-    if not known.tells:
+    if known.telling is None:
         raise not_told()
     group = await run_in_threadpool(keep, known.ledger, await request.body())
     return JSONResponse({"alerts": len(group.alerts)})

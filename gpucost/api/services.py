@@ -41,11 +41,6 @@ class Services:
     telling: TellingStatus | None = None
 
     @property
-    def tells(self) -> bool:
-        """Whether news are told to anybody."""
-        return self.telling is not None
-
-    @property
     def advisor_status(self) -> AdvisingStatus:
         return AdvisingStatus() if self.advising is None else self.advising.status
 

@@ -73,8 +73,7 @@ class World:
 
     def restart(self) -> None:
         groups = AlertGroups(self.ledger, Links())
-        takes = lambda notice: any(self.rules.routes_of(notice))  # noqa: E731
-        news = FindingNews(self.ledger, Links("https://gpucost.example"), groups, takes)
+        news = FindingNews(self.ledger, Links("https://gpucost.example"), groups, self.takes)
         self.sender = Sender(
             self.ledger,
             tuple(RULES.channels.values()),
@@ -92,6 +91,9 @@ class World:
             sleep=lambda _: None,
             stopped=lambda: False,
         )
+
+    def takes(self, notice: Notice) -> bool:
+        return any(self.rules.routes_of(notice))
 
     def turn(self, minutes: int = 0) -> None:
         self.clock.now_ms += minutes * MINUTE_MS

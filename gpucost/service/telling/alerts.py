@@ -49,15 +49,23 @@ class AlertGroups:
         self._ledger = ledger
         self._links = links
         self._read: dict[str, _Read] = {}
+        self._at_ms: int | None = None
 
     def now(self, now_ms: int) -> list[AlertGroup]:
-        """What they say. One that cannot be read is left out. Raises LedgerError."""
+        """What they say. One that cannot be read is left out. Raises LedgerError.
+
+        The ledger is asked once for an instant: findings and alerts of a turn are told from the same groups.
+        """
+        if now_ms != self._at_ms:
+            self._read_anew(now_ms)
+        return [read.group for _, read in sorted(self._read.items()) if read.group is not None]
+
+    def _read_anew(self, now_ms: int) -> None:
         times = self._ledger.alert_group_times(since_ms=now_ms - KEPT_MS)
         kept = {key: read for key, read in self._read.items() if times.get(key) == read.received_ms}
         for key, (content, received_ms) in self._ledger.alert_groups(times.keys() - kept.keys()).items():
             kept[key] = _Read(received_ms, _parsed(key, content))
-        self._read = kept
-        return [read.group for _, read in sorted(kept.items()) if read.group is not None]
+        self._read, self._at_ms = kept, now_ms
 
     def notices(
         self, now_ms: int, told: Iterable[Conversation], is_told: Callable[[Alert], bool]
