@@ -56,6 +56,7 @@ docs: $(VENV)/.dev ## Write every generated file anew: settings, metrics, comman
 	@$(BIN)/python -m dashboards
 	@$(BIN)/python -m dashboards.docs
 	@$(BIN)/python -m alerts
+	@$(BIN)/python -m tests.support.helm_values
 
 pictures: $(VENV)/.dev system ## Draw the pictures of messages in docs/pictures
 	@$(BIN)/python docs/pictures/draw.py
@@ -66,7 +67,7 @@ bench: $(VENV)/.dev system ## Every benchmark; each prints ratios and one line o
 # Real components that tests run against, as Debian packages: binary:package+package.
 SYSTEM := prometheus:prometheus promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \
 	amtool:prometheus-alertmanager chromium:chromium pdftotext:poppler-utils \
-	pg_ctl:postgresql gcc:gcc+libc6-dev openssl:openssl
+	pg_ctl:postgresql gcc:gcc+libc6-dev openssl:openssl wrk:wrk
 system: ## Install what tests need from Debian, or say what is missing
 	@missing=""; for pair in $(SYSTEM); do binary=$${pair%%:*}; package=$${pair##*:}; \
 	  command -v $$binary >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/$$binary >/dev/null 2>&1 || missing="$$missing $$(echo $$package | tr + " ")"; done; \

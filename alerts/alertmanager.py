@@ -16,7 +16,7 @@ _HEAD = """\
 #
 # Every alert goes to gpucost, once: it tells each team's channels by its own settings, one message per group,
 # and one for a finding and its alert. What is critical for a team goes to the team's pager besides.
-# The file of the credentials holds a key of gpucost's (gpucost key alertmanager --role alerts), nothing else.
+# The file of the credentials holds a key of gpucost's (gpucost key add alertmanager --role alerts), no more.
 """
 
 _BY_SERVICE = [

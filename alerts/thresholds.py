@@ -180,6 +180,12 @@ OPEN_REVIEWS = Threshold(
     0.1, "ratio", "part of reviews without advice, for our reasons", "one in ten users is told nothing"
 )
 OPEN_REVIEWS_WITHIN = Threshold(15 * MINUTE, "s", "reviews are counted over", "enough reviews for a ratio")
+CERTIFICATE_LEFT = Threshold(
+    7 * DAY,
+    "s",
+    "the certificate ends within",
+    "renewed a month before by default: three weeks of failures, and a week to mend them",
+)
 POST_WAITS = Threshold(
     30 * MINUTE,
     "s",

@@ -74,9 +74,9 @@ def lines_of(window: Window, per_window: int, hour: int) -> pd.DataFrame:
     return frame.astype(dict.fromkeys(["nano", *SIGNAL_MEASURES], "Int64"))
 
 
-def fill(ledger: Ledger, lines: int) -> int:
-    windows = list(MONTH.window.split(HOUR_MS))
-    per_window = lines // len(windows) // 8 * 8
+def fill(ledger: Ledger, span: Window, per_window: int) -> int:
+    """Write every hour of ``span``; the lines in all."""
+    windows = list(span.split(HOUR_MS))
     for hour, window in enumerate(windows):
         frame = lines_of(window, per_window, hour)
         ledger.ingest(
@@ -106,7 +106,7 @@ def timed(action: Callable[[], object], times: int = 3) -> float:
 def measure(url: str, lines: int) -> dict[str, float]:
     began = time.perf_counter()
     with Ledger.open(url, now=lambda: MONTH.window.end_ms) as ledger:
-        written = fill(ledger, lines)
+        written = fill(ledger, MONTH.window, lines // (MONTH.window.length_ms // HOUR_MS) // 8 * 8)
         filled_s = time.perf_counter() - began
         engine = create_engine(url)
         scope = {"start": MONTH.window.start_ms, "end": MONTH.window.end_ms}

@@ -48,9 +48,9 @@ from gpucost.advisor.advise import advise
 from gpucost.advisor.answers import Advice, Decision, Layer, Subject
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.settings import AdvisorSettings
+from gpucost.api.tls import TlsFiles
 from gpucost.api.webhook.adviser import Adviser
 from gpucost.api.webhook.process import WebhookProcess
-from gpucost.api.webhook.server import TlsFiles
 from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.manifest import JobManifest
 from gpucost.cluster.overview import Overview

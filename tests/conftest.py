@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
+from gpucost.ledger.key_ring import KEY_USES
+from gpucost.settings.logs import REQUESTS
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.scheduling import ByFile, in_order
 
@@ -30,6 +34,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
     return ByFile(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """What notes when keys were used has a thread of its own: it must not find its ledger closed."""
+    for thread in threading.enumerate():
+        if thread.name == KEY_USES:
+            thread.join(10)
 
 
 @pytest.fixture(scope="session")
@@ -56,3 +68,15 @@ def sqlite_url(tmp_path: Path) -> str:
 def ledger_url(request: pytest.FixtureRequest) -> str:
     """A new, empty database of either kind: the tests of the ledger run on both."""
     return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture(autouse=True)
+def log_as_it_was() -> Iterator[None]:
+    """A command that sets the log up does so for its process, which here goes on with other tests."""
+    root, own = logging.getLogger(), logging.getLogger(REQUESTS)
+    before = root.level, own.level
+    yield
+    for handler in [found for found in root.handlers if found.name == "gpucost"]:
+        root.removeHandler(handler)
+    root.setLevel(before[0])
+    own.setLevel(before[1])

@@ -68,6 +68,15 @@ SERVICE: tuple[Case, ...] = (
         _SELF,
     ),
     pair(
+        "GpuCostConfigReloadFailed",
+        "it is wrong, and put right",
+        {"gpucost_config_last_reload_successful": around("GpuCostConfigReloadFailed", 1, 0)},
+        {},
+        "What the files of gpucost's configuration say cannot be taken, so the service goes on with what "
+        "they said before. It would not start with them.",
+        _SELF,
+    ),
+    pair(
         "GpuCostDetectorsSilent",
         "two looks missed",
         {
@@ -143,6 +152,20 @@ SERVICE: tuple[Case, ...] = (
             )
         },
         resolved=(18_000,),
+    ),
+    pair(
+        "GpuCostWebhookCertificateExpiring",
+        "a week is enough; a minute less is not, until it is renewed",
+        {
+            "gpucost_webhook_certificate_expiry_timestamp_seconds": samples(
+                (BEGINS - 60 + int(t.CERTIFICATE_LEFT.value), (BEGINS + int(t.AN_HOUR.value)) // 60 + 10),
+                (3 * int(t.CERTIFICATE_LEFT.value), 20),
+            )
+        },
+        {},
+        "The certificate ends in 6d 22h 59m 0s and has not been renewed. After that the API server trusts "
+        "the webhook no more: submissions go on without advice.",
+        _SELF,
     ),
 )
 

@@ -50,6 +50,16 @@ SERVICE = RuleGroup(
             thresholds=(t.LOOP_SILENT,),
         ),
         Alert(
+            "GpuCostConfigReloadFailed",
+            "min(gpucost_config_last_reload_successful) == 0",
+            Severity.WARNING,
+            "A changed configuration is not taken.",
+            "What the files of gpucost's configuration say cannot be taken, so the service goes on with what "
+            "they said before. It would not start with them.",
+            SELF,
+            t.BLIP,
+        ),
+        Alert(
             "GpuCostDetectorsSilent",
             f"time() - {of_service('gpucost_detectors_last_evaluation_timestamp_seconds', 'gpu_cluster')} "
             f"> {t.DETECTORS_SILENT} "
@@ -101,6 +111,17 @@ SERVICE = RuleGroup(
             SELF,
             t.PATIENT,
             thresholds=(t.OPEN_REVIEWS, t.OPEN_REVIEWS_WITHIN),
+        ),
+        Alert(
+            "GpuCostWebhookCertificateExpiring",
+            f"min(gpucost_webhook_certificate_expiry_timestamp_seconds) - time() < {t.CERTIFICATE_LEFT}",
+            Severity.WARNING,
+            "The admission webhook's certificate ends soon.",
+            "The certificate ends in {{ $value | humanizeDuration }} and has not been renewed. After that "
+            "the API server trusts the webhook no more: submissions go on without advice.",
+            SELF,
+            t.AN_HOUR,
+            thresholds=(t.CERTIFICATE_LEFT,),
         ),
     ),
 )

@@ -58,7 +58,7 @@ _REASONS: Mapping[str, str] = {
     "FUNCTION_NOT_FOUND": "the driver is too old to have it",
     "no_socket": f"the kubelet's socket is not at {variable('kubelet_socket')}",
     "refused": "nobody listens on the kubelet's socket",
-    "permission": "no permission for the kubelet's socket: run as root",
+    "permission": "no permission for the kubelet's socket: let this user in, or run as root",
     "timeout": "no answer in time",
     "rate_limited": "the kubelet was asked too often",
     "unimplemented": "the kubelet is too old to say it",

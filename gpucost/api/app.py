@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 import gpucost
+from gpucost.access.authenticator import Authenticator, FixedKeys
 from gpucost.api import (
     errors,
     metrics,
@@ -18,16 +19,18 @@ from gpucost.api import (
     routes_allocations,
     routes_findings,
     routes_jobs,
+    routes_keys,
     routes_reports,
     routes_service,
     routes_waste,
 )
 from gpucost.api.outermost import Outermost
 from gpucost.api.services import Services
-from gpucost.domain.errors import ConfigError, Remark
 from gpucost.ledger import Ledger
+from gpucost.ledger.key_ring import LedgerKeys
 from gpucost.service.advising import Advising
 from gpucost.service.detect_status import DetectStatus
+from gpucost.service.operations_status import OperationsStatus
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings_api import ApiSettings
 from gpucost.service.status import LoopStatus
@@ -41,7 +44,8 @@ class GpuCostApi(FastAPI):
     """FastAPI inside one more layer, which also sees what the framework answers by itself."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        return Outermost(super().build_middleware_stack(), self.state.services.settings)
+        known = self.state.services
+        return Outermost(super().build_middleware_stack(), known.settings, known.operations)
 
 
 def create_app(
@@ -55,20 +59,20 @@ def create_app(
     budgets: Mapping[str, int] = _NO_BUDGETS,
     advising: Advising | None = None,
     telling: TellingStatus | None = None,
+    authenticator: Authenticator | None = None,
+    operations: OperationsStatus | None = None,
 ) -> FastAPI:
     """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are boards per team, ``budgets``
     nano-units of money per team and month.
 
     ``status`` and ``detectors`` are what the loops of the service say of themselves; ``advising`` answers for
     the watched cluster, None where nobody watches one. ``telling`` is what the loop of news says of itself,
-    None where there is no channel to tell them on.
-
-    Raises ConfigError when keys are asked for and none is configured: nobody could ever ask.
+    None where there is no channel to tell them on. ``authenticator`` says who asks; without one, the keys of
+    ``settings`` and of the ledger do. ``operations`` is what the process says of itself.
     """
-    if settings.auth == "keys" and not settings.keys:
-        raise ConfigError(
-            "settings", "api.keys", Remark("none"), "at least one key, or api.auth: off on loopback"
-        )
+    if authenticator is None:
+        fixed = FixedKeys([key.record() for key in settings.keys])
+        authenticator = Authenticator([fixed, LedgerKeys(ledger, now)], [], now)
     app = GpuCostApi(
         title="gpucost",
         summary="Who held which GPU, what it cost, and proof that the numbers add up.",
@@ -84,27 +88,31 @@ def create_app(
         ledger,
         reporting,
         settings,
+        authenticator,
         now,
         status or LoopStatus(),
         detectors or DetectStatus(),
         advising,
         budgets,
         telling,
+        operations or OperationsStatus(),
     )
     app.state.registry = metrics.registry(app.state.services)
     errors.install(app)
     for router in (
-        routes_service.public,
-        routes_service.router,
         routes_reports.router,
         routes_allocations.router,
+        routes_waste.router,
+        routes_service.public,
+        routes_service.router,
         routes_jobs.router,
         routes_findings.router,
         routes_findings.changes,
-        routes_waste.router,
         routes_advisor.router,
         routes_advisor.questions,
         routes_alerts.router,
+        routes_keys.router,
+        routes_keys.changes,
     ):
         app.include_router(router)
     return app

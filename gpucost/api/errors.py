@@ -97,15 +97,37 @@ def unauthorized() -> ApiError:
     return ApiError(
         HTTPStatus.UNAUTHORIZED,
         "unauthorized",
-        "this needs a valid API key",
-        allowed="the header Authorization: Bearer gpc_<id>_<secret>",
+        "this needs a valid API key or token",
+        allowed="the header Authorization: Bearer gpc_<id>_<secret>, or Bearer and a token",
         headers={"WWW-Authenticate": "Bearer"},
     )
 
 
-def forbidden(role: str, verb: str = "read") -> ApiError:
+def undecided() -> ApiError:
+    """Who asks cannot be said now: the issuer of its token does not answer, or too many tokens are asked of
+    it."""
     return ApiError(
-        HTTPStatus.FORBIDDEN, "forbidden", f"the role {role} may not {verb} this", field="Authorization"
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "undecided",
+        "the token cannot be checked now: its issuer does not answer, or is asked too much",
+        headers={"Retry-After": str(_RETRY_AFTER_S)},
+    )
+
+
+def forbidden(role: str, what: str = "read this") -> ApiError:
+    return ApiError(
+        HTTPStatus.FORBIDDEN, "forbidden", f"the role {role} may not {what}", field="Authorization"
+    )
+
+
+def nothing_granted() -> ApiError:
+    """Who asks is known, by a good token; but the settings grant nothing to that person."""
+    return ApiError(
+        HTTPStatus.FORBIDDEN,
+        "forbidden",
+        "the token is good, but nothing is granted to its owner",
+        field="Authorization",
+        allowed="somebody whom a grant in access.grants fits",
     )
 
 
@@ -213,16 +235,41 @@ def advisor_busy(most: int, key: str = "") -> ApiError:
     )
 
 
-def unhandled() -> ApiError:
+def too_many(what: str, wait_s: int) -> ApiError:
+    """``what`` there are too many of."""
+    return ApiError(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "too_many_requests",
+        f"too many {what}; trying again is safe",
+        headers={"Retry-After": str(max(1, wait_s))},
+    )
+
+
+def too_busy(most: int) -> ApiError:
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "too_busy",
+        f"{most} reports or queries are being worked out; trying again is safe",
+        headers={"Retry-After": str(_RETRY_AFTER_S)},
+    )
+
+
+def unhandled(request_id: str = "") -> ApiError:
+    """``request_id`` is how who runs the service finds this in its log."""
+    where = f" (request {request_id})" if request_id else ""
     return ApiError(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "internal",
-        "something went wrong here, not in the request; the log of the service says what",
+        f"something went wrong here, not in the request; the log of the service says what{where}",
     )
 
 
 def responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The OpenAPI entries of the errors a route may answer with."""
+    """The OpenAPI entries of the errors a route may answer with. Where somebody must say who it is, it may be
+    granted nothing (403), be slowed down (429), and its token may be one that cannot be checked now (503)."""
+    if HTTPStatus.UNAUTHORIZED in statuses:
+        more = (HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+        statuses = tuple({*statuses, *more})
     return {
         status: {"model": ErrorBody, "description": HTTPStatus(status).phrase} for status in sorted(statuses)
     }
@@ -335,4 +382,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _unhandled(request: Request, error: Exception) -> Response:
     # The path only: a query may hold what somebody should not have put there.
     logger.error("unhandled error in %s %r", request.method, request.url.path, exc_info=error)
-    return unhandled().response()
+    return unhandled(str(request.scope.get("state", {}).get("request_id", ""))).response()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import Request, Response
+from fastapi import Request
 
+from gpucost.api.answers import Body
 from gpucost.api.errors import ApiError
 from gpucost.service.rendering import Format
 from gpucost.service.reporting import LedgerStand
@@ -58,12 +59,13 @@ def _fits(media_type: str, pattern: str) -> bool:
     return pattern in ("*/*", media_type, f"{media_type.partition('/')[0]}/*")
 
 
-def answer(body: str | bytes, format_: Format, stand: LedgerStand, name: str) -> Response:
+def answer(body: str | bytes, format_: Format, stand: LedgerStand, name: str) -> Body:
     """``body`` with its type, the ledger's digest, and for files a name made of ids and dates only."""
     headers = {LEDGER_HEADER: stand.digest}
     if format_ in (Format.CSV, Format.PARQUET):
         headers["Content-Disposition"] = f'attachment; filename="gpucost-{name}.{format_}"'
-    return Response(body, media_type=MEDIA_TYPES[format_], headers=headers)
+    content = body.encode() if isinstance(body, str) else body
+    return Body(content, MEDIA_TYPES[format_], tuple(headers.items()))
 
 
 def described(report: type, *formats: Format, of_ledger: bool = True) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from gpucost.api.families import Sample, family, money
 from gpucost.api.metrics_advisor import advisor_families
 from gpucost.api.metrics_detectors import FindingFamilies, WasteFamilies, detector_families
 from gpucost.api.metrics_notify import NotifyFamilies
+from gpucost.api.metrics_operations import operations_families
 from gpucost.api.metrics_recent import RecentFamilies
 from gpucost.api.services import Services
 from gpucost.domain.errors import LedgerError, shorten
@@ -74,6 +75,7 @@ class ServiceCollector(Collector):
         yield family(m.LAST_TURN, [] if last_turn_ms is None else [((), last_turn_ms / 1000)])
         yield from detector_families(self._services.detectors)
         yield from advisor_families(self._services.advisor_status)
+        yield from operations_families(self._services.operations)
         yield from self._ledger_families()
         of_ledger = (self._findings, self._waste, self._recent, self._notify)
         for collect in (each.collect for each in of_ledger):
@@ -103,7 +105,7 @@ class ServiceCollector(Collector):
     def _current_costs(self) -> _Costs:
         month = Month.of(self._services.now())
         ledger = self._services.ledger
-        stand = self._services.reporting.stand(month.window)
+        stand = self._services.reporting.stand(EVERYTHING, month.window)
         key = (month, stand.windows, stand.digest)
         with self._lock:
             if self._costs is None or self._costs.key != key:

@@ -28,6 +28,10 @@ def advisor_families(status: AdvisingStatus) -> Iterator[Metric]:
     if reviews:
         reviews = {result.value: 0 for result in Result} | reviews
     yield family(m.WEBHOOK_REVIEWS, [((result,), count) for result, count in sorted(reviews.items())])
+    ends_ms = status.certificate_end_ms()
+    yield family(m.WEBHOOK_CERTIFICATE_EXPIRY, [] if ends_ms is None else [((), ends_ms / 1000)])
+    failed = status.certificate_errors()
+    yield family(m.WEBHOOK_CERTIFICATE_ERRORS, [((kind,), count) for kind, count in sorted(failed.items())])
     scores = status.scores()
     if scores:
         scores = {outcome.value: 0 for outcome in Outcome} | scores

@@ -16,8 +16,8 @@ from gpucost.detectors.findings import Pattern
 from gpucost.detectors.lifecycle import LIVE, Life
 from gpucost.domain.holders import NO_TEAM
 from gpucost.domain.money import NANO
-from gpucost.domain.scope import EVERYTHING
-from gpucost.domain.time import SECOND_MS
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import SECOND_MS, Window
 from gpucost.domain.waste import Waste
 from gpucost.ledger import FindingRecord, Ledger
 from gpucost.ledger.findings import MOST_PER_PAGE
@@ -89,8 +89,10 @@ class FindingFamilies:
 
 @dataclass
 class _Sums:
-    """What was added of one cluster. ``is_whole``: at some time, all there was."""
+    """What was added of one cluster. ``is_whole``: at some time, all there was. ``folded`` are the days that
+    were folded when it was begun."""
 
+    folded: tuple[Window, ...] = ()
     starts: set[int] = field(default_factory=set)
     board_ms: Counter[tuple[str, Waste]] = field(default_factory=Counter)
     is_whole: bool = False
@@ -131,7 +133,9 @@ class WasteFamilies:
         with self._lock:
             until = time.monotonic() + _SUMMING_S
             for cluster in clusters:
-                self._add(cluster, self._sums.setdefault(cluster, _Sums()), until)
+                if cluster not in self._sums:
+                    self._sums[cluster] = _Sums(self._folded(cluster))
+                self._add(cluster, self._sums[cluster], until)
             samples = list(self._samples())
         return [family(m.WASTE_WINDOWS, stands), family(m.WASTE, samples)]
 
@@ -140,9 +144,19 @@ class WasteFamilies:
             begun = time.monotonic()
             found = self._ledger.final_waste(cluster, sums.starts, most=sums.at_once)
             now = time.monotonic()
+            if not sums.is_whole and (folded := self._folded(cluster)) != sums.folded:
+                # A day counts with its first window: what was added before may be a part.
+                self._sums[cluster] = sums = _Sums(folded)
+                if now >= until:
+                    return
+                continue
             sums.add(found, now - begun)
             if found.complete or now >= until:
                 return
+
+    def _folded(self, cluster: str) -> tuple[Window, ...]:
+        extent = self._ledger.extent(cluster)
+        return () if extent is None else self._ledger.folded_days(Scope(None, frozenset({cluster})), extent)
 
     def _samples(self) -> Iterator[Sample]:
         """Every bucket of every team, 0 too: a series that begins above 0 hides its first increase."""

@@ -1,83 +1,87 @@
-"""Who asks: every route but /healthz depends on a Principal, and every ledger read takes its scope."""
+"""Who asks: every route but the probes depends on a Principal, and every ledger read takes its scope."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from collections.abc import Callable
-from dataclasses import dataclass
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
 
-from gpucost.api.errors import forbidden, unauthorized
+from gpucost.access.authenticator import CheckUnavailable, Denied, NotGranted
+from gpucost.access.principal import LOOPBACK, Principal, Role
+from gpucost.api.errors import ApiError, forbidden, nothing_granted, unauthorized, undecided
+from gpucost.api.outermost import ASKED_BY, UNTOLD
 from gpucost.api.services import Known
-from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.service.settings_api import ApiKey, Role
 
-_PREFIX = "gpc"
-_NO_HASH = "0" * 64
+logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Somebody who may ask. ``id`` is the key's id; ``loopback`` when auth is off."""
+async def authenticate(request: Request, known: Known) -> Principal:
+    """The principal of a request; 401 in one shape for whatever is wrong with its key or token.
 
-    id: str
-    role: Role
-    scope: Scope
-
-
-LOOPBACK = Principal("loopback", Role.ADMIN, EVERYTHING)
-
-
-def hash_secret(secret: str) -> str:
-    """SHA-256 in hex, as the settings store it."""
-    return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def format_key(key_id: str, secret: str) -> str:
-    return f"{_PREFIX}_{key_id}_{secret}"
+    A good token whose owner is granted nothing is a 403: no other token would help, and its owner may know.
+    Who asks too often gets a 429, and so does an address that is refused too often.
+    """
+    state = request.scope.setdefault("state", {})
+    try:
+        principal = LOOPBACK if known.settings.auth == "off" else await _authenticated(request, known)
+    except ApiError as error:
+        # Its lines would say nothing that those before did not, and whoever sends these could fill the disk.
+        state[UNTOLD] = error.status == HTTPStatus.TOO_MANY_REQUESTS
+        raise
+    state[ASKED_BY] = principal
+    if principal is not LOOPBACK:
+        known.gate.admit(f"{principal.method}:{principal.id}")
+    return principal
 
 
-def authenticate(request: Request, known: Known) -> Principal:
-    """The principal of a request; 401 in one shape for whatever is wrong with its key."""
-    if known.settings.auth == "off":
-        return LOOPBACK
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    prefix, _, rest = token.strip().partition("_")
-    key_id, _, secret = rest.partition("_")
-    key = next((key for key in known.settings.keys if key.id == key_id), None)
-    # The comparison runs for an unknown id too, so that its time says nothing about which ids exist.
-    matches = hmac.compare_digest(hash_secret(secret), key.sha256 if key else _NO_HASH)
-    well_formed = scheme.lower() == "bearer" and prefix == _PREFIX
-    if key is None or not (well_formed and matches) or _expired(key, known.now()):
-        raise unauthorized()
-    return Principal(key.id, key.role, _scope(key))
+async def _authenticated(request: Request, known: Known) -> Principal:
+    address = "" if request.client is None else request.client.host
+    try:
+        return await _checked(request, known, address)
+    except (Denied, CheckUnavailable) as error:
+        # Whatever the reason: it cost a check, maybe one of another machine, and lines of the log.
+        known.gate.refuse(address)
+        raise _told(error) from None
 
 
-def _expired(key: ApiKey, now_ms: int) -> bool:
-    return key.expires is not None and now_ms >= key.expires
+async def _checked(request: Request, known: Known, address: str) -> Principal:
+    written = request.headers.getlist("authorization")
+    scheme, _, token = "".join(written).partition(" ")
+    # Of two headers a proxy before us may have checked the other one.
+    if len(written) != 1 or scheme.lower() != "bearer":
+        raise Denied("it has no bearer token, or more than one header for it")
+    token, authenticator = token.strip(), known.authenticator
+    asking = known.gate.asking(address) if authenticator.must_ask(token) else nullcontext()
+    async with asking:
+        return await run_in_threadpool(authenticator.authenticate, token)
 
 
-def _scope(key: ApiKey) -> Scope:
-    if key.role in (Role.FINANCE, Role.ADMIN):
-        return EVERYTHING
-    return Scope(key.teams)
+def _told(error: Denied | CheckUnavailable) -> ApiError:
+    """The log gets the reason, and whoever asks an answer."""
+    if isinstance(error, CheckUnavailable):
+        logger.warning("cannot say who asks: %s", error)
+        return undecided()
+    logger.info("refused a request: %s", error)
+    return nothing_granted() if isinstance(error, NotGranted) else unauthorized()
 
 
-def _require(*roles: Role, verb: str = "read") -> Callable[[Principal], Principal]:
-    def check(principal: Annotated[Principal, Depends(authenticate)]) -> Principal:
+def _require(*roles: Role, what: str = "read this") -> Callable[[Principal], Awaitable[Principal]]:
+    async def check(principal: Annotated[Principal, Depends(authenticate)]) -> Principal:
         if principal.role not in roles:
-            raise forbidden(principal.role, verb)
+            raise forbidden(principal.role, what)
         return principal
 
     return check
 
 
-Reader = Annotated[Principal, Depends(_require(Role.VIEWER, Role.FINANCE, Role.ADMIN))]
+Reader = Annotated[Principal, Depends(_require(Role.VIEWER, Role.TEAM_ADMIN, Role.FINANCE, Role.ADMIN))]
 Operator = Annotated[Principal, Depends(_require(Role.METRICS, Role.FINANCE, Role.ADMIN))]
-Responder = Annotated[Principal, Depends(_require(Role.VIEWER, Role.ADMIN, verb="change"))]
-"""Who may answer a finding: a team its own, an admin all of them. Finance reads everything and changes
-nothing."""
-Alerter = Annotated[Principal, Depends(_require(Role.ALERTS, Role.ADMIN, verb="send"))]
+Responder = Annotated[Principal, Depends(_require(Role.TEAM_ADMIN, Role.ADMIN, what="change this"))]
+"""Who may answer a finding: a team-admin those of its teams, an admin all of them."""
+Keeper = Annotated[Principal, Depends(_require(Role.TEAM_ADMIN, Role.ADMIN, what="keep keys"))]
+Alerter = Annotated[Principal, Depends(_require(Role.ALERTS, Role.ADMIN, what="send this"))]

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.responses import JSONResponse, Response
 
+from gpucost.access.principal import LOOPBACK, Principal
 from gpucost.advisor.answers import Advice, Explanation, Subject
 from gpucost.advisor.encoding import document, schema
 from gpucost.advisor.redact import redact_advice, redact_explanation
@@ -17,7 +18,7 @@ from gpucost.api import bodies
 from gpucost.api.bodies import JSON, YAML, AdviceBody, require_type
 from gpucost.api.errors import advisor_busy, no_state, not_found, responses
 from gpucost.api.limits import ADVICE_PATH, LARGEST_MANIFEST
-from gpucost.api.principal import LOOPBACK, Principal, Reader, authenticate
+from gpucost.api.principal import Reader, authenticate
 from gpucost.api.services import Known, Services
 from gpucost.api.strict import refuse_unknown_parameters
 from gpucost.domain.errors import InputError, Remark
@@ -124,9 +125,10 @@ def get_explanation(
 @contextmanager
 def _asked(known: Services, principal: Principal) -> Iterator[tuple[Advising, Informed]]:
     """A turn to ask. Raises a 503 without a current state, while too many ask or the same key does."""
-    advising = known.advising
-    if advising is None:
-        raise no_state("this gpucost watches no cluster: see the setting detectors.state")
+    advising, scope = known.advising, principal.scope
+    if advising is None or not scope.sees_cluster(advising.watched.cluster):
+        yours = "" if scope.clusters is None else " that you may see"
+        raise no_state(f"this gpucost watches no cluster{yours}: see the setting detectors.state")
     who = "" if principal is LOOPBACK else principal.id  # without keys nobody is told from others
     with advising.turns.one(who) as is_free:
         if not is_free:

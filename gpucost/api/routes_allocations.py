@@ -9,6 +9,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from gpucost.access.principal import Principal
+from gpucost.api.answers import Body, given
 from gpucost.api.errors import responses
 from gpucost.api.formats import answer, chosen, described
 from gpucost.api.principal import Reader, authenticate
@@ -105,7 +107,7 @@ class AllocationParams(BaseModel):
     response_class=Response,
     responses={200: described(Allocations, *_FORMATS), **responses(400, 401, 403, 404, 406, 422, 503)},
 )
-def get_allocations(
+async def get_allocations(
     request: Request, principal: Reader, known: Known, params: Annotated[AllocationParams, Query()]
 ) -> Response:
     """Who held what in a window, of the teams the caller may see. ``total`` is of all pages.
@@ -119,6 +121,22 @@ def get_allocations(
     if params.step is not None:
         step_ms = parse_duration(params.step, "step")
         check_steps(known, window, step_ms)
+    asked = "allocations", format_, params.model_dump_json()
+    return await given(
+        known, principal.scope, asked, lambda: _page(known, principal, params, format_, step_ms, limit)
+    )
+
+
+def _page(
+    known: Services,
+    principal: Principal,
+    params: AllocationParams,
+    format_: Format,
+    step_ms: int | None,
+    limit: int,
+) -> Body:
+    """One page of the rows, which are worked out once for all pages."""
+    window = parse_window(params.window)
     try:
         whole = known.reporting.allocations(
             principal.scope,
@@ -129,12 +147,16 @@ def get_allocations(
             filters=params.filters(),
         )
     except InputError as error:
-        if params.step is not None and error.field == "window" and known.reporting.is_whole(window):
+        if (
+            params.step is not None
+            and error.field == "window"
+            and known.reporting.is_whole(principal.scope, window)
+        ):
             # The ledger is asked for both at once: here the window fits, so it is the step that does not.
             raise InputError("step", params.step, error.allowed) from None
         raise
     if not whole.stand.windows:
-        raise nothing_held(known, "window", params.window)
+        raise nothing_held(known, principal.scope, "window", params.window)
     rows = whole.report.rows
     pages = max(1, -(-len(rows) // limit))
     if params.page > pages:

@@ -10,17 +10,19 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 from pydantic import BaseModel, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from gpucost.access.principal import Principal
 from gpucost.api import bodies, cursors
+from gpucost.api.answers import Body, given
 from gpucost.api.bodies import AcknowledgeBody, MuteBody, UnmuteBody, require_json
 from gpucost.api.errors import not_found, responses
 from gpucost.api.formats import MEDIA_TYPES, described
-from gpucost.api.principal import Principal, Reader, Responder, authenticate
+from gpucost.api.principal import Reader, Responder, authenticate
 from gpucost.api.services import Known, Services
 from gpucost.api.strict import WholeNumber, refuse_unknown_parameters
 from gpucost.detectors.findings import Pattern, Severity
 from gpucost.detectors.lifecycle import LIVE
 from gpucost.domain.errors import InputError, Remark
-from gpucost.domain.time import parse_day_or_instant, parse_duration
+from gpucost.domain.time import SECOND_MS, parse_day_or_instant, parse_duration
 from gpucost.ledger import FindingRecord, FindingState
 from gpucost.ledger.findings import MOST_PER_PAGE
 from gpucost.reports.findings import FindingReport, FindingsReport
@@ -73,13 +75,25 @@ class FindingsParams(BaseModel):
         **responses(400, 401, 403, 422, 503),
     },
 )
-def get_findings(principal: Reader, known: Known, params: Annotated[FindingsParams, Query()]) -> Response:
+async def get_findings(
+    principal: Reader, known: Known, params: Annotated[FindingsParams, Query()]
+) -> Response:
     """What is wrong and what it costs, the dearest first, of the teams the caller may see.
 
     While findings change between pages, no finding is repeated and none that was there all the time is lost.
     """
+    # How long something has been so, and what detectors said last, are not of the ledger.
+    now_ms = known.now() // SECOND_MS * SECOND_MS
+    asked = "findings", params.model_dump_json(), now_ms, known.detectors.evaluations
+    return await given(
+        known, principal.scope, asked, lambda: _listed(known, principal, params, now_ms), heavy=False
+    )
+
+
+def _listed(known: Services, principal: Principal, params: FindingsParams, now_ms: int) -> Body:
+    known.reporting.of_cluster(principal.scope, params.cluster)
     given = frozenset[int]() if params.after is None else cursors.decode(params.after)
-    now_ms, patterns = known.now(), _words("pattern", params.pattern, Pattern)
+    patterns = _words("pattern", params.pattern, Pattern)
     found = _Listing(known, principal, params, patterns).after(given)
     page, more = found[: params.limit], len(found) > params.limit
     told = given | {record.id for record in page if record.id is not None}
@@ -87,8 +101,10 @@ def get_findings(principal: Reader, known: Known, params: Annotated[FindingsPara
         allowed = f"at most {cursors.MOST_GIVEN} findings on all pages; filters make the list shorter"
         raise InputError("after", params.after, allowed)
     withheld = None
-    if principal.scope.sees_all and params.after is None:
-        withheld = withheld_of(known.detectors.looks(), params.cluster, patterns)
+    if principal.scope.sees_every_team and params.after is None:
+        looks = known.detectors.looks()
+        seen = {name: look for name, look in looks.items() if principal.scope.sees_cluster(name)}
+        withheld = withheld_of(seen, params.cluster, patterns)
     report = FindingsReport(
         currency=known.reporting.currency,
         teams_in_scope=None if principal.scope.teams is None else tuple(sorted(principal.scope.teams)),
@@ -97,7 +113,8 @@ def get_findings(principal: Reader, known: Known, params: Annotated[FindingsPara
         withheld=None if withheld is None else withheld.rows,
         withheld_count=None if withheld is None else withheld.count,
     )
-    return Response(render_findings(report, Format.JSON), media_type=MEDIA_TYPES[Format.JSON])
+    content = render_findings(report, Format.JSON)
+    return Body(content.encode() if isinstance(content, str) else content, MEDIA_TYPES[Format.JSON])
 
 
 @router.get(

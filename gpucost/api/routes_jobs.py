@@ -6,10 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
+from gpucost.api.answers import Body, given
 from gpucost.api.errors import not_found, responses
 from gpucost.api.formats import answer, described
 from gpucost.api.principal import Reader, authenticate
-from gpucost.api.services import Known
+from gpucost.api.services import Known, OneCluster
 from gpucost.api.strict import refuse_unknown_parameters
 from gpucost.reports.job import JobReport
 from gpucost.service.rendering import Format, render_job
@@ -22,16 +23,24 @@ router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_p
     response_class=Response,
     responses={200: described(JobReport, Format.JSON), **responses(400, 401, 403, 404, 422, 503)},
 )
-def get_job(
+async def get_job(
     principal: Reader,
     known: Known,
     uid: Annotated[str, Path(max_length=253, description="uid of the job's Kubernetes object")],
     progress: Annotated[
         str | None, Query(max_length=253, description="name of a progress metric of the settings")
     ] = None,
+    cluster: OneCluster = None,
 ) -> Response:
-    """One job. A job of a team that the caller may not see is not found."""
-    found = known.reporting.job(principal.scope, uid, progress)
-    if found is None:
-        raise not_found("uid", uid, "no such job")
-    return answer(render_job(found, Format.JSON), Format.JSON, found.stand, "job")
+    """One job. A job that the caller may not see is not found.
+
+    Clones of a cluster have jobs of the same uid: ``cluster`` says which.
+    """
+
+    def make() -> Body:
+        found = known.reporting.job(known.reporting.of_cluster(principal.scope, cluster), uid, progress)
+        if found is None:
+            raise not_found("uid", uid, "no such job")
+        return answer(render_job(found, Format.JSON), Format.JSON, found.stand, "job")
+
+    return await given(known, principal.scope, ("job", uid, progress, cluster), make, heavy=False)

@@ -9,8 +9,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, Field
 
+from gpucost.api.bounded_metrics import of_clusters
 from gpucost.api.errors import loop_stalled, responses
 from gpucost.api.principal import Operator, Reader, authenticate
+from gpucost.api.readiness import Ready
 from gpucost.api.services import Known
 from gpucost.api.strict import refuse_unknown_parameters
 from gpucost.service.status import ClusterStatus
@@ -26,7 +28,7 @@ class Index(BaseModel):
 
 
 class Health(BaseModel):
-    """The process answers."""
+    """How the process is, in a word or two."""
 
     status: str
 
@@ -51,9 +53,20 @@ class Readiness(BaseModel):
 
 
 @public.get("/healthz", responses=responses(400))
-def healthz() -> Health:
+async def healthz() -> Health:
     """Whether the process answers; asks nobody else."""
     return Health(status="ok")
+
+
+@public.get(
+    "/healthz/ready", responses={**responses(400), 503: {"model": Health, "description": "not ready"}}
+)
+async def healthz_ready(known: Known, response: Response) -> Health:
+    """Whether requests should be sent here: ready; with 503 stopping, loop stalled or ledger unavailable."""
+    found = await known.readiness.look()
+    if found is not Ready.READY:
+        response.status_code = 503
+    return Health(status=found.value)
 
 
 @router.get("/", responses=responses(400, 401))
@@ -72,14 +85,17 @@ def _told(item: dict[str, Any]) -> str:
 
 @router.get("/readyz", responses=responses(400, 401, 403, 503))
 def readyz(principal: Operator, known: Known) -> Readiness:
-    """Whether the ledger can be read, and how far it is behind. 503 when it cannot, or the loop is dead."""
-    del principal
+    """Whether the ledger can be read, and how far it is behind. 503 when it cannot, or the loop is dead.
+
+    Clusters are those that the caller may see.
+    """
+    scope = principal.scope
     stalled = known.status.stalled(known.now())
     if stalled is not None:
         raise loop_stalled(stalled)
     ledger, status = known.ledger, known.status.clusters()
     clusters = []
-    for name in sorted({*ledger.clusters(), *status}):
+    for name in sorted({*ledger.clusters(scope=scope), *filter(scope.sees_cluster, status)}):
         lag_ms, found = known.lag_ms(name), status.get(name, ClusterStatus())
         clusters.append(
             ClusterReadiness(
@@ -109,10 +125,14 @@ def readyz(principal: Operator, known: Known) -> Readiness:
     },
 )
 def metrics(request: Request, principal: Operator) -> Response:
-    """The service's own metrics, and the cost of the current month by team and job."""
-    del principal
+    """The service's own metrics, and the cost of the current month by team and job.
+
+    Who is bound to clusters gets what is of these, and what is of no cluster at all.
+    """
     found = request.app.state.registry
     assert isinstance(found, CollectorRegistry)
+    if principal.scope.clusters is not None:
+        found = of_clusters(found, principal.scope)
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
     return Response(encode(found), media_type=content_type)
 

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from gpucost.api.answers import Body, given
 from gpucost.api.errors import responses
 from gpucost.api.formats import answer, chosen, described
 from gpucost.api.principal import Reader, authenticate
-from gpucost.api.services import Known, check_span, nothing_held
+from gpucost.api.services import Known, OneCluster, check_span, nothing_held
 from gpucost.api.strict import WholeNumber, refuse_unknown_parameters
 from gpucost.reports.waste import TOP, WasteReport
 from gpucost.service.rendering import Format, render_waste
@@ -26,7 +27,7 @@ _MOST = 1_000
     response_class=Response,
     responses={200: described(WasteReport, *_FORMATS), **responses(400, 401, 403, 404, 406, 422, 503)},
 )
-def get_waste(
+async def get_waste(
     request: Request,
     principal: Reader,
     known: Known,
@@ -35,14 +36,20 @@ def get_waste(
         WholeNumber, Query(ge=1, le=_MOST, description="most jobs, and most findings to act on")
     ] = TOP,
     format: Annotated[Literal["json", "csv"] | None, Query(description="wins over the Accept header")] = None,
+    cluster: OneCluster = None,
 ) -> Response:
-    """Every GPU-second of a window in one bucket, of the teams the caller may see; the buckets add up.
+    """Every GPU-second of a window in one bucket, of what the caller may see; the buckets add up.
 
     A window that the ledger has nothing of is not found.
     """
     format_, wanted = chosen(request, format, _FORMATS), parse_window(window)
     check_span(known, wanted)
-    found = known.reporting.waste(principal.scope, wanted, top=top)
-    if found is None:
-        raise nothing_held(known, "window", window)
-    return answer(render_waste(found, format_), format_, found.stand, "waste")
+
+    def make() -> Body:
+        scope = known.reporting.of_cluster(principal.scope, cluster)
+        found = known.reporting.waste(scope, wanted, top=top)
+        if found is None:
+            raise nothing_held(known, scope, "window", window)
+        return answer(render_waste(found, format_), format_, found.stand, "waste")
+
+    return await given(known, principal.scope, ("waste", wanted, top, format_, cluster), make)

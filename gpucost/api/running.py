@@ -19,15 +19,18 @@ from gpucost.ledger import Ledger
 from gpucost.pricing.book import PriceBook
 from gpucost.service import assemble
 from gpucost.service.advising import Advising, Watched
+from gpucost.service.advising_status import AdvisingStatus
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.loop import Loop
+from gpucost.service.operations_status import OperationsStatus
+from gpucost.service.retaining import Retaining, RetainingLoop
 from gpucost.service.settings import Settings
 from gpucost.service.status import LoopStatus
 from gpucost.telemetry.source import Source
 
 logger = logging.getLogger(__name__)
 
-# With the ten seconds that requests have, below the thirty that Kubernetes waits before it kills.
+# With all else that a stop waits for (docs/operations.md), below the grace period of the chart's pod.
 _GRACE_S = 15
 
 
@@ -44,7 +47,8 @@ class Parts:
     """What the service works with, opened by whoever runs it.
 
     ``source`` opens the telemetry; once its event is set, nothing that failed is asked again. Without
-    ``watching`` nobody knows how a cluster stands now, and there is no advisor.
+    ``watching`` nobody knows how a cluster stands now, and there is no advisor. ``operations`` and
+    ``advisor_status`` are of the process: what is reloaded goes on with them.
     """
 
     settings: Settings
@@ -54,6 +58,8 @@ class Parts:
     source: Callable[[threading.Event], Source]
     now: Callable[[], int]
     watching: Followed | None = None
+    operations: OperationsStatus = field(default_factory=OperationsStatus)
+    advisor_status: AdvisingStatus = field(default_factory=AdvisingStatus)
 
 
 @dataclass
@@ -64,8 +70,10 @@ class Running:
     advising: Advising | None
     stop: threading.Event
     _watching: Followed | None
+    _watches: bool = False
     _threads: list[threading.Thread] = field(default_factory=list)
     _closing: list[Callable[[], object]] = field(default_factory=list)
+    _discarding: list[Callable[[], object]] = field(default_factory=list)
 
     @classmethod
     def of(cls, parts: Parts) -> Running:
@@ -74,8 +82,11 @@ class Running:
         status, detect_status = LoopStatus(), DetectStatus()
         advising = None
         if parts.watching is not None:
-            advising = assemble.build_advising(settings, parts.watching, parts.book, parts.teams, ledger)
+            advising = assemble.build_advising(
+                settings, parts.watching, parts.book, parts.teams, ledger, parts.advisor_status
+            )
         news = assemble.build_news(settings, ledger, parts.teams, advising, now, stop)
+        authenticator = assemble.build_authenticator(settings, ledger, now)
         app = create_app(
             ledger,
             settings.api,
@@ -86,12 +97,15 @@ class Running:
             detectors=detect_status,
             advising=advising,
             telling=None if news is None else news.status,
+            authenticator=authenticator,
+            operations=parts.operations,
         )
         running = cls(app, advising, stop, parts.watching)
+        running._discarding.append(authenticator.close)
         if advising is not None:
             foretelling = assemble.build_foretelling(settings, advising, ledger, now, stop)
             running._thread("gpucost-foretelling", foretelling.run)
-        rules = assemble.build_rules(settings.attribution, parts.book, parts.teams)
+        rules = assemble.rules_of(settings, parts.book, parts.teams, stopped=stop)
         pipeline = assemble.build_pipeline(settings.ingest, parts.source(stop), ledger, rules, now)
         loop = Loop(
             pipeline,
@@ -107,18 +121,32 @@ class Running:
             state = _nobody_knows if parts.watching is None else parts.watching.overview
             detectors = assemble.build_detect_loop(settings, pipeline, detect_status, state, stop)
             running._thread("gpucost-detectors", detectors.run)
+        retaining = Retaining(ledger, settings.retention, now)
+        running._thread("gpucost-retention", RetainingLoop(retaining, status, wait=stop.wait).run)
         if news is not None:
             running._thread("gpucost-news", news.telling.run)
             running._thread("gpucost-sender", news.send)
             running._closing.append(news.close)
         return running
 
-    def start(self) -> None:
-        """Begin to watch and to work."""
+    @property
+    def knows_state(self) -> bool:
+        """Whether it knows how the cluster stands now."""
+        return self._watching is not None and self._watching.is_current
+
+    def watch(self) -> None:
+        """Begin to watch the cluster, and to answer about it; ``start`` does, where nobody did before."""
+        if self._watches:
+            return
+        self._watches = True
         if self._watching is not None:
             self._watching.start()
         if self.advising is not None:
             self.advising.start()
+
+    def start(self) -> None:
+        """Begin to watch and to work."""
+        self.watch()
         for thread in self._threads:
             thread.start()
 
@@ -136,10 +164,16 @@ class Running:
                 logger.warning(
                     "%s: the source does not answer: leaving without what is being read", thread.name
                 )
+        self.discard()
+
+    def discard(self) -> None:
+        """End what only looks; for one that never started to work."""
         if self.advising is not None:
             self.advising.close()
         if self._watching is not None:
             self._watching.close()
+        for discard in self._discarding:
+            discard()
 
     def _thread(self, name: str, target: Callable[[], object]) -> None:
         self._threads.append(threading.Thread(target=target, name=name, daemon=True))

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
+from pydantic.json_schema import SkipJsonSchema
 
+from gpucost.access.authenticator import Authenticator
 from gpucost.api.errors import ApiError, not_found
+from gpucost.api.rates import Gate
+from gpucost.api.readiness import Readiness
 from gpucost.domain.errors import InputError, shorten
+from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
 from gpucost.ledger import Ledger
 from gpucost.service.advising import Advising
 from gpucost.service.advising_status import AdvisingStatus
 from gpucost.service.detect_status import DetectStatus
+from gpucost.service.operations_status import OperationsStatus
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings_api import ApiSettings
 from gpucost.service.status import LoopStatus
@@ -28,17 +35,33 @@ _MOST_MONTHS = 24
 class Services:
     """``now`` is the clock in ms UTC; ``status`` and ``detectors`` are what the loops say of themselves.
     ``advising`` is None where the service watches no cluster; ``budgets`` are nano-units a month by team.
-    ``telling`` is None where nobody is told anything."""
+    ``telling`` is None where nobody is told anything; ``operations`` is of the process."""
 
     ledger: Ledger
     reporting: Reporting
     settings: ApiSettings
+    authenticator: Authenticator
     now: Callable[[], int]
     status: LoopStatus
     detectors: DetectStatus
     advising: Advising | None = None
     budgets: Mapping[str, int] = field(default_factory=dict)
     telling: TellingStatus | None = None
+    operations: OperationsStatus = field(default_factory=OperationsStatus)
+
+    @cached_property
+    def gate(self) -> Gate:
+        """How often who may ask."""
+        return Gate(self.settings, self.operations)
+
+    @cached_property
+    def readiness(self) -> Readiness:
+        """Whether requests should be sent here."""
+        return Readiness(
+            lambda: self.ledger.currency,
+            lambda: self.status.stalled(self.now()) is not None,
+            lambda: self.operations.is_stopping,
+        )
 
     @property
     def advisor_status(self) -> AdvisingStatus:
@@ -53,16 +76,17 @@ class Services:
         return None if frontier is None else max(0, self.now() - frontier)
 
 
-def services(request: Request) -> Services:
+async def services(request: Request) -> Services:
     """The services of the app that received the request."""
     found = request.app.state.services
     assert isinstance(found, Services)
     return found
 
 
-def nothing_held(known: Services, field: str, value: str) -> ApiError:
-    """A time of which the ledger has no window. Names the months it has, which tell nothing of any team."""
-    months = [str(month) for month in known.reporting.months()]
+def nothing_held(known: Services, scope: Scope, field: str, value: str) -> ApiError:
+    """A time of which the ledger has no window. Names the months it has of the scope's clusters, which tell
+    nothing of any team."""
+    months = [str(month) for month in known.reporting.months(scope)]
     earlier = f"{len(months) - _MOST_MONTHS} earlier, " if len(months) > _MOST_MONTHS else ""
     held = earlier + ", ".join(months[-_MOST_MONTHS:]) if months else "nothing yet: the ledger is empty"
     return not_found(field, value, f"the ledger holds nothing of {shorten(value)}; it holds: {held}", held)
@@ -75,4 +99,7 @@ def check_span(known: Services, window: Window) -> None:
         raise InputError("window", str(window), f"at most {longest.days} days")
 
 
+OneCluster = Annotated[
+    str | SkipJsonSchema[None], Query(max_length=253, description="of this cluster only; all of them without")
+]
 Known = Annotated[Services, Depends(services)]

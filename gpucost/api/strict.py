@@ -27,7 +27,7 @@ WholeNumber = Annotated[int, BeforeValidator(_digits)]
 """An integer in plain digits: pydantic by itself reads ``1_0``, blanks and the digits of every script."""
 
 
-def refuse_unknown_parameters(request: Request) -> None:
+async def refuse_unknown_parameters(request: Request) -> None:
     """A dependency of every router; the allowed names are those that the route declares.
 
     Refuses NUL in every value too, query or path: no name has it, and no database can look for it.

@@ -13,7 +13,7 @@ from gpucost.attribution.frames import Frames
 from gpucost.attribution.held import HeldResources, Intervals, plain_slots, queued_slots
 from gpucost.attribution.holders import HOLDER_NAMES, Holders, Teams
 from gpucost.attribution.lines import Cells, Dealer, Parts, sum_parts
-from gpucost.attribution.pieces import PieceBuilder, Pieces, RateLookup
+from gpucost.attribution.pieces import PieceBuilder, Pieces
 from gpucost.attribution.result import UNIT_NAMES, Attribution
 from gpucost.attribution.shortfalls import not_conserved, overcommitted, uncounted, unpriced, unshared
 from gpucost.attribution.signals import MEASURES, join_signals
@@ -30,6 +30,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.rates import RateLookup
 from gpucost.domain.time import EARLIEST_MS, LATEST_MS, Window
 
 # Slots are taken in the order of uids, never of names: renaming a pod must not move a millisecond.
@@ -69,7 +70,8 @@ def attribute(
     lines = sum_parts(parts, cells, len(holders))
     lines = _with_signals(lines, units, holders, frames.signals, builder.edges)
     problems = [
-        *((0, problem) for problem in (*frames.problems, *refused)),
+        *((_window_of(problem, builder.edges), problem) for problem in frames.problems),
+        *((0, problem) for problem in refused),
         *pieces.problems,
         *uncounted(uncertain, units),
         *overcommitted(lines, units, holders),
@@ -103,6 +105,13 @@ def _parts(
     cell = sliced.cell[some]
     uncertain = {"window": cells.window[cell], "unit": cells.unit[cell], "board_ms": sliced.board_ms[some]}
     return parts + sliced, pd.DataFrame(uncertain)
+
+
+def _window_of(problem: Problem, edges: Ints) -> int:
+    """The position of the window that a problem of the source is about: the first, where nothing says."""
+    if problem.at_ms is None:
+        return 0
+    return int(np.clip(np.searchsorted(edges, problem.at_ms, "right") - 1, 0, len(edges) - 2))
 
 
 def _check_windows(windows: tuple[Window, ...]) -> None:

@@ -13,10 +13,9 @@ from typing import Any
 import pandas as pd
 
 from gpucost.attribution.frames import Frames
-from gpucost.attribution.pieces import RateLookup
 from gpucost.domain.gpu import parse_product
 from gpucost.domain.holders import Bucket
-from gpucost.domain.rates import NodeFacts
+from gpucost.domain.rates import NodeFacts, RateLookup
 from gpucost.domain.time import HOUR_MS, Window
 
 

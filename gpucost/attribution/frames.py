@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -92,6 +93,8 @@ class Frames:
     """All that a source knows of one cluster and stretch of time, and what it could not make sense of.
 
     From ``activity`` on, frames are for detectors only: a source leaves them empty unless it is asked.
+    ``lacks`` names the frames that are empty because the source cannot tell, each with the reason. ``source``
+    names where they come from, where that is not the same for all that a source returns.
     """
 
     allocations: pd.DataFrame = field(default_factory=lambda: empty_frame(ALLOCATIONS))
@@ -107,3 +110,5 @@ class Frames:
     quotas: pd.DataFrame = field(default_factory=lambda: empty_frame(QUOTAS))
     health: pd.DataFrame = field(default_factory=lambda: empty_frame(HEALTH))
     problems: tuple[Problem, ...] = ()
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""

@@ -6,7 +6,7 @@ rows begin or end. Dealing (deal.py) makes the number and place of cuts irreleva
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from json import loads
@@ -20,10 +20,9 @@ from gpucost.attribution.frames import Frames
 from gpucost.attribution.layout import Layout, ResourceCount, lay_out
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis, parse_product
 from gpucost.domain.problems import Problem, ProblemCode
-from gpucost.domain.rates import NodeFacts, Rate, RateSpan
+from gpucost.domain.rates import NodeFacts, Rate, RateLookup, RateSpan
 from gpucost.domain.time import Window
 
-RateLookup = Callable[[NodeFacts, Window], Sequence[RateSpan]]
 NodeKey = tuple[str, str]
 Observed = tuple[Ints, Ints]
 
@@ -276,7 +275,7 @@ class PieceBuilder:
         return layout
 
     def _spans(self, key: NodeKey, fact: FactRow) -> Sequence[RateSpan]:
-        signature = (key[0], fact[2:])
+        signature = (key, fact[2:])
         if signature not in self._span_cache:
             self._span_cache[signature] = self.rates_of(node_facts(key, fact), self.scope)
         return self._span_cache[signature]

@@ -11,10 +11,11 @@ from gpucost.attribution.conservation import difference
 from gpucost.attribution.deal import Ints
 from gpucost.attribution.frames import Frames
 from gpucost.attribution.holders import Holders
-from gpucost.attribution.pieces import Pieces, RateLookup
+from gpucost.attribution.pieces import Pieces
 from gpucost.attribution.sweep import BUCKETS, CODE_OF_BUCKET
 from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.rates import RateLookup
 from gpucost.domain.time import Window
 
 Located = tuple[int, Problem]

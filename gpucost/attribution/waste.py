@@ -28,21 +28,33 @@ _DIVIDED = (Bucket.HELD, Bucket.UNALLOCATED)
 _SEEN_TO_BE_KNOWN = (ORDER[Waste.IDLE], ORDER[Waste.OVERSIZED])
 
 
-def waste_parts(attribution: Attribution, pieces: pd.DataFrame, activity: pd.DataFrame) -> pd.DataFrame:
+def waste_parts(
+    attribution: Attribution, pieces: pd.DataFrame, activity: pd.DataFrame, *, demand_known: bool = True
+) -> pd.DataFrame:
     """The parts of lines that are not their line's rest: ``line`` (position in ``attribution.lines``),
     ``waste`` (text), ``board_ms`` and ``nano`` (null where the line has no price). Every part is above 0;
-    those of a line add up to at most the line.
+    those of a line add up to at most the line. Unless ``demand_known``, nobody can say that free time was
+    without demand: it is unknown then.
     """
     lines = attribution.lines.reset_index(drop=True)
     divided = lines[lines["bucket"].isin([CODE_OF_BUCKET[bucket] for bucket in _DIVIDED])]
     claimed = _claimed(attribution, divided, pieces)
     held = divided[divided["bucket"] == CODE_OF_BUCKET[Bucket.HELD]]
     unobserved = _unobserved(held, _seen(attribution, held, activity), claimed)
-    parts = pd.concat([claimed, unobserved], ignore_index=True)
+    free = divided.drop(held.index) if not demand_known else divided.iloc[:0]
+    parts = pd.concat([claimed, unobserved, _unclaimed(free, claimed)], ignore_index=True)
     parts = parts.loc[parts["board_ms"] > 0].sort_values(["line", "rank"], ignore_index=True)
     nano = _nano(lines, parts)
     waste = pd.Series([_WASTES[rank].value for rank in parts["rank"]], dtype="str")
     return pd.DataFrame({"line": parts["line"], "waste": waste, "board_ms": parts["board_ms"], "nano": nano})
+
+
+def _unclaimed(lines: pd.DataFrame, claimed: pd.DataFrame) -> pd.DataFrame:
+    """What no piece claims of ``lines``, as unknown."""
+    taken = claimed.groupby("line")["board_ms"].sum().reindex(lines.index, fill_value=0)
+    left = lines["board_ms"].to_numpy(np.int64) - taken.to_numpy(np.int64)
+    rank = np.full(len(lines), ORDER[Waste.UNKNOWN], dtype=np.int64)
+    return pd.DataFrame({"line": lines.index.to_numpy(np.int64), "rank": rank, "board_ms": left})
 
 
 def _claimed(attribution: Attribution, divided: pd.DataFrame, pieces: pd.DataFrame) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from gpucost.cli.exits import complain, fields_as
-from gpucost.domain.errors import LedgerError, LedgerUnavailable
+from gpucost.domain.errors import InputError, LedgerError, LedgerUnavailable, Remark
 
 if TYPE_CHECKING:
     from gpucost.attribution.teams import TeamRules
+    from gpucost.cli.remote.asking import Remote
+    from gpucost.cli.remote.target import Target
     from gpucost.ledger import Ledger
     from gpucost.pricing.book import PriceBook
     from gpucost.service.reporting import Reporting
@@ -35,6 +38,7 @@ class Context:
 
     config: Path | None
     debug: bool
+    server: str | None = None
 
     @cached_property
     def settings(self) -> Settings:
@@ -43,15 +47,35 @@ class Context:
 
         return load_settings(self.config)
 
+    @cached_property
+    def _target(self) -> Target | None:
+        """The server that is asked in place of a ledger: --config, given explicitly, goes to a ledger."""
+        from gpucost.cli.remote.target import find_target
+
+        if self.config is not None and self.server is not None:
+            raise InputError("--server", Remark("so is --config"), "one of the two: a server, or a ledger")
+        return None if self.config is not None else find_target(self.server)
+
+    def remote(self) -> Remote | None:
+        """The API to ask in place of a ledger; None where a ledger is to be asked. Raises InputError."""
+        from gpucost.cli.remote.asking import Remote
+
+        return None if self._target is None else Remote(self._target)
+
+    @property
+    def file(self) -> Path | None:
+        """The settings file, where there is one."""
+        from gpucost.service.settings_load import CONFIG_ENV
+
+        named = os.environ.get(CONFIG_ENV)
+        return self.config or (Path(named) if named else None)
+
     def book(self, settings: Settings) -> PriceBook:
         """The price book of ``settings``; what is stale in it is said on stderr."""
-        from gpucost.pricing.check import WarningCode
         from gpucost.service.assemble import load_book
 
         book = load_book(settings.pricing.book)
-        for warning in book.check(datetime.now(UTC).date()):
-            if warning.code is WarningCode.STALE:
-                complain(f"price book: {warning.detail}; see gpucost prices check")
+        say_stale(book)
         return book
 
     def book_name(self, settings: Settings) -> str:
@@ -61,6 +85,25 @@ class Context:
     def teams_name(self, settings: Settings) -> str:
         """The file of the team rules, for messages."""
         return str(settings.teams.rules or "the team label of pods (teams.rules is not set)")
+
+    def of_prometheus(self, url: str, *, waste: bool = True) -> Settings:
+        """The settings, with this Prometheus for their source and OpenCost's prices where the book has none;
+        with ``waste`` what detectors say too. Raises InputError where another server was named."""
+        from gpucost.pricing.observed import Mode
+        from gpucost.service.assemble import parse_source
+
+        if self.server is not None:
+            allowed = "one of the two: a server that has read Prometheus, or Prometheus itself"
+            raise InputError("--server", Remark("so is --prometheus"), allowed)
+        found = parse_source(f"prometheus:{url}", self.settings)
+        detectors = {"enabled": found.detectors.enabled and waste}
+        pricing = {} if "opencost" in found.pricing.model_fields_set else {"opencost": Mode.FALLBACK}
+        return found.model_copy(
+            update={
+                "detectors": found.detectors.model_copy(update=detectors),
+                "pricing": found.pricing.model_copy(update=pricing),
+            }
+        )
 
     @cached_property
     def teams(self) -> TeamRules:
@@ -76,6 +119,7 @@ class Context:
         """
         from gpucost.service.assemble import ledger_place, open_ledger
 
+        self.refuse_server(create=create)
         try:
             with (
                 fields_as({"ledger URL": "ledger.url"}),
@@ -88,6 +132,17 @@ class Context:
                 raise
             raise type(error)(f"ledger.url {ledger_place(self.settings)}: {error}") from error
 
+    def refuse_server(self, *, create: bool = False) -> None:
+        """Whoever is logged in would take another ledger's answer for the server's. What fills a ledger, as
+        the service itself does, asks no server, logged in or not."""
+        if self.server is None and create:
+            return
+        if self._target is not None:
+            allowed = "--config FILE, to go to its ledger; or gpucost logout"
+            raise InputError(
+                "this command", Remark(f"cannot ask {self._target.url}: it needs the ledger"), allowed
+            )
+
     @contextmanager
     def reporting(self) -> Iterator[Reporting]:
         """Reports over a ledger that is there."""
@@ -95,6 +150,15 @@ class Context:
 
         with self.ledger() as ledger:
             yield build_reporting(ledger, self.teams)
+
+
+def say_stale(book: PriceBook) -> None:
+    """What is stale in a price book, on stderr."""
+    from gpucost.pricing.check import WarningCode
+
+    for warning in book.check(datetime.now(UTC).date()):
+        if warning.code is WarningCode.STALE:
+            complain(f"price book: {warning.detail}; see gpucost prices check")
 
 
 def context_of(ctx: typer.Context) -> Context:

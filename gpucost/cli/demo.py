@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import signal
 import sys
 import tempfile
 import threading
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpucost.cli.exits import Exit, complain
+from gpucost.cli.interrupts import as_ctrl_c
 from gpucost.cli.output import progress, stdout, write_file
 from gpucost.cli.serve import answer, listen, url_of
 from gpucost.domain.errors import InputError
@@ -96,10 +96,9 @@ def _full(place: Path, rules: tuple[Path, ...], seed: int | None, with_check: bo
     from gpucost.demo.stack import SHORT
 
     typer.echo(f"files and logs: {place}")
-    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         typer.echo("starting Prometheus, Alertmanager, gpucost and a chat room ...")
-        with full(place, rules or own_rules(), seed, SHORT if with_check else None) as found:
+        with as_ctrl_c(), full(place, rules or own_rules(), seed, SHORT if with_check else None) as found:
             width = max(len(what) for what, _ in found.places)
             for what, url in found.places:
                 typer.echo(f"{what:{width}}  {url}")
@@ -114,12 +113,6 @@ def _full(place: Path, rules: tuple[Path, ...], seed: int | None, with_check: bo
     except NotShown as error:
         complain(str(error))
         raise typer.Exit(Exit.VERIFICATION) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _show(run: Demo, place: Path) -> None:

@@ -40,7 +40,7 @@ _CODES: tuple[tuple[type[GpuCostError], Exit], ...] = (
     (SourceError, Exit.SOURCE),
     (LedgerError, Exit.LEDGER),
 )
-_GLOBAL_OPTIONS = ("--config", "--debug", "--version")
+_GLOBAL_OPTIONS = ("--config", "--server", "--debug", "--version")
 _LONGEST_SENTENCE = 4_000
 _REPORT = "please report it to the project, with what --debug prints"
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpucost.cli.context import context_of, now_ms
+from gpucost.cli.context import Context, context_of, now_ms
 from gpucost.cli.exits import fields_as
 from gpucost.cli.findings_rules import explain, rehearse
 from gpucost.cli.month import Author, user
@@ -17,7 +18,9 @@ from gpucost.detectors.lifecycle import LIVE, State
 from gpucost.domain.errors import InputError, Remark
 
 if TYPE_CHECKING:
+    from gpucost.cli.remote.asking import Remote
     from gpucost.ledger import FindingRecord, Ledger
+    from gpucost.reports.findings import FindingReport, FindingsReport
 
 _PAGE = 500
 _OPTIONS = {"finding": "ID", "note": "--note", "reason": "--reason", "author": "--author"}
@@ -70,22 +73,17 @@ def findings(
     """The list, unless a command follows."""
     if ctx.invoked_subcommand is not None:
         return
-    from gpucost.reports.findings import FindingsReport
     from gpucost.reports.terminal_findings import print_findings
-    from gpucost.service.finding_reports import row_of
     from gpucost.service.rendering import Format, render_findings
-    from gpucost.service.reporting import NO_CURRENCY
 
     refuse_table_file(format_ == "table", output)
-    with context_of(ctx).ledger() as ledger:
-        found = list(_all(ledger, state or LIVE, pattern or None, team or None, severity or None, cluster))
-        why = "" if found else _why_none(ledger, bool(state or pattern or team or severity or cluster))
-        currency = ledger.currency or NO_CURRENCY
-    now = now_ms()
-    report = FindingsReport(currency, None, tuple(row_of(record, now) for record in found))
+    remote = context_of(ctx).remote()
+    with fields_as({"cluster": "--cluster", "team": "--team"}):
+        asked = _Asked(state or (), pattern or (), team or (), severity or (), cluster)
+        report, why = _found(context_of(ctx), asked) if remote is None else _told(remote, asked)
     if format_ != "table":
         write(render_findings(report, Format(format_)), output)
-    elif found:
+    elif report.findings:
         print_findings(report, stdout(whole=True))
     else:
         typer.echo(why)
@@ -105,8 +103,13 @@ def show(
     from gpucost.service.rendering import render_finding
 
     refuse_table_file(format_ == "table", output)
-    with context_of(ctx).ledger() as ledger:
-        report = finding_report(ledger, EVERYTHING, finding, now_ms())
+    remote = context_of(ctx).remote()
+    if remote is not None:
+        with fields_as({"id": "ID"}):
+            report: FindingReport | None = remote.finding(finding)
+    else:
+        with context_of(ctx).ledger() as ledger:
+            report = finding_report(ledger, EVERYTHING, finding, now_ms())
     if report is None:
         raise InputError("ID", finding, "the id of a finding; gpucost findings lists those that go on")
     if format_ == "table":
@@ -125,6 +128,8 @@ def acknowledge(
     """Say that somebody knows: it stays in the list, and raises no alert any more."""
     from gpucost.domain.scope import EVERYTHING
 
+    if _changed(ctx, finding, "acknowledge", {"note": note}, author):
+        return
     with fields_as(_OPTIONS), context_of(ctx).ledger() as ledger:
         _tell(ledger.acknowledge(EVERYTHING, finding, author or user(), note))
 
@@ -146,6 +151,10 @@ def mute(
     from gpucost.domain.scope import EVERYTHING
 
     option, given = ("--until", until) if for_ is None else ("--for", for_)
+    _until(until, for_)
+    length = {"until": until} if for_ is None else {"for": for_}
+    if _changed(ctx, finding, "mute", {**length, "reason": reason}, author):
+        return
     with fields_as(_OPTIONS), context_of(ctx).ledger() as ledger:
         end_ms = _until(until, for_)
         try:
@@ -161,6 +170,8 @@ def unmute(ctx: typer.Context, finding: FindingId, author: Author = None) -> Non
     """End a mute before its time."""
     from gpucost.domain.scope import EVERYTHING
 
+    if _changed(ctx, finding, "unmute", {}, author):
+        return
     with fields_as(_OPTIONS), context_of(ctx).ledger() as ledger:
         before = ledger.finding(EVERYTHING, finding)
         after = ledger.unmute(EVERYTHING, finding, author or user())
@@ -172,25 +183,95 @@ app.command()(rehearse)
 app.command()(explain)
 
 
-def _all(
-    ledger: Ledger,
-    states: Sequence[str],
-    patterns: Sequence[str] | None,
-    teams: Sequence[str] | None,
-    severities: Sequence[str] | None,
-    cluster: str | None,
-) -> Iterator[FindingRecord]:
-    """Page after page, the dearest first."""
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the options ask for; empty for everything."""
+
+    state: Sequence[State] = ()
+    pattern: Sequence[str] = ()
+    team: Sequence[str] = ()
+    severity: Sequence[str] = ()
+    cluster: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.state or self.pattern or self.team or self.severity or self.cluster)
+
+
+def _found(context: Context, asked: _Asked) -> tuple[FindingsReport, str]:
+    """What the ledger has, and why there is none where there is none."""
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.reports.findings import FindingsReport
+    from gpucost.service.finding_reports import row_of
+    from gpucost.service.reporting import NO_CURRENCY
+
+    with context.reporting() as reporting:
+        reporting.of_cluster(EVERYTHING, asked.cluster)
+        ledger = reporting.ledger
+        found = list(_all(ledger, asked))
+        why = "" if found else _why_none(ledger, bool(asked))
+        currency = ledger.currency or NO_CURRENCY
+    now = now_ms()
+    return FindingsReport(currency, None, tuple(row_of(record, now) for record in found)), why
+
+
+def _told(remote: Remote, asked: _Asked) -> tuple[FindingsReport, str]:
+    """What a server says, and why there is none where there is none."""
+    from gpucost.cli.remote.asking import words
+    from gpucost.reports.display import counted
+
+    report = remote.findings(
+        state=words(asked.state),
+        pattern=words(asked.pattern),
+        team=words(asked.team),
+        severity=words(asked.severity),
+        cluster=asked.cluster,
+    )
+    if report.findings:
+        return report, ""
+    live = len(remote.findings().findings)
+    if live:
+        return report, f"nothing matches; {counted(live, 'finding')} of other kinds go on"
+    return report, f"no finding goes on, of what you may see. {_WITHHELD}"
+
+
+def _changed(
+    ctx: typer.Context, finding: int, change: str, body: Mapping[str, str | None], author: str | None
+) -> bool:
+    """Whether a server was asked to change it, who knows by itself who asks."""
+    from gpucost.domain.time import parse_instant
+
+    remote = context_of(ctx).remote()
+    if remote is None:
+        return False
+    if author is not None:
+        raise InputError("--author", author, "no --author: the server knows who you are; gpucost whoami")
+    with fields_as(_OPTIONS | {"id": "ID", "until": "--until", "for": "--for"}):
+        given = {name: value for name, value in body.items() if value is not None}
+        row = remote.change_finding(finding, change, given).finding
+    until_ms = None if row.muted_until is None else parse_instant(row.muted_until)
+    _say(
+        row.id,
+        row.state,
+        until_ms,
+        row.pattern,
+        f"{row.subject.namespace}/{row.subject.name}",
+        row.subject.cluster,
+    )
+    return True
+
+
+def _all(ledger: Ledger, asked: _Asked) -> Iterator[FindingRecord]:
+    """Page after page, the dearest first; those that go on, where no state is asked for."""
     from gpucost.domain.scope import EVERYTHING
 
     after: tuple[int | None, int] | None = None
     while page := ledger.findings(
         EVERYTHING,
-        cluster=cluster,
-        states=states,
-        patterns=patterns,
-        teams=teams,
-        severities=severities,
+        cluster=asked.cluster,
+        states=asked.state or LIVE,
+        patterns=asked.pattern or None,
+        teams=asked.team or None,
+        severities=asked.severity or None,
         limit=_PAGE,
         after=after,
     ):
@@ -205,7 +286,7 @@ def _why_none(ledger: Ledger, is_filtered: bool) -> str:
     from gpucost.domain.scope import EVERYTHING
     from gpucost.reports.display import counted
 
-    live = sum(1 for _ in _all(ledger, LIVE, None, None, None, None))
+    live = sum(1 for _ in _all(ledger, _Asked()))
     if live and is_filtered:
         return f"nothing matches; {counted(live, 'finding')} of other kinds go on"
     if not ledger.findings(EVERYTHING, states=list(State), limit=1):
@@ -227,12 +308,24 @@ def _until(until: str | None, for_: str | None) -> int:
 
 
 def _tell(record: FindingRecord, first: str = "") -> None:
+    name = f"{record.subject_namespace}/{record.subject_name}"
+    _say(record.id, record.state, record.muted_until_ms, record.pattern, name, record.cluster, first)
+
+
+def _say(
+    finding: int | None,
+    state: str,
+    muted_until_ms: int | None,
+    pattern: str,
+    name: str,
+    cluster: str,
+    first: str = "",
+) -> None:
     from gpucost.domain.time import iso
     from gpucost.reports.display import visible
 
-    until = f" until {iso(record.muted_until_ms)}" if record.muted_until_ms is not None else ""
-    name = f"{record.subject_namespace}/{record.subject_name}".lstrip("/")
+    until = f" until {iso(muted_until_ms)}" if muted_until_ms is not None else ""
     typer.echo(
-        f"finding {record.id} {first}is {record.state}{until}: {record.pattern} of {visible(name)} in "
-        f"{visible(record.cluster)}"
+        f"finding {finding} {first}is {state}{until}: {pattern} of {visible(name.lstrip('/'))} in "
+        f"{visible(cluster)}"
     )

@@ -95,7 +95,7 @@ def _rehearsed(
     clusters = source.clusters()
     if cluster is not None and cluster not in clusters:
         raise InputError("--cluster", cluster, ", ".join(clusters) or "nothing: the source knows no cluster")
-    rules = assemble.build_rules(settings.attribution, book, context.teams)
+    rules = assemble.rules_of(settings, book, context.teams)
     rehearsing = assemble.build_rehearsing(settings.detectors, source, rules)
     if patterns is not None:
         rehearsing = replace(rehearsing, detectors=_only(rehearsing.detectors, patterns))

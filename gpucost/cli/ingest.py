@@ -53,7 +53,7 @@ def ingest(
     context = context_of(ctx)
     settings = context.settings if source is None else assemble.parse_source(source, context.settings)
     book = context.book(settings)
-    rules = assemble.build_rules(settings.attribution, book, context.teams)
+    rules = assemble.rules_of(settings, book, context.teams)
     if again:
         typer.echo(f"prices: {context.book_name(settings)}; teams: {context.teams_name(settings)}")
     with context.ledger(create=True) as ledger:

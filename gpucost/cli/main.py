@@ -13,13 +13,18 @@ import gpucost
 from gpucost.cli import (
     advise,
     advisor,
+    compare,
+    config,
     demo,
     digest,
+    doctor,
     explain,
     findings,
     ingest,
     job,
     key,
+    ledger,
+    login,
     month,
     notify,
     prices,
@@ -64,6 +69,10 @@ def options(
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings file (YAML). Else GPUCOST_CONFIG names it.")
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Ask this gpucost serve, not a ledger. Else GPUCOST_SERVER."),
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and the log.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -71,24 +80,31 @@ def options(
 ) -> None:
     """Global options; they stand before the command."""
     del version
-    ctx.obj = Context(config, debug)
+    ctx.obj = Context(config, debug, server)
 
 
 app.command("ingest")(ingest.ingest)
+app.command("doctor")(doctor.doctor)
 app.command("report")(reports.report)
 app.command("allocations")(reports.allocations)
 app.command("job")(job.job)
 app.command("waste")(waste.waste)
 app.command("digest")(digest.digest)
+app.add_typer(compare.app, name="compare")
 app.add_typer(findings.app, name="findings")
 app.add_typer(prices.app, name="prices")
 app.add_typer(month.app, name="month")
+app.add_typer(ledger.app, name="ledger")
 app.add_typer(state.app, name="state")
 app.command("advise")(advise.advise)
 app.command("explain")(explain.explain)
 app.add_typer(advisor.app, name="advisor")
 app.add_typer(notify.app, name="notify")
-app.command("key")(key.key)
+app.add_typer(key.app, name="key")
+app.command("login")(login.login)
+app.command("logout")(login.logout)
+app.command("whoami")(login.whoami)
+app.add_typer(config.app, name="config")
 app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import getpass
+import os
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpucost.cli.context import Context, context_of
+from gpucost.cli.context import context_of
 from gpucost.cli.exits import Exit, complain
-from gpucost.domain.errors import InputError, Remark
+from gpucost.cli.team_names import known_teams, meant
+from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO, parse_nano, plain, round_half_even
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Month, Window, iso
 
 if TYPE_CHECKING:
-    from gpucost.ledger import Ledger
+    pass
 
 app = typer.Typer(
     no_args_is_help=True, help="Close, adjust, verify and look at months.", rich_markup_mode=None
@@ -49,7 +51,12 @@ def status(
         for found in months:
             info = ledger.month(found)
             if info.closed_at_ms is not None:
-                typer.echo(f"{found} closed {iso(info.closed_at_ms)} by {info.author}, digest {info.digest}")
+                fold = ledger.folded(found)
+                folded = (
+                    "" if fold is None else f"; folded by day {iso(fold.folded_at_ms)}, digest {fold.digest}"
+                )
+                closed = f"{found} closed {iso(info.closed_at_ms)} by {info.author}, digest {info.digest}"
+                typer.echo(f"{closed}{folded}")
                 continue
             if not info.version:
                 typer.echo(f"{found} no windows in the ledger: {_held(extent)}")
@@ -74,6 +81,8 @@ def close(
         already = "" if ledger.month(wanted).closed_at_ms is None else "already "
         info = ledger.close_month(wanted, author=author or user(), min_coverage=_coverage(ctx), reason=reason)
     typer.echo(f"{info.month} {already}closed by {info.author}, digest {info.digest}")
+    if already and reason is not None:
+        complain(f"{info.month} stays as it was closed: this --reason is not recorded")
 
 
 @app.command()
@@ -106,9 +115,10 @@ def adjust(
         before = ledger.adjustments(EVERYTHING, wanted)
         if ledger.month(wanted).closed_at_ms is None:
             raise MonthOpen(wanted)
-        known = _teams(context, ledger, wanted)
+        known = known_teams(context, ledger, wanted)
         if not new_team and team not in known:
-            raise InputError("--team", team, f"{', '.join(sorted(known))}; another one with --new-team")
+            allowed = f"{meant(team, known)}{', '.join(sorted(known))}; another one with --new-team"
+            raise InputError("--team", team, allowed)
         if job and ledger.job_window(EVERYTHING, job) is None:
             raise InputError("--job", job, "the uid of a job with usage in the ledger")
         made = ledger.adjust(
@@ -150,16 +160,6 @@ def verify(
     typer.echo(f"{wanted or 'every month'}: the ledger holds what was written")
 
 
-def _teams(context: Context, ledger: Ledger, month: Month) -> set[str]:
-    """The teams of the rules, and those with usage or an adjustment in ``month``."""
-    from gpucost.domain.holders import HOLDER_OF_BUCKET
-
-    used = set(ledger.aggregate(EVERYTHING, month.window, ("team",))["team"])
-    adjusted = {item.team for item in ledger.adjustments(EVERYTHING, month)}
-    ruled = {team.name for team in context.teams.teams}
-    return (used | adjusted | ruled) - {"", *HOLDER_OF_BUCKET.values()}
-
-
 def _held(extent: Window | None) -> str:
     return "it is empty" if extent is None else f"it holds {extent}"
 
@@ -169,7 +169,8 @@ def _coverage(ctx: typer.Context) -> Fraction:
 
 
 def user() -> str:
+    """Who runs this command; in a container, whose users have no names, the number of the user."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        raise InputError("--author", Remark("missing"), "a name: this process has no user name") from None
+        return f"uid {os.getuid()}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gpucost.domain.time import Window
     from gpucost.ledger import Ledger
 
+_CONTROL = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 OnWindow = Callable[[str, "Window"], None]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
@@ -30,10 +32,14 @@ Output = Annotated[
 
 def write(content: str | bytes, output: Path | None) -> None:
     """``content`` to ``output``, or to stdout. Raises InputError when the file cannot be written."""
+    on_screen = output is None and sys.stdout.isatty()
+    if isinstance(content, str) and on_screen:
+        # A server may send what moves the cursor or sets the title of the window.
+        content = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", content)
     data = content if isinstance(content, bytes) else content.encode("utf-8")
     if output is not None:
         write_file(output, data)
-    elif isinstance(content, bytes) and sys.stdout.isatty():
+    elif isinstance(content, bytes) and on_screen:
         raise InputError("--output", Remark("missing"), "a file: this format is not for terminals")
     else:
         sys.stdout.buffer.write(data)
@@ -116,6 +122,13 @@ def stderr() -> Console:
 @contextmanager
 def progress(label: str, total: int) -> Iterator[OnWindow]:
     """A bar on stderr that counts windows; nothing at all unless stderr is a terminal."""
+    with bars() as add:
+        yield add(label, total)
+
+
+@contextmanager
+def bars() -> Iterator[Callable[[str, int], OnWindow]]:
+    """As ``progress``, of bars that are added one after the other: each by its label and total."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = stderr()
@@ -125,11 +138,15 @@ def progress(label: str, total: int) -> Iterator[OnWindow]:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(label, total=total)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
 
-        def advance(cluster: str, window: Window) -> None:
-            del cluster, window
-            bar.advance(task)
+        def add(label: str, total: int) -> OnWindow:
+            task = shown.add_task(label, total=total)
 
-        yield advance
+            def advance(cluster: str, window: Window) -> None:
+                del cluster, window
+                shown.advance(task)
+
+            return advance
+
+        yield add

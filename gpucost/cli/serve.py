@@ -6,12 +6,14 @@ import contextlib
 import logging
 import signal
 import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpucost.cli.context import Context, context_of, now_ms
+from gpucost.cli.context import Context, context_of, now_ms, say_stale
 from gpucost.domain.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,13 +21,21 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from gpucost.api.running import Running
+    from gpucost.api.tls import Certificate
+    from gpucost.api.webhook.channel import Answering, Tell
     from gpucost.api.webhook.process import WebhookProcess
+    from gpucost.ledger import Ledger
     from gpucost.pricing.book import PriceBook
     from gpucost.service.advising import Advising
+    from gpucost.service.advising_status import AdvisingStatus
+    from gpucost.service.configuration import Configuration
     from gpucost.service.settings import Settings
-    from gpucost.service.settings_advisor import WebhookSettings
     from gpucost.service.watching import Watching
+    from gpucost.settings.logs import Redactor
     from gpucost.telemetry.source import Source
+
+logger = logging.getLogger(__name__)
 
 
 def serve(
@@ -35,38 +45,158 @@ def serve(
         int | None, typer.Option(help="TCP port; else the settings say.", min=0, max=65535)
     ] = None,
 ) -> None:
-    """Bring the ledger up to date, keep it so, and answer the API."""
-    from gpucost.api.running import Parts, Running
-    from gpucost.service import assemble
+    """Bring the ledger up to date, keep it so, and answer the API.
+
+    SIGHUP reads the settings again, SIGTERM and Ctrl-C end it in order, and once more at once.
+    """
+    from gpucost.api.listener import Front, Listener
+    from gpucost.api.reloading import Reloading
+    from gpucost.service.configuration import Configuration, read_as_seen
+    from gpucost.settings.logs import Redactor
 
     context = context_of(ctx)
-    settings = _listening(context.settings, host, port)
-    _log(context)
-    book = context.book(settings)
+    redact = Redactor()
+    read = partial(_read, context, host, port)
     # Before the ledger is touched: what is wrong with these is wrong at once.
-    assemble.check_notify(settings, context.teams)
-    catalog = assemble.build_rules(settings.attribution, book, context.teams).catalog
-    watching = assemble.build_watching(settings, catalog)
-    _check_webhook(settings, watching)
+    found, seen = Configuration.read(read), ""
+    file = context.file
+    if file is None or file.is_file():  # a pipe can be read once
+        found, seen = read_as_seen(lambda: Configuration.read(read), file, found.files())
+    _log(context, found, redact)
+    say_stale(found.book)
+    settings = found.settings
+    build = _Build()
+    watching = build.watching(found)
+    certificate = _certificate(settings)
     with contextlib.ExitStack() as stack:
-        ledger = stack.enter_context(context.ledger(create=True))
+        build.ledger = stack.enter_context(context.ledger(create=True))
         listener = stack.enter_context(listen(settings.api.host, settings.api.port))
-        source = partial(_source, settings, book)
-        running = Running.of(Parts(settings, book, context.teams, ledger, source, now_ms, watching))
-        webhook = None
+        _say_if_nobody_may_ask(settings, build.ledger)
+        running = build.running(found, watching)
+        webhook, answering = None, None
         if running.advising is not None:
-            webhook = _webhook(settings.webhook, running.advising, stack)
-        running.start()
-        if webhook is not None:
-            webhook.start()
-            typer.echo(f"gpucost: answering admission reviews on port {webhook.port}", err=True)
-        typer.echo(f"gpucost: answering on {url_of(listener)}", err=True)
-        try:
-            answer(running.app, listener)
-        finally:
+            answering = _Answering(running.advising)
+            level = _level(context, settings)
+            webhook = _webhook(settings, running.advising.status, answering, stack, level)
+
+        def taken(found: Configuration, running: Running) -> None:
+            _log(context, found, redact)
+            if answering is not None and running.advising is not None:
+                answering.follow(running.advising)
+
+        front = Front(running.app)
+        reloading = Reloading(
+            lambda: Configuration.read(read),
+            build,
+            taken,
+            found,
+            running,
+            front,
+            build.operations,
+            now_ms,
+            file,
+            seen,
+        )
+        server = Listener(
+            front, listener, certificate, lambda: reloading.configuration.settings.api.drain.total_seconds()
+        )
+
+        def stop() -> None:
+            build.operations.stops()
+            reloading.stop()
+            server.stop()
+
+        with signals(stop, reloading.ask):
+            running.start()
             if webhook is not None:
-                webhook.close()
-            running.close()
+                webhook.start()
+                _say(settings, f"answering admission reviews on port {webhook.port}")
+            _say(settings, f"answering on {url_of(listener, is_tls=certificate is not None)}")
+            reloading.start()
+            try:
+                server.run()
+            finally:
+                if webhook is not None:
+                    webhook.close()
+                reloading.close()
+                logger.info("stopped")
+
+
+class _Build:
+    """What runs, for a configuration. The ledger and the counters of the process stay."""
+
+    ledger: Ledger
+
+    def __init__(self) -> None:
+        from gpucost.service.advising_status import AdvisingStatus
+        from gpucost.service.operations_status import OperationsStatus
+
+        self.operations, self._advisor = OperationsStatus(), AdvisingStatus()
+
+    def __call__(self, found: Configuration) -> Running:
+        return self.running(found, self.watching(found))
+
+    def watching(self, found: Configuration) -> Watching | None:
+        """The watched cluster, of which nothing is read yet. Raises InputError."""
+        from gpucost.service import assemble
+
+        settings = found.settings
+        catalog = assemble.build_rules(settings.attribution, found.book, found.teams).catalog
+        watching = assemble.build_watching(settings, catalog)
+        _check_webhook(settings, watching)
+        return watching
+
+    def running(self, found: Configuration, watching: Watching | None) -> Running:
+        from gpucost.api.running import Parts, Running
+
+        source = partial(_source, found.settings, found.book)
+        parts = Parts(found.settings, found.book, found.teams, self.ledger, source, now_ms, watching)
+        try:
+            return Running.of(replace(parts, operations=self.operations, advisor_status=self._advisor))
+        except BaseException:
+            if watching is not None:
+                watching.close()
+            raise
+
+
+class _Answering:
+    """The adviser of the configuration in force, for a webhook that stays."""
+
+    def __init__(self, advising: Advising) -> None:
+        self.follow(advising)
+
+    def follow(self, advising: Advising) -> None:
+        from gpucost.api.webhook.adviser import Adviser
+
+        self._adviser: Answering = Adviser(advising)
+
+    def __call__(self, document: Mapping[str, Any], until_s: float, tell: Tell) -> None:
+        self._adviser(document, until_s, tell)
+
+
+@contextlib.contextmanager
+def signals(stop: Callable[[], None], reload: Callable[[], None] | None = None) -> Iterator[None]:
+    """In this block SIGTERM and Ctrl-C call ``stop``, the second of them ends the process at once, and SIGHUP
+    calls ``reload``."""
+    ending = (signal.SIGTERM, signal.SIGINT)
+
+    def ends(number: int, frame: object) -> None:
+        del frame
+        for each in ending:
+            signal.signal(each, signal.SIG_DFL)
+        stop()
+        # Not from here: the signal may have come while this very thread writes a line of the log.
+        told = ("stopping: %s", signal.Signals(number).name)
+        threading.Thread(target=logger.info, args=told, name="stopping").start()
+
+    before = {each: signal.signal(each, ends) for each in ending}
+    if reload is not None:
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: reload())
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _source(settings: Settings, book: PriceBook, stopped: threading.Event) -> Source:
@@ -83,25 +213,31 @@ def _check_webhook(settings: Settings, watching: Watching | None) -> None:
 
 
 def _webhook(
-    settings: WebhookSettings, advising: Advising, stack: contextlib.ExitStack
+    all_settings: Settings,
+    status: AdvisingStatus,
+    answering: Answering,
+    stack: contextlib.ExitStack,
+    level: str,
 ) -> WebhookProcess | None:
     """The admission webhook of the settings, not started yet; ``stack`` closes its socket."""
-    from gpucost.api.webhook.adviser import Adviser
+    from gpucost.api.tls import TlsFiles
     from gpucost.api.webhook.process import WebhookProcess
-    from gpucost.api.webhook.server import TlsFiles
+    from gpucost.service.assemble import build_certificates
 
+    settings = all_settings.webhook
     token = settings.secret_token()
     if not settings.enabled or token is None:
         return None
     tls = None
     if settings.tls_cert_file is not None and settings.tls_key_file is not None:
         tls = TlsFiles(settings.tls_cert_file, settings.tls_key_file)
+    keeping = build_certificates(all_settings, status, now_ms)
     listener = stack.enter_context(listen(settings.host, settings.port, "webhook"))
     limits = settings.deadline_ms, settings.in_flight
     try:
-        return WebhookProcess(
-            listener, Adviser(advising), advising.status, token, *limits, tls, settings.token_file
-        )
+        log = all_settings.log.format, level
+        file = settings.token_file
+        return WebhookProcess(listener, answering, status, token, *limits, tls, file, keeping, log)
     except OSError as error:
         allowed = f"PEM files that belong together ({error})"
         raise InputError("webhook.tls_cert_file", settings.tls_cert_file, allowed) from None
@@ -120,34 +256,39 @@ def listen(host: str, port: int, group: str = "api") -> socket.socket:
         ) from None
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, *, is_tls: bool = False) -> str:
+    scheme = "https" if is_tls else "http"
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def answer(app: FastAPI, listener: socket.socket) -> None:
     """Serve ``app`` on ``listener`` until SIGTERM or Ctrl-C."""
-    import uvicorn
+    from gpucost.api.listener import Listener
 
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        # A query may hold what somebody should not have put there, so no request is logged.
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=10,
-        limit_concurrency=256,
-    )
-    # uvicorn sends itself the signal again when it has ended; by then it has done its work.
-    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    server = Listener(app, listener)
+    with signals(server.stop):
+        server.run()
+
+
+def _certificate(settings: Settings) -> Certificate | None:
+    """The listener's certificate. Raises InputError for files that cannot be used."""
+    from gpucost.api.tls import Certificate, TlsFiles
+
+    found = settings.api
+    if found.tls_cert_file is None or found.tls_key_file is None:
+        return None
     try:
-        uvicorn.Server(config).run(sockets=[listener])
-    except KeyboardInterrupt:
-        pass
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        return Certificate(TlsFiles(found.tls_cert_file, found.tls_key_file), "the API")
+    except OSError as error:
+        allowed = f"PEM files that belong together ({error})"
+        raise InputError("api.tls_cert_file", str(found.tls_cert_file), allowed) from None
+
+
+def _read(context: Context, host: str | None, port: int | None) -> Settings:
+    from gpucost.service.settings_load import load_settings
+
+    return _listening(load_settings(context.config), host, port)
 
 
 def _listening(settings: Settings, host: str | None, port: int | None) -> Settings:
@@ -160,12 +301,30 @@ def _listening(settings: Settings, host: str | None, port: int | None) -> Settin
     return settings.model_copy(update={"api": checked(ApiSettings, values | given, "api.")})
 
 
-def _log(context: Context) -> None:
-    logging.basicConfig(
-        level=logging.DEBUG if context.debug else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
-    # Its debug log would hold URLs with queries; the API's own errors say enough.
-    logging.getLogger("uvicorn").setLevel(logging.INFO)
-    logging.getLogger("urllib3").setLevel(logging.INFO)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+def _log(context: Context, found: Configuration, redact: Redactor) -> None:
+    from gpucost.settings.logs import configure
+
+    log = found.settings.log
+    redact.add(found.secrets())
+    configure(log.format, _level(context, found.settings), redact, requests=log.requests)
+
+
+def _level(context: Context, settings: Settings) -> str:
+    return "debug" if context.debug else settings.log.level
+
+
+def _say_if_nobody_may_ask(settings: Settings, ledger: Ledger) -> None:
+    access = settings.access
+    if settings.api.auth == "off" or settings.api.keys or access.oidc.issuer or access.kubernetes.enabled:
+        return
+    if not any(key.is_valid(now_ms()) for key in ledger.unrevoked_keys()):
+        do = "gpucost key add admin --role admin makes a key, which is accepted within seconds"
+        _say(settings, f"nobody may ask the API yet: there is no key, and no issuer of tokens; {do}")
+
+
+def _say(settings: Settings, text: str) -> None:
+    """To whoever starts it, in the form that the log has."""
+    if settings.log.format == "json":
+        logger.info("%s", text)
+    else:
+        typer.echo(f"gpucost: {text}", err=True)

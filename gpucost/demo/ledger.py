@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -86,7 +87,7 @@ def past_of(
 
 def _cut(frames: Frames, window: Window) -> Frames:
     """The rows that have a part in ``window``, whole; what was observed is cut to it."""
-    cut: dict[str, pd.DataFrame] = {}
+    cut: dict[str, Any] = {}
     for each in fields(frames):
         frame = getattr(frames, each.name)
         if isinstance(frame, pd.DataFrame):

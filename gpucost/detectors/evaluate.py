@@ -90,11 +90,25 @@ def _detections(facts: Facts, rules: RuleSettings) -> tuple[list[Detection], tup
         settings = rules.of(pattern)
         if not settings.default.enabled:
             continue
+        lacking = _lacking(facts, pattern) if facts.history.frames.lacks else None
+        if lacking is not None:
+            found.append(Detection(withheld=(lacking,)))
+            continue
         try:
             found.append(rule.run(facts, settings))
         except Exception as error:  # a defect of one rule must not blind the others
             failures.append(Failure(pattern, error))
     return found, tuple(failures)
+
+
+def _lacking(facts: Facts, pattern: Pattern) -> Withheld | None:
+    """What to say of a rule that needs what the source cannot tell."""
+    lacks = facts.history.frames.lacks
+    reasons = [lacks[spec.name] for spec in RULES[pattern].needs if spec.name in lacks]
+    if not reasons:
+        return None
+    cluster = Subject(SubjectKind.CLUSTER, facts.cluster, facts.cluster)
+    return Withheld(pattern, cluster, reasons[0], lacks_data=True)
 
 
 def _kept(facts: Facts, withheld: Sequence[Withheld]) -> Sequence[Withheld]:

@@ -14,7 +14,7 @@ import pandas as pd
 from gpucost.attribution.deal import Ints
 from gpucost.attribution.frames import Frames
 from gpucost.attribution.holders import HOLDER_NAMES, Teams
-from gpucost.attribution.pieces import FactRow, NodeKey, RateLookup, node_facts, rows_by_node, union
+from gpucost.attribution.pieces import FactRow, NodeKey, node_facts, rows_by_node, union
 from gpucost.cluster.overview import Overview
 from gpucost.contract.frames import ACTIVITY, FRAMES, PROGRESS, SIGNALS
 from gpucost.detectors.activity import Activity
@@ -22,7 +22,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.jobs import JobKind, workload_class
 from gpucost.domain.money import round_half_even
-from gpucost.domain.rates import RateSpan
+from gpucost.domain.rates import RateLookup, RateSpan
 from gpucost.domain.time import HOUR_MS, Window
 
 CLASS_COLUMN, TEAM_COLUMN, BOARDS_COLUMN = "workload_class", "team", "boards"
@@ -123,7 +123,7 @@ class Prices:
         known: dict[object, Sequence[RateSpan]] = {}
         for key, rows in rows_by_node(self.history.frames.nodes, FactRow).items():
             for row in rows:
-                kind = (key[0], row[2:])
+                kind = (key, row[2:])
                 if kind not in known:
                     known[kind] = self.rates(node_facts(key, row), self.history.window)
                 found.setdefault(key, []).append((row, known[kind]))

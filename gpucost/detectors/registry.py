@@ -6,6 +6,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpucost.contract.frames import (
+    ACTIVITY,
+    DEMAND,
+    EVICTIONS,
+    HEALTH,
+    QUOTAS,
+    STALLS,
+    FrameSpec,
+)
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Detection, Pattern
 from gpucost.detectors.rules import (
@@ -27,14 +36,27 @@ from gpucost.detectors.settings import DetectorSettings, Scoped
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: its settings' model, and what it does."""
+    """One rule: its settings' model, what it does, and the frames without which it can say nothing."""
 
     settings: type[DetectorSettings]
     run: Callable[[Facts, Scoped[Any]], Detection]
+    needs: tuple[FrameSpec, ...] = ()
 
+
+_NEEDS: Mapping[Pattern, tuple[FrameSpec, ...]] = {
+    Pattern.GANG_STALL: (STALLS,),
+    Pattern.PREEMPTION_WASTE: (EVICTIONS,),
+    Pattern.IDLE_ALLOCATION: (ACTIVITY,),
+    Pattern.OVERSIZED_REQUEST: (ACTIVITY,),
+    Pattern.QUOTA_STARVATION: (DEMAND, QUOTAS),
+    Pattern.FRAGMENTATION: (DEMAND,),
+    Pattern.MONOPOLY: (DEMAND,),
+    Pattern.RESERVED_UNUSED: (QUOTAS,),
+    Pattern.UNHEALTHY_ALLOCATED: (HEALTH,),
+}
 
 RULES: Mapping[Pattern, Rule] = {
-    module.NAME: Rule(module.Settings, module.run)
+    module.NAME: Rule(module.Settings, module.run, _NEEDS.get(module.NAME, ()))
     for module in (
         not_advertised,
         unhealthy_allocated,

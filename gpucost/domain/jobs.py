@@ -110,6 +110,13 @@ class Job:
     uid: str
 
 
+def api_version_of(kind: str) -> str:
+    """The API version of owners of ``kind``, where only the kind is told: of two kinds of that name
+    Kubernetes' own. Empty for kinds gpucost does not know, as for core kinds."""
+    groups = [group for group, name in _BY_GROUP_KIND if name == kind]
+    return f"{groups[0]}/v1" if groups and groups[0] else ""
+
+
 def job_kind(api_version: str, kind: str) -> JobKind:
     """The kind of one owner; ``JobKind.OTHER`` for kinds gpucost does not know."""
     return _BY_GROUP_KIND.get((Owner(api_version, kind, "", "").group, kind), JobKind.OTHER)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -19,13 +19,21 @@ class ProblemCode(StrEnum):
     NOT_OBSERVED = "not_observed"
     DUPLICATE_SOURCE = "duplicate_source"
     NOT_CONSERVED = "not_conserved"
+    # Of sources that see less than the objects: how far a number may be off.
+    END_BOUNDED = "end_bounded"
+    SHORT_UNSEEN = "short_unseen"
+    USE_SAMPLED = "use_sampled"
+    USE_UNSPLIT = "use_unsplit"
+    USE_DROPPED = "use_dropped"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
     """One problem: ``subject`` is what it is about (a node, a pod uid, a model), ``detail`` a sentence.
 
-    ``board_ms`` is the board time touched, or None where it cannot be said.
+    ``board_ms`` is the board time touched, or None where it cannot be said; of a bound, the most by which a
+    number may be off. ``at_ms`` is an instant of what it is about, where a source says which: it then stands
+    with the window of that instant, however many are read at once.
     """
 
     code: ProblemCode
@@ -33,3 +41,4 @@ class Problem:
     subject: str
     detail: str
     board_ms: int | None = None
+    at_ms: int | None = field(default=None, compare=False)

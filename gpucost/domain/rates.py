@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO, check_currency
+from gpucost.domain.time import Window
 
 # Keeps every product of attribution inside 64 bits, with room to spare: see attribution/deal.py.
 MAX_NANO_PER_BOARD_HOUR = 1_000_000 * NANO
@@ -68,3 +69,7 @@ class RateSpan:
     end_ms: int
     rate: Rate | None
     reason: str = ""
+
+
+RateLookup = Callable[[NodeFacts, Window], Sequence[RateSpan]]
+"""The rates in force for a node, end to end over a window."""

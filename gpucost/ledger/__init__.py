@@ -4,7 +4,7 @@ What may live here: SQL. What must not: rules about money (attribution and repor
 of what somebody used takes a Scope; every write is one transaction: all of a window or nothing.
 """
 
-from gpucost.ledger.errors import CloseRefused, LateLines, LedgerTooNew, MonthOpen
+from gpucost.ledger.errors import CloseRefused, FoldRefused, LateLines, LedgerTooNew, MonthOpen
 from gpucost.ledger.foretold import Foretold
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.query import DIMENSIONS, MEASURES
@@ -15,6 +15,8 @@ from gpucost.ledger.records import (
     FindingEvent,
     FindingRecord,
     FindingState,
+    FoldedMonth,
+    Forgotten,
     IngestResult,
     LedgerState,
     MonthInfo,
@@ -41,7 +43,10 @@ __all__ = [
     "FindingEvent",
     "FindingRecord",
     "FindingState",
+    "FoldRefused",
+    "FoldedMonth",
     "Foretold",
+    "Forgotten",
     "IngestResult",
     "JobRun",
     "JobUse",

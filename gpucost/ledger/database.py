@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, cast
+from urllib.parse import quote
 
 import psycopg
 from alembic import command
@@ -17,6 +20,7 @@ from sqlalchemy import Connection, Engine, Table, create_engine, event, insert, 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import NullPool, PoolProxiedConnection
 
 from gpucost.domain.errors import InputError, LedgerError, LedgerUnavailable, MonthClosed, Remark
 from gpucost.ledger.errors import LedgerTooNew
@@ -27,6 +31,16 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 # Sums over millions of lines by holder and unit: without room the server sorts them on disk, and compiling
 # the query takes longer than it saves. Options in the URL go over these.
 _POSTGRES_SETTINGS = "-c work_mem=256MB -c jit=off"
+
+# Connections that stay open, and more while there is need: one for each of the 40 threads that answer
+# requests and for each loop, so that none waits for one that is not coming. PostgreSQL itself allows 100.
+_POOL_KEPT, _POOL_MORE = 12, 44
+
+# A snapshot tells of every commit; a server that crashed, or replays what another one wrote, may give the
+# same one twice.
+_POSTGRES_MARK = (
+    "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text, pg_last_wal_replay_lsn()::text"
+)
 
 # Everybody who writes windows holds this advisory lock shared; closing a month holds it alone.
 _WRITERS = "gpucost"
@@ -51,12 +65,12 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._marking = threading.Lock()
+        self._marker: PoolProxiedConnection | None = None
 
     @classmethod
     def open(cls, url: str, wait_ms: int, *, create: bool = True) -> Self:
-        if not create:
-            _require_file(url)
-        database = cls(_engine(url, wait_ms))
+        database = cls.unchecked(url, wait_ms, create=create)
         try:
             with database.read() as connection:
                 current = _is_current(connection)
@@ -72,8 +86,82 @@ class Database:
             raise
         return database
 
+    @classmethod
+    def unchecked(cls, url: str, wait_ms: int, *, create: bool) -> Self:
+        """The database as it is: nothing is looked at, and nothing migrated."""
+        if not create:
+            _require_file(url)
+        engine = _engine(url, wait_ms)
+        if create:
+            _make_private(engine)
+        return cls(engine)
+
+    @classmethod
+    def reading(cls, file: Path) -> Self:
+        """A SQLite file that nobody writes to, and that is not written to: no other file comes beside it."""
+        address = f"file:{quote(str(file.absolute()))}?mode=ro"
+        return cls(
+            create_engine("sqlite://", creator=lambda: sqlite3.connect(address, uri=True), poolclass=NullPool)
+        )
+
+    def revision(self) -> tuple[str, str]:
+        """Of the schema, empty where there is none, and the newest that this code knows.
+
+        Raises LedgerTooNew when the schema is a later one.
+        """
+        with self.read() as connection:
+            _is_current(connection)
+            found = MigrationContext.configure(connection).get_current_heads()
+            newest = ScriptDirectory.from_config(alembic_config(connection)).get_current_head()
+        return ", ".join(found), str(newest)
+
     def close(self) -> None:
+        with self._marking:
+            if self._marker is not None:
+                self._marker.close()
+                self._marker = None
         self._engine.dispose()
+
+    def mark(self) -> str:
+        """Another text after every commit, whoever made it: while it is the same, so is all that ``read``
+        sees. Commits to other databases of a PostgreSQL server change it too."""
+        with _translated():
+            if self._engine.dialect.name == "postgresql":
+                with self._engine.connect() as connection:
+                    connection.execution_options(isolation_level="AUTOCOMMIT")
+                    return " ".join(map(str, connection.exec_driver_sql(_POSTGRES_MARK).one()))
+            with self._marking:
+                if self._marker is None:
+                    # SQLite counts the commits of others: this connection makes none, and is nobody else's.
+                    self._marker = self._engine.raw_connection()
+                    self._marker.detach()
+                cursor = self._marker.cursor()
+                cursor.execute("PRAGMA data_version")
+                return str(cursor.fetchall())
+
+    def free_bytes(self) -> int | None:
+        """Pages of a SQLite file that hold nothing; None for PostgreSQL, which tells of none."""
+        if self._engine.dialect.name != "sqlite":
+            return None
+        with self.read() as connection:
+            free, size = (
+                int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
+                for name in ("freelist_count", "page_size")
+            )
+        return free * size
+
+    def vacuum(self) -> None:
+        """Write a SQLite file anew without its empty pages. PostgreSQL uses them again by itself."""
+        if self._engine.dialect.name != "sqlite":
+            return
+        raw = self._engine.raw_connection()
+        try:
+            driver = cast("sqlite3.Connection", raw.driver_connection)
+            with _translated():
+                driver.execute("VACUUM")
+                driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            raw.close()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -146,6 +234,8 @@ def _engine(url: str, wait_ms: int) -> Engine:
         engine = create_engine(
             parsed,
             pool_pre_ping=True,
+            pool_size=_POOL_KEPT,
+            max_overflow=_POOL_MORE,
             isolation_level="READ COMMITTED",
             connect_args={"options": settings},
         )
@@ -163,6 +253,17 @@ def _require_file(url: str) -> None:
     path = Path(place_of(url).partition(":///")[2])
     if url.startswith("sqlite") and not (str(path).startswith("file:") or path.exists()):
         raise LedgerUnavailable(f"no such ledger ({path.absolute()}); reading makes none, ingest does")
+
+
+def _make_private(engine: Engine) -> None:
+    """A new SQLite file is its owner's alone; the files that SQLite makes beside it get the same mode.
+
+    What cannot be made here SQLite says better.
+    """
+    path = str(engine.url.database)
+    if engine.dialect.name == "sqlite" and not path.startswith("file:"):
+        with suppress(OSError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _sqlite_settings(connection: sqlite3.Connection, _record: object) -> None:

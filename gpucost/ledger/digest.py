@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpucost.contract.frames import LINE_MEASURES
@@ -70,6 +70,32 @@ def waste_digest(header: Sequence[Any], lines: Iterable[Sequence[Any]]) -> str:
     _update(digest, ["gpucost waste 1", *header, len(texts)])
     digest.update("".join(f"{text}\n" for text in texts).encode())
     return digest.hexdigest()
+
+
+def folded_day_digest(
+    header: Sequence[Any],
+    windows: Iterable[Sequence[Any]],
+    lines: Iterable[str],
+    others: Mapping[str, Iterable[Sequence[Any]]],
+) -> str:
+    """Of (cluster, start, end, assessed), the windows that became one, and what they held together.
+
+    ``others`` are rows beside the lines, by kind; all in any order.
+    """
+    digest = hashlib.sha256()
+    _update(digest, ["gpucost folded day 1", *header])
+    kinds = {"window": windows, **others}
+    rows = {kind: [_ENCODER.encode(tuple(row)) for row in found] for kind, found in kinds.items()}
+    for kind, texts in (rows | {"line": list(lines)}).items():
+        _update(digest, [kind, len(texts)])
+        digest.update("".join(f"{text}\n" for text in sorted(texts)).encode())
+    return digest.hexdigest()
+
+
+def folded_month_digest(month: str, month_digest: str, days: Iterable[Sequence[Any]]) -> str:
+    """Of a month's folded days (cluster, start, end, assessed, digest), in the order given, and of the digest
+    that it was closed with."""
+    return content_key(["gpucost folded month 1", month, month_digest, *map(tuple, days)])
 
 
 def month_digest(month: str, previous: str, windows: Iterable[Sequence[Any]]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpucost.domain.errors import LedgerError, MonthClosed
 from gpucost.domain.time import Month
 from gpucost.ledger.records import ProposedAdjustment
@@ -39,6 +41,18 @@ class CloseRefused(LedgerError):
         self.blockers = blockers
         shown = "; ".join(blockers[:20]) + (f"; and {len(blockers) - 20} more" if len(blockers) > 20 else "")
         super().__init__(f"{month} cannot be closed without a reason: {shown}")
+
+
+class FoldRefused(LedgerError):
+    """A closed month is not what was closed: it keeps its windows as they are."""
+
+    def __init__(self, month: Month, findings: Sequence[str]) -> None:
+        self.month = month
+        more = f"; and {len(findings) - 5} more" if len(findings) > 5 else ""
+        super().__init__(
+            f"{month} is not folded, for it does not verify (gpucost month verify {month}): "
+            f"{'; '.join(findings[:5])}{more}"
+        )
 
 
 class LedgerTooNew(LedgerError):

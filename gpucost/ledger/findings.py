@@ -19,6 +19,7 @@ from gpucost.contract.frames import MAX_TEXT
 from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, iso
+from gpucost.ledger.bounds import in_clusters
 from gpucost.ledger.checks import check_int64, check_text
 from gpucost.ledger.records import NEXT_EPISODE, FindingEvent, FindingRecord, FindingState
 from gpucost.ledger.tables_waste import FINDING, FINDING_EVENT
@@ -262,7 +263,8 @@ def _id_of(connection: Connection, cluster: str, fingerprint: str, episode: int)
 
 def _visible(scope: Scope) -> list[ColumnElement[bool]]:
     """A finding without a team is the platform's own."""
-    return [] if scope.teams is None else [F.team.in_(sorted(scope.teams - {""}))]
+    of_teams = [] if scope.teams is None else [F.team.in_(sorted(scope.teams - {""}))]
+    return [*of_teams, *in_clusters(scope, F.cluster)]
 
 
 def _conditions(filters: Filters) -> list[ColumnElement[bool]]:

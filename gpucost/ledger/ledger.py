@@ -12,7 +12,7 @@ import pandas as pd
 from gpucost.attribution.result import Attribution
 from gpucost.domain.problems import Problem
 from gpucost.domain.rates import Rate
-from gpucost.domain.scope import Scope
+from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
 from gpucost.ledger import (
     findings,
@@ -30,6 +30,7 @@ from gpucost.ledger import (
 )
 from gpucost.ledger.database import Database
 from gpucost.ledger.foretold import MOST_FORETOLD, Foretold
+from gpucost.ledger.key_ring import KeyRing
 from gpucost.ledger.lines import Lines
 from gpucost.ledger.notice_board import NoticeBoard
 from gpucost.ledger.prepare import Facts, prepare
@@ -46,6 +47,7 @@ from gpucost.ledger.records import (
     WindowInfo,
     WindowVersion,
 )
+from gpucost.ledger.retention import Retention
 from gpucost.ledger.runs import MOST_RUNS, JobRun
 from gpucost.ledger.uses import MOST_USES, JobUse
 from gpucost.ledger.waste_totals import FinalWaste
@@ -54,7 +56,7 @@ from gpucost.ledger.waste_totals import FinalWaste
 _NOTICES = "(notices)"
 
 
-class Ledger(NoticeBoard):
+class Ledger(Retention, NoticeBoard, KeyRing):
     """Usage lines in a database, by window and month. One object may be shared by threads.
 
     Every method raises LedgerUnavailable when the database cannot be used now (disk full, locked,
@@ -254,7 +256,8 @@ class Ledger(NoticeBoard):
         Columns: the dims (str), ``step_start_ms`` when ``step_ms`` is given, then MEASURES. ``nano`` sums
         what has a price and is null when nothing has one; ``unpriced_ms`` is the board time without one;
         signals are null where none was observed; ``first_ms`` and ``last_ms`` are the extremes. Sorted by
-        dims in code-point order, then by step. A scope with teams sees their held and over-committed lines.
+        dims in code-point order, then by step. A scope with teams sees their held and over-committed lines;
+        one with clusters what is of these.
 
         ``filters`` keep the lines whose dimension has one of the values. Raises InputError for an unknown
         dimension, and when an edge of ``window`` or of a step cuts a window of the ledger (named).
@@ -287,11 +290,17 @@ class Ledger(NoticeBoard):
         with self._database.read() as connection:
             return query.job_window(connection, scope, job_uid)
 
+    def job_clusters(self, scope: Scope, job_uid: str) -> tuple[str, ...]:
+        """The clusters that have lines of this job, sorted. Several only where one is a clone of another."""
+        with self._database.read() as connection:
+            return query.job_clusters(connection, scope, job_uid)
+
     def runs(
         self, scope: Scope, cluster: str, window: Window, *, most: int = MOST_RUNS
     ) -> tuple[JobRun, ...]:
         """Jobs that held GPUs in ``window``, in the order of their end: the ``most`` (1 to 50,000) that ended
-        last. Only windows of the ledger that lie wholly inside count. Nobody is named who has no job uid.
+        last. Only windows of the ledger that lie wholly inside, and after the last folded day in it, count.
+        Nobody is named who has no job uid.
         """
         with self._database.read() as connection:
             return runs.runs(connection, scope, cluster, window, most)
@@ -300,7 +309,8 @@ class Ledger(NoticeBoard):
         self, scope: Scope, cluster: str, window: Window, *, most: int = MOST_USES
     ) -> tuple[JobUse, ...]:
         """What jobs used of whole boards in ``window``, by job and model, in the order of their end: the
-        ``most`` (1 to 20,000) that ended last. Those of which nothing was observed are left out.
+        ``most`` (1 to 20,000) that ended last. Those of which nothing was observed are left out, and windows
+        as ``runs`` leaves them out.
         """
         with self._database.read() as connection:
             return uses.uses(connection, scope, cluster, window, most)
@@ -319,11 +329,13 @@ class Ledger(NoticeBoard):
             return query.problems(connection, scope, window)
 
     def adjustments(self, scope: Scope, month: Month) -> tuple[Adjustment, ...]:
-        """Adjustments of a month, of the scope's teams, in the order they were made."""
+        """Adjustments of a month, of the scope's teams, in the order they were made. They are of no cluster:
+        a scope with clusters sees none."""
         with self._database.read() as connection:
             return months.adjustments(connection, scope, month)
 
     # --- reading how the ledger stands (nobody's usage) ----------------------------------------------
+    # Teams have no part in these; clusters do. The service itself asks for all of them.
 
     @property
     def currency(self) -> str | None:
@@ -331,15 +343,20 @@ class Ledger(NoticeBoard):
         with self._database.read() as connection:
             return reader.currency(connection)
 
-    def clusters(self) -> tuple[str, ...]:
+    def mark(self) -> str:
+        """Another text whenever anything was written, by whomever: while it stays, every other read gives
+        what it gave. It may change without a reason."""
+        return self._database.mark()
+
+    def clusters(self, *, scope: Scope = EVERYTHING) -> tuple[str, ...]:
         """Names of the clusters that have windows, sorted."""
         with self._database.read() as connection:
-            return reader.clusters(connection)
+            return reader.clusters(connection, scope)
 
-    def extent(self, cluster: str | None = None) -> Window | None:
+    def extent(self, cluster: str | None = None, *, scope: Scope = EVERYTHING) -> Window | None:
         """From the start of the first window to the end of the last, of one cluster or all; or None."""
         with self._database.read() as connection:
-            return reader.extent(connection, cluster)
+            return reader.extent(connection, scope, cluster)
 
     def frontier(self, cluster: str) -> int | None:
         """End of the unbroken run of settled windows, in ms: where the service goes on. None without one.
@@ -349,10 +366,12 @@ class Ledger(NoticeBoard):
         with self._database.read() as connection:
             return reader.frontier(connection, cluster)
 
-    def windows(self, window: Window, cluster: str | None = None) -> tuple[WindowInfo, ...]:
+    def windows(
+        self, window: Window, cluster: str | None = None, *, scope: Scope = EVERYTHING
+    ) -> tuple[WindowInfo, ...]:
         """The ledger's windows that meet ``window``, by cluster and start."""
         with self._database.read() as connection:
-            return reader.windows(connection, window, cluster)
+            return reader.windows(connection, scope, window, cluster)
 
     def unassessed(self, cluster: str, span: Window) -> tuple[WindowInfo, ...]:
         """Windows that meet ``span`` and whose waste can still be written and is not final; oldest first.
@@ -362,10 +381,10 @@ class Ledger(NoticeBoard):
         with self._database.read() as connection:
             return waste.unassessed(connection, cluster, span)
 
-    def assessed(self, window: Window, cluster: str | None = None) -> Assessed:
+    def assessed(self, window: Window, cluster: str | None = None, *, scope: Scope = EVERYTHING) -> Assessed:
         """How many of the windows that meet ``window`` have waste that fits their lines."""
         with self._database.read() as connection:
-            return waste.assessed(connection, window, cluster)
+            return waste.assessed(connection, scope, window, cluster)
 
     def final_waste(self, cluster: str, known: Collection[int], *, most: int) -> FinalWaste:
         """Where capacity went in at most ``most`` windows whose waste is final, the oldest first, without
@@ -379,14 +398,19 @@ class Ledger(NoticeBoard):
         with self._database.read() as connection:
             return reader.rates(connection, rate_ids)
 
-    def month(self, month: Month) -> MonthInfo:
+    def month(self, month: Month, *, scope: Scope = EVERYTHING) -> MonthInfo:
+        """Whether a month is closed, when and by whom. A month is closed for all clusters at once: its digest
+        and the reason are of all of them, and not for a scope with clusters."""
         with self._database.read() as connection:
-            return months.info(connection, month)
+            return months.info(connection, month, scope)
 
-    def close_blockers(self, month: Month, min_coverage: Fraction) -> tuple[str, ...]:
-        """What ``close_month`` would refuse for, one sentence each; empty when the month is ready."""
+    def close_blockers(
+        self, month: Month, min_coverage: Fraction, *, scope: Scope = EVERYTHING
+    ) -> tuple[str, ...]:
+        """What ``close_month`` would refuse for, one sentence each; empty when the month is ready. With the
+        clusters of a scope, what these keep it from."""
         with self._database.read() as connection:
-            return months.blockers(connection, month, min_coverage)
+            return months.blockers(connection, month, min_coverage, scope)
 
     def verify(self, month: Month | None = None) -> tuple[VerifyFinding, ...]:
         """Recompute every digest of a month, or of all, from the lines themselves; empty when all agree."""
@@ -394,12 +418,13 @@ class Ledger(NoticeBoard):
             return verification.verify(connection, month)
 
     def history(self, scope: Scope, cluster: str, window: Window) -> tuple[WindowVersion, ...]:
-        """Every version of a window, oldest first. Raises LedgerError unless the scope sees all teams."""
+        """Every version of a window, oldest first. Raises LedgerError unless the scope sees all teams of its
+        cluster."""
         with self._database.read() as connection:
             return reader.history(connection, scope, cluster, window)
 
     def audit(self, scope: Scope) -> tuple[AuditEntry, ...]:
-        """The audit trail, oldest first. Raises LedgerError unless the scope sees all teams."""
+        """The audit trail, oldest first. Raises LedgerError unless the scope sees everything."""
         with self._database.read() as connection:
             return reader.audit(connection, scope)
 

@@ -11,9 +11,10 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, update
 
 from gpucost.domain.errors import InputError, LedgerConflict
-from gpucost.domain.scope import Scope
+from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
 from gpucost.ledger import reader
+from gpucost.ledger.bounds import in_clusters
 from gpucost.ledger.checks import check_int64, check_text
 from gpucost.ledger.digest import adjustment_digest, month_digest
 from gpucost.ledger.errors import CloseRefused, MonthOpen
@@ -26,10 +27,14 @@ W, V, M, A = LEDGER_WINDOW.c, WINDOW_VERSION.c, MONTH.c, ADJUSTMENT.c
 SUMS = (V.line_count, V.board_ms, V.unknown_ms, V.unpriced_ms, V.nano)
 
 
-def info(connection: Connection, month: Month) -> MonthInfo:
+def info(connection: Connection, month: Month, scope: Scope = EVERYTHING) -> MonthInfo:
+    """See Ledger.month. The digest of a month and the reason for closing it are of all clusters."""
     row = connection.execute(select(MONTH).where(M.month == str(month))).one_or_none()
     if row is None:
-        return MonthInfo(month, LedgerState.OPEN, _version(connection, month))
+        return MonthInfo(month, LedgerState.OPEN, _version(connection, month, scope))
+    if scope.clusters is not None:
+        closed = MonthInfo(month, LedgerState.CLOSED, _version(connection, month, scope))
+        return replace(closed, closed_at_ms=row.closed_at_ms, author=row.author)
     return MonthInfo(
         month,
         LedgerState.CLOSED,
@@ -42,16 +47,18 @@ def info(connection: Connection, month: Month) -> MonthInfo:
     )
 
 
-def blockers(connection: Connection, month: Month, min_coverage: Fraction) -> tuple[str, ...]:
+def blockers(
+    connection: Connection, month: Month, min_coverage: Fraction, scope: Scope = EVERYTHING
+) -> tuple[str, ...]:
     """Missing and open windows, and coverage: the observed part of the month, per cluster.
 
     Every cluster with a window in this month or the one before is expected to have all of it.
     """
     if not 0 <= min_coverage <= 1:
         raise InputError("min_coverage", str(min_coverage), "0 to 1")
-    before = reader.windows(connection, month.previous().window, None)
+    before = reader.windows(connection, scope, month.previous().window, None)
     by_cluster: dict[str, list[WindowInfo]] = {info.cluster: [] for info in before}
-    for info_ in reader.windows(connection, month.window, None):
+    for info_ in reader.windows(connection, scope, month.window, None):
         by_cluster.setdefault(info_.cluster, []).append(info_)
     if not by_cluster:
         return (f"no cluster has a window in {month}",)
@@ -166,6 +173,9 @@ def adjust(
 
 
 def adjustments(connection: Connection, scope: Scope, month: Month) -> tuple[Adjustment, ...]:
+    # An adjustment is of no cluster: who is bound to some would see others', or parts of them.
+    if scope.clusters is not None:
+        return ()
     columns = [column for column in ADJUSTMENT.columns if column.name not in ("id", "month", "digest")]
     statement = select(*columns).where(A.month == str(month)).order_by(A.id)
     if scope.teams is not None:
@@ -186,8 +196,9 @@ def _same_again(stored: Adjustment, wanted: Adjustment) -> Adjustment:
     return stored
 
 
-def _version(connection: Connection, month: Month) -> int:
+def _version(connection: Connection, month: Month, scope: Scope = EVERYTHING) -> int:
     statement = select(func.count()).select_from(WINDOW_VERSION).join(LEDGER_WINDOW, W.id == V.window_id)
+    statement = statement.where(*in_clusters(scope, W.cluster))
     return int(connection.execute(statement.where(W.month == str(month))).scalar_one())
 
 

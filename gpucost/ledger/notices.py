@@ -41,7 +41,7 @@ MOST_TROUBLE = 500
 """Characters of a failure that are kept."""
 
 # Told once and done: there is nothing to resolve.
-_ONCE = (Kind.DIGEST, Kind.MONTH)
+ONCE = (Kind.DIGEST, Kind.MONTH)
 
 C = NOTIFY_CONVERSATION.c
 P = NOTIFY_POST.c
@@ -131,7 +131,7 @@ def _merged(given: Conversation, before: Conversation | None) -> Conversation:
 def _begins_anew(given: Conversation, before: Conversation) -> bool:
     """Whether ``given`` was opened after the end of ``before``: or long before that end and yet not with it,
     for then the end was told by a clock that was ahead and has been set back."""
-    if before.resolved_ms is None or before.kind in _ONCE or given.resolved_ms is not None:
+    if before.resolved_ms is None or before.kind in ONCE or given.resolved_ms is not None:
         return False
     set_back = given.posted_ms < before.resolved_ms - SET_BACK_MS
     return given.posted_ms != before.posted_ms and (given.posted_ms >= before.resolved_ms or set_back)
@@ -366,7 +366,7 @@ def prune(connection: Connection, now_ms: int) -> None:
     )
     connection.execute(delete(NOTIFY_POST).where(gone))
     waits = select(P.id).where(P.channel == C.channel, P.key == C.key).exists()
-    over = or_(C.resolved_ms.is_not(None), C.kind.in_(_ONCE))
+    over = or_(C.resolved_ms.is_not(None), C.kind.in_(ONCE))
     old = and_(over, C.changed_ms < now_ms - CONVERSATIONS_KEPT_MS)
     connection.execute(delete(NOTIFY_CONVERSATION).where(old, ~waits))
 

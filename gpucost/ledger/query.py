@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,9 @@ from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, Window
+from gpucost.ledger import folded_days
+from gpucost.ledger.bounds import clusters_of, in_clusters
+from gpucost.ledger.dimensions import chunked
 from gpucost.ledger.lines import HOLDER_KEY_COLUMNS, UNIT_COLUMNS
 from gpucost.ledger.tables import (
     HOLDER,
@@ -28,6 +31,7 @@ from gpucost.ledger.tables import (
     USAGE_LINE,
     WINDOW_PROBLEM,
 )
+from gpucost.ledger.tables_folding import FOLDED_DAY
 
 # What one unit is of a board: integers, to group by but not to filter on.
 _SHARE_DIMS = ("share_num", "share_den")
@@ -66,6 +70,11 @@ _SOME = func.count() > 0
 
 L, W, H = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c
 
+# Lines of the first release: the tensor signal was read with the SM signal or not at all.
+TENSOR_OBSERVED = func.coalesce(
+    L.tensor_observed_ms, case((L.tensor_active_ms.is_not(None), L.sm_observed_ms))
+)
+
 
 def aggregate(
     connection: Connection,
@@ -77,11 +86,10 @@ def aggregate(
 ) -> pd.DataFrame:
     """See Ledger.aggregate. Sums by integer ids first, and names them after: the lines are read once."""
     check_dims(dims, filters)
-    clusters = filters.get("cluster")
-    refuse_cut(connection, window, clusters, step_ms)
+    refuse_cut(connection, window, clusters_of(scope, filters), step_ms)
     lines = _sums_by_id(scope, window, dims, filters, step_ms)
     measures = [
-        *(_total(name, lines.c[name]) for name in _SUMS),
+        *(total_of(name, lines.c[name]) for name in _SUMS),
         func.min(lines.c.first_ms),
         func.max(lines.c.last_ms),
     ]
@@ -91,19 +99,48 @@ def aggregate(
 
 def job_window(connection: Connection, scope: Scope, job_uid: str) -> Window | None:
     _refuse_nul("job_uid", job_uid)
-    of_job = select(L.window_id).where(
-        L.holder_id.in_(select(H.id).where(H.job_uid == job_uid)), *visible(scope)
-    )
-    statement = select(func.min(W.start_ms), func.max(W.end_ms)).where(W.id.in_(of_job))
-    start_ms, end_ms = connection.execute(statement).one()
-    return None if start_ms is None else Window(start_ms, end_ms)
+    statement = select(func.min(W.start_ms), func.max(W.end_ms)).where(W.id.in_(_windows_of(scope, job_uid)))
+    start_ms, end_ms = connection.execute(statement.where(*in_clusters(scope, W.cluster))).one()
+    if start_ms is None:
+        return None
+    held = Window(start_ms, end_ms)
+    # Of a folded day nobody knows the hours.
+    days = [held, *folded_days.days(connection, held, scope.clusters)]
+    return Window(min(day.start_ms for day in days), max(day.end_ms for day in days))
+
+
+def job_clusters(connection: Connection, scope: Scope, job_uid: str) -> tuple[str, ...]:
+    _refuse_nul("job_uid", job_uid)
+    statement = select(W.cluster).distinct().where(W.id.in_(_windows_of(scope, job_uid)))
+    found = connection.execute(statement.where(*in_clusters(scope, W.cluster))).scalars()
+    return tuple(sorted(found))
+
+
+def _windows_of(scope: Scope, job_uid: str) -> Select[int]:
+    """Of every cluster: a clone of a cluster has the same uids."""
+    holders = select(H.id).where(H.job_uid == job_uid)
+    return select(L.window_id).where(L.holder_id.in_(holders), *visible(scope))
 
 
 def progress(connection: Connection, scope: Scope, window: Window, job_uid: str) -> pd.DataFrame:
     _refuse_nul("job_uid", job_uid)
     p = PROGRESS_LINE.c
-    pods = select(H.pod_uid).where(H.job_uid == job_uid, *_own_teams(scope))
-    statement = select(p.name, p.amount).where(p.pod_uid.in_(pods), p.window_id.in_(window_ids(window, None)))
+    # A pod of the same uid in another cluster, where it is of another job or team, is another pod.
+    pods = (
+        select(W.cluster, H.pod_uid)
+        .distinct()
+        .select_from(USAGE_LINE)
+        .join(HOLDER, H.id == L.holder_id)
+        .join(LEDGER_WINDOW, W.id == L.window_id)
+        .where(H.job_uid == job_uid, *visible(scope), *in_clusters(scope, W.cluster))
+        .subquery()
+    )
+    statement = (
+        select(p.name, p.amount)
+        .join(LEDGER_WINDOW, W.id == p.window_id)
+        .join(pods, (pods.c.cluster == W.cluster) & (pods.c.pod_uid == p.pod_uid))
+        .where(W.start_ms >= window.start_ms, W.end_ms <= window.end_ms)
+    )
     amounts: dict[str, list[float]] = defaultdict(list)
     for name, amount in connection.execute(statement):
         amounts[name].append(amount)
@@ -116,9 +153,9 @@ def progress(connection: Connection, scope: Scope, window: Window, job_uid: str)
 def problems(connection: Connection, scope: Scope, window: Window) -> tuple[Problem, ...]:
     p = WINDOW_PROBLEM.c
     statement = select(p.code, p.cluster, p.subject, p.detail, p.board_ms).where(
-        p.window_id.in_(window_ids(window, None))
+        p.window_id.in_(window_ids(window, scope.clusters))
     )
-    if not scope.sees_all:
+    if not scope.sees_every_team:
         own = _own_teams(scope)
         statement = statement.where(
             or_(
@@ -126,12 +163,50 @@ def problems(connection: Connection, scope: Scope, window: Window) -> tuple[Prob
                 p.subject.in_(select(H.job_uid).where(H.job_uid != "", *own)),
             )
         )
-    touched: dict[Problem, int | None] = {}
-    for code, cluster, subject, detail, board_ms in connection.execute(statement):
-        problem = Problem(ProblemCode(code), cluster, subject, detail)
+    rows = connection.execute(statement).all()
+    foreign = _foreign(connection, scope, {(row.cluster, row.subject) for row in rows})
+    own_rows = (row for row in rows if (row.cluster, row.subject) not in foreign)
+    touched = {
+        Problem(ProblemCode(code), cluster, subject, detail): board_ms
+        for (code, cluster, subject, detail), board_ms in merged_problems(own_rows).items()
+    }
+    return tuple(replace(problem, board_ms=touched[problem]) for problem in sorted(touched))
+
+
+def merged_problems(rows: Iterable[Sequence[Any]]) -> dict[tuple[str, str, str, str], int | None]:
+    """Rows of code, cluster, subject, detail, board_ms: each problem once, with the sum of what is known."""
+    touched: dict[tuple[str, str, str, str], int | None] = {}
+    for code, cluster, subject, detail, board_ms in rows:
+        problem = (code, cluster, subject, detail)
         before = touched.get(problem)
         touched[problem] = before if board_ms is None else (before or 0) + board_ms
-    return tuple(replace(problem, board_ms=touched[problem]) for problem in sorted(touched))
+    return touched
+
+
+def _foreign(
+    connection: Connection, scope: Scope, subjects: Collection[tuple[str, str]]
+) -> frozenset[tuple[str, str]]:
+    """Those of ``subjects`` (cluster, uid) that are of others in that cluster, though the uid is the scope's
+    own in another: clusters that were cloned have the same uids. Few uids are of two teams, or none."""
+    if scope.teams is None or not subjects:
+        return frozenset()
+    found: set[tuple[str, str]] = set()
+    uids = sorted({uid for _, uid in subjects})
+    for column in (H.pod_uid, H.job_uid):
+        for chunk in chunked(uids):
+            shared = select(column).where(column.in_(chunk), H.team.not_in(sorted(scope.teams)))
+            seen = (
+                select(W.cluster, column, H.team)
+                .distinct()
+                .select_from(USAGE_LINE)
+                .join(HOLDER, H.id == L.holder_id)
+                .join(LEDGER_WINDOW, W.id == L.window_id)
+                .where(column.in_(list(connection.execute(shared.distinct()).scalars())))
+            )
+            rows = connection.execute(seen).all()
+            own = {(cluster, uid) for cluster, uid, team in rows if team in scope.teams}
+            found |= {(cluster, uid) for cluster, uid, _ in rows} - own
+    return frozenset(found & set(subjects))
 
 
 def check_dims(dims: Sequence[str], filters: Mapping[str, Collection[str]]) -> None:
@@ -155,25 +230,33 @@ def _refuse_nul(name: str, value: str) -> None:
 def refuse_cut(
     connection: Connection, window: Window, clusters: Collection[str] | None, step_ms: int | None
 ) -> None:
-    """A window of the ledger is not divided: nobody knows how its sums fall on the two sides of a cut."""
+    """A window of the ledger is not divided, nor is a day whose windows were added up: nobody knows how its
+    sums fall on the two sides of a cut."""
     if step_ms is not None and step_ms <= 0:
         raise InputError("step", step_ms, "a positive duration")
-    cut = [
-        (W.start_ms < edge) & (W.end_ms > edge) & (W.start_ms > edge - _LONGEST_WINDOW_MS)
-        for edge in (window.start_ms, window.end_ms)
-    ]
-    if step_ms is not None:
-        steps_differ = W.start_ms // step_ms != (W.end_ms - 1) // step_ms
-        cut.append(steps_differ & (W.start_ms >= window.start_ms) & (W.end_ms <= window.end_ms))
-    statement = select(W.cluster, W.start_ms, W.end_ms).where(or_(*cut))
-    if clusters is not None:
-        statement = statement.where(W.cluster.in_(clusters))
-    found = connection.execute(statement.order_by(W.start_ms).limit(4)).all()
+    cut = [_cut(table, window, clusters, step_ms) for table in (FOLDED_DAY, LEDGER_WINDOW)]
+    found = [row for statement in cut for row in connection.execute(statement).all()]
     if found:
         shown = ", ".join(f"{cluster} {Window(start, end)}" for cluster, start, end in found[:3])
         asked = str(window) if step_ms is None else f"{window} in steps of {step_ms} ms"
         more = " and more" if len(found) > 3 else ""
         raise InputError("window", asked, f"edges between the ledger's windows; cut: {shown}{more}")
+
+
+def _cut(table: Table, window: Window, clusters: Collection[str] | None, step_ms: int | None) -> Select[Any]:
+    """The first few of ``table`` that an edge of ``window``, or of a step in it, lies in."""
+    c = table.c
+    cut = [
+        (c.start_ms < edge) & (c.end_ms > edge) & (c.start_ms > edge - _LONGEST_WINDOW_MS)
+        for edge in (window.start_ms, window.end_ms)
+    ]
+    if step_ms is not None:
+        steps_differ = c.start_ms // step_ms != (c.end_ms - 1) // step_ms
+        cut.append(steps_differ & (c.start_ms >= window.start_ms) & (c.end_ms <= window.end_ms))
+    statement = select(c.cluster, c.start_ms, c.end_ms).distinct().where(or_(*cut))
+    if clusters is not None:
+        statement = statement.where(c.cluster.in_(clusters))
+    return statement.order_by(c.start_ms).limit(4)
 
 
 def window_ids(window: Window, clusters: Collection[str] | None) -> Select[int]:
@@ -186,7 +269,8 @@ def _own_teams(scope: Scope) -> list[ColumnElement[bool]]:
 
 
 def visible(scope: Scope, table: Table = USAGE_LINE) -> list[ColumnElement[bool]]:
-    """Conditions on usage lines: everything, or the held and over-committed lines of the scope's teams."""
+    """Conditions on usage lines: everything, or the held and over-committed lines of the scope's teams. That
+    they are of its clusters is for the windows that they are read from: see ``clusters_of``."""
     if scope.teams is None:
         return []
     line = table.c
@@ -201,15 +285,13 @@ def _sums_by_id(
     step_ms: int | None,
 ) -> Subquery:
     unpriced = case((L.nano.is_(None), L.board_ms), else_=0)
-    # Lines of the first release: the tensor signal was read with the SM signal or not at all.
-    with_sm = case((L.tensor_active_ms.is_not(None), L.sm_observed_ms))
-    derived = {"unpriced_ms": unpriced, "tensor_observed_ms": func.coalesce(L.tensor_observed_ms, with_sm)}
+    derived = {"unpriced_ms": unpriced, "tensor_observed_ms": TENSOR_OBSERVED}
     measures = [
-        *(_total(name, derived[name] if name in derived else L[name]).label(name) for name in _SUMS),
+        *(total_of(name, derived[name] if name in derived else L[name]).label(name) for name in _SUMS),
         func.min(L.first_ms).label("first_ms"),
         func.max(L.last_ms).label("last_ms"),
     ]
-    windows = window_ids(window, filters.get("cluster"))
+    windows = window_ids(window, clusters_of(scope, filters))
     return sums_by_id(USAGE_LINE, measures, windows, scope, dims, filters, step_ms).subquery()
 
 
@@ -253,7 +335,7 @@ def sums_by_id(
     return statement.group_by(*keys).having(_SOME)
 
 
-def _total(name: str, column: ColumnElement[Any]) -> ColumnElement[Any]:
+def total_of(name: str, column: ColumnElement[Any]) -> ColumnElement[Any]:
     return func.max(column) if name in PEAKS else cast(func.sum(column), BigInteger)
 
 

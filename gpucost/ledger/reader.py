@@ -10,6 +10,7 @@ from gpucost.domain.errors import LedgerError
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Month, Window
+from gpucost.ledger.bounds import in_clusters
 from gpucost.ledger.dimensions import chunked
 from gpucost.ledger.records import AuditEntry, LedgerState, WindowInfo, WindowVersion
 from gpucost.ledger.tables import AUDIT, LEDGER_META, LEDGER_WINDOW, MONTH, RATE, WINDOW_VERSION
@@ -22,16 +23,17 @@ def currency(connection: Connection) -> str | None:
     return connection.execute(select(LEDGER_META.c.currency)).scalar_one_or_none()
 
 
-def clusters(connection: Connection) -> tuple[str, ...]:
-    return tuple(sorted(connection.execute(select(W.cluster).distinct()).scalars()))
+def clusters(connection: Connection, scope: Scope) -> tuple[str, ...]:
+    statement = select(W.cluster).distinct().where(*in_clusters(scope, W.cluster))
+    return tuple(sorted(connection.execute(statement).scalars()))
 
 
 def is_closed(connection: Connection, month: Month) -> bool:
     return connection.execute(select(MONTH.c.seq).where(MONTH.c.month == str(month))).first() is not None
 
 
-def extent(connection: Connection, cluster: str | None) -> Window | None:
-    statement = select(func.min(W.start_ms), func.max(W.end_ms))
+def extent(connection: Connection, scope: Scope, cluster: str | None) -> Window | None:
+    statement = select(func.min(W.start_ms), func.max(W.end_ms)).where(*in_clusters(scope, W.cluster))
     if cluster is not None:
         statement = statement.where(W.cluster == cluster)
     start_ms, end_ms = connection.execute(statement).one()
@@ -66,8 +68,11 @@ def frontier(connection: Connection, cluster: str) -> int | None:
     return int(end)
 
 
-def windows(connection: Connection, window: Window, cluster: str | None) -> tuple[WindowInfo, ...]:
+def windows(
+    connection: Connection, scope: Scope, window: Window, cluster: str | None
+) -> tuple[WindowInfo, ...]:
     conditions: list[ColumnElement[bool]] = [W.start_ms < window.end_ms, W.end_ms > window.start_ms]
+    conditions += in_clusters(scope, W.cluster)
     if cluster is not None:
         conditions.append(W.cluster == cluster)
     statement = (
@@ -104,7 +109,8 @@ def rates(connection: Connection, rate_ids: Collection[str]) -> dict[str, Rate]:
 
 
 def history(connection: Connection, scope: Scope, cluster: str, window: Window) -> tuple[WindowVersion, ...]:
-    require_everything(scope, "the history of a window")
+    if not (scope.sees_every_team and scope.sees_cluster(cluster)):
+        raise LedgerError("the history of a window needs a scope that sees every team of its cluster")
     columns = [column for column in WINDOW_VERSION.columns if column.name != "window_id"]
     statement = (
         select(*columns)
@@ -116,13 +122,9 @@ def history(connection: Connection, scope: Scope, cluster: str, window: Window) 
 
 
 def audit(connection: Connection, scope: Scope) -> tuple[AuditEntry, ...]:
-    require_everything(scope, "the audit trail")
+    if not scope.sees_all:
+        raise LedgerError("the audit trail needs a scope that sees every team of every cluster")
     columns = [column for column in AUDIT.columns if column.name != "id"]
     return tuple(
         AuditEntry(**row._mapping) for row in connection.execute(select(*columns).order_by(AUDIT.c.id))
     )
-
-
-def require_everything(scope: Scope, what: str) -> None:
-    if not scope.sees_all:
-        raise LedgerError(f"{what} needs a scope that sees every team")

@@ -116,6 +116,31 @@ class MonthInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class FoldedMonth:
+    """A closed month whose lines were added up by day: how many they were before, and are."""
+
+    month: Month
+    digest: str
+    folded_at_ms: int
+    author: str
+    lines_before: int
+    lines: int
+    waste_before: int
+    waste_lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was deleted because it was over long ago."""
+
+    findings: int
+    events: int
+    posts: int
+    conversations: int
+    alert_groups: int
+
+
+@dataclass(frozen=True, slots=True)
 class Adjustment:
     """A correction of a closed month; ``reference`` names its ticket, once per month, team and job."""
 

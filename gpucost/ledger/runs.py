@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Select, cast, func, select
@@ -15,13 +16,14 @@ from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger.checks import check_text
 from gpucost.ledger.query import alike_holders, sum_by_hash, visible
 from gpucost.ledger.tables import HOLDER, LEDGER_WINDOW, UNIT, USAGE_LINE
+from gpucost.ledger.tables_folding import FOLDED_DAY
 
 LONGEST_MS = 90 * DAY_MS
 """How far back runs are read. Later runs count more: what is older would change little."""
 MOST_RUNS = 50_000
 """Runs that are told at once: those that ended last."""
 
-L, W, H, U = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c, UNIT.c
+L, W, H, U, F = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c, UNIT.c, FOLDED_DAY.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class JobRun:
     did, added up. Time between two attempts is left out, but for gaps within one window. ``gpus`` is GPU
     units (boards, or parts of them as they are asked for) that it held at once, the mean over that time, at
     least 1. ``began_before`` and ``goes_on`` say that it held some at the edges of that time: its run is
-    longer than what is seen of it. ``team`` is by the team rules, ``team_label`` what its labels said.
+    longer than what is seen of it. That time begins after the last folded day in what was asked about.
+    ``team`` is by the team rules, ``team_label`` what its labels said.
     """
 
     job_uid: str
@@ -57,6 +60,8 @@ def runs(connection: Connection, scope: Scope, cluster: str, window: Window, mos
     check_text("cluster", cluster)
     if not 1 <= most <= MOST_RUNS:
         raise InputError("most", most, f"1 to {MOST_RUNS}")
+    if not scope.sees_cluster(cluster):
+        return ()
     # Whole windows only. One that is cut tells nothing of its parts, and at the edges runs are cut anyway.
     edges = select(func.min(W.start_ms), func.max(W.end_ms), func.count()).where(*inside(cluster, window))
     start_ms, end_ms, count = connection.execute(edges).one()
@@ -100,12 +105,21 @@ def runs(connection: Connection, scope: Scope, cluster: str, window: Window, mos
         for uid, team, team_label, job, span_ms, unit_ms, first_ms, last_ms in connection.execute(statement)
     ]
     # Sorted here, not by the database: ids are another order in each.
-    return tuple(sorted(found, key=lambda run: (run.last_ms, run.first_ms, run.job_uid, run.team)))
+    return tuple(sorted(found, key=attrgetter("last_ms", "first_ms", "job_uid", "team", "job")))
 
 
 def inside(cluster: str, window: Window) -> tuple[ColumnElement[bool], ...]:
-    """Which windows of the ledger are asked about."""
-    return W.cluster == cluster, W.start_ms >= window.start_ms, W.end_ms <= window.end_ms
+    """Which windows of the ledger are asked about: those after its last folded day, for of that day and what
+    was before nobody can tell how long a job held what within it."""
+    folded_end = select(func.coalesce(func.max(F.end_ms), 0)).where(
+        F.cluster == cluster, F.start_ms < window.end_ms, F.end_ms > window.start_ms
+    )
+    return (
+        W.cluster == cluster,
+        W.start_ms >= window.start_ms,
+        W.start_ms >= folded_end.scalar_subquery(),
+        W.end_ms <= window.end_ms,
+    )
 
 
 def _held(scope: Scope, cluster: str, window: Window, alike: Subquery) -> Select[Any]:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
+from typing import Any
 
 from sqlalchemy import Connection, select
 
 from gpucost.domain.time import Month, iso
 from gpucost.ledger.records import VerifyFinding
 from gpucost.ledger.tables import ADJUSTMENT, AUDIT, LEDGER_META, MONTH, RATE
+from gpucost.ledger.tables_folding import MONTH_FOLD
 
 CLOSES = ("month close", "month close override")
 ADJUSTS = ("adjustment",)
+FOLDS = ("month fold",)
 
 # (at_ms, author, subject, reason, detail): one event as the audit trail tells it.
 _Event = tuple[int, str, str, str, str]
@@ -39,6 +42,20 @@ def adjustment_event(
     return at_ms, author, subject, reason, f"{reference}: {board_ms:+d} ms, {nano:+d} nano-{currency}"
 
 
+def fold_detail(
+    digest: str, month_digest: str, lines_before: int, lines: int, waste_before: int, waste_lines: int
+) -> str:
+    """How a folding stands in the audit trail."""
+    return (
+        f"{digest} of {month_digest}: {lines_before} usage lines became {lines}, "
+        f"{waste_before} waste lines {waste_lines}"
+    )
+
+
+def _fold(month: str, folded_at_ms: int, author: str, **values: Any) -> _Event:
+    return folded_at_ms, author, month, "", fold_detail(**values)
+
+
 def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFinding]:
     """Findings about closes and adjustments of the ``wanted`` months, and about the ledger's currency."""
     m, a = MONTH.c, ADJUSTMENT.c
@@ -47,9 +64,12 @@ def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFin
         *(a.created_at_ms, a.author, a.month, a.team, a.job_uid, a.reason),
         *(a.reference, a.board_ms, a.nano, a.currency),
     )
+    f = MONTH_FOLD.c
+    folds = select(MONTH_FOLD).order_by(f.month)
     held = {
         CLOSES: Counter(_event(row) for row in connection.execute(closes)),
         ADJUSTS: Counter(adjustment_event(*tuple(row)) for row in connection.execute(adjusts)),
+        FOLDS: Counter(_fold(**row._mapping) for row in connection.execute(folds)),
     }
     for actions, events in held.items():
         told = _told(connection, actions)
@@ -61,7 +81,7 @@ def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFin
 
 def months_told(connection: Connection) -> set[str]:
     """The months that the trail speaks of, whether a table still does or not."""
-    return {event[2][:7] for actions in (CLOSES, ADJUSTS) for event in _told(connection, actions)}
+    return {event[2][:7] for actions in (CLOSES, ADJUSTS, FOLDS) for event in _told(connection, actions)}
 
 
 def _told(connection: Connection, actions: Collection[str]) -> Counter[_Event]:

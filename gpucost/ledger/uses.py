@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from sqlalchemy import BigInteger, Connection, Float, cast, func, select
 
@@ -49,6 +50,8 @@ def uses(connection: Connection, scope: Scope, cluster: str, window: Window, mos
     check_text("cluster", cluster)
     if not 1 <= most <= MOST_USES:
         raise InputError("most", most, f"1 to {MOST_USES}")
+    if not scope.sees_cluster(cluster):
+        return ()
     alike = alike_holders(("namespace", "job", "job_uid"))
     # Of what was observed of each signal: the two need not have been observed for as long.
     active = cast(L.sm_active_ms, Float(53)) / func.nullif(L.sm_observed_ms, 0)
@@ -103,4 +106,5 @@ def uses(connection: Connection, scope: Scope, cluster: str, window: Window, mos
         for row in connection.execute(statement)
         if row.board_ms and row.memory_total_mib_s is not None
     ]
-    return tuple(sorted(found, key=lambda use: (use.last_ms, use.first_ms, use.job_uid, use.model)))
+    order = ("last_ms", "first_ms", "job_uid", "model", "namespace", "job")
+    return tuple(sorted(found, key=attrgetter(*order)))

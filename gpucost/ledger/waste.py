@@ -28,12 +28,20 @@ from sqlalchemy import (
 from sqlalchemy.sql.selectable import Subquery
 
 from gpucost.domain.holders import Bucket
-from gpucost.domain.scope import Scope
+from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
 from gpucost.domain.waste import ORDER, REST, Waste
-from gpucost.ledger import reader
+from gpucost.ledger import folded, reader
+from gpucost.ledger.bounds import clusters_of, in_clusters
 from gpucost.ledger.digest import waste_digest
-from gpucost.ledger.query import as_frame, check_dims, refuse_cut, sums_by_id, sums_by_name, window_ids
+from gpucost.ledger.query import (
+    as_frame,
+    check_dims,
+    refuse_cut,
+    sums_by_id,
+    sums_by_name,
+    window_ids,
+)
 from gpucost.ledger.records import Assessed, LedgerState, VerifyFinding, WindowInfo
 from gpucost.ledger.tables import HOLDER, LEDGER_WINDOW, RATE, UNIT, USAGE_LINE, WINDOW_VERSION
 from gpucost.ledger.tables_waste import WASTE_LINE, WASTE_WINDOW
@@ -59,7 +67,19 @@ def waste(
 ) -> pd.DataFrame:
     """See Ledger.waste. Lines and parts are summed by id; names come after, as in query.aggregate."""
     check_dims(dims, filters)
-    refuse_cut(connection, window, filters.get("cluster"), step_ms)
+    refuse_cut(connection, window, clusters_of(scope, filters), step_ms)
+    return summed(connection, scope, window, dims, filters, step_ms)
+
+
+def summed(
+    connection: Connection,
+    scope: Scope,
+    window: Window,
+    dims: Sequence[str],
+    filters: Mapping[str, Collection[str]],
+    step_ms: int | None,
+) -> pd.DataFrame:
+    """The same over the windows of the ledger that lie in ``window``, whatever its edges cut."""
     lines = _by_id(scope, window, dims, filters, step_ms)
     measures = [cast(func.sum(lines.c[name]), BigInteger) for name in WASTE_MEASURES]
     others = [*(["step"] if step_ms is not None else []), "waste"]
@@ -87,7 +107,7 @@ def _by_id(
     keyed = list(dict.fromkeys((*dims, "bucket")))
     capacity = dict(filters) | {"bucket": sorted({*filters.get("bucket", _CAPACITY)} & {*_CAPACITY})}
     assessed = select(A.window_id).join(LEDGER_WINDOW, _CURRENT)
-    of_window = window_ids(window, filters.get("cluster"))
+    of_window = window_ids(window, clusters_of(scope, filters))
     seen, unseen = of_window.where(W.id.in_(assessed)), of_window.where(W.id.not_in(assessed))
 
     def sums(table: Any, windows: Select[int], *more: ColumnElement[Any]) -> Select[Any]:
@@ -124,16 +144,17 @@ def unassessed(connection: Connection, cluster: str, span: Window) -> tuple[Wind
     final = set(connection.execute(statement).scalars())
     return tuple(
         info
-        for info in reader.windows(connection, span, cluster)
+        for info in reader.windows(connection, EVERYTHING, span, cluster)
         if info.window.start_ms not in final and info.state is not LedgerState.CLOSED
     )
 
 
-def assessed(connection: Connection, window: Window, cluster: str | None) -> Assessed:
+def assessed(connection: Connection, scope: Scope, window: Window, cluster: str | None) -> Assessed:
     """See Ledger.assessed."""
     columns = (A.state, A.digest, W.cluster, W.start_ms)
     statement = select(*columns).select_from(LEDGER_WINDOW).outerjoin(WASTE_WINDOW, _CURRENT)
     statement = statement.where(W.start_ms < window.end_ms, W.end_ms > window.start_ms)
+    statement = statement.where(*in_clusters(scope, W.cluster))
     if cluster is not None:
         statement = statement.where(W.cluster == cluster)
     every = connection.execute(statement).all()
@@ -153,7 +174,10 @@ def verify(connection: Connection, month: str) -> Iterator[VerifyFinding]:
         .outerjoin(WASTE_WINDOW, A.window_id == W.id)
         .where(W.month == month)
     )
+    in_days = folded.window_ids(connection, month)
     for row in sorted(connection.execute(statement), key=lambda row: (row.cluster, row.start_ms)):
+        if row.id in in_days:
+            continue
         lines = _keyed_parts(connection, row.id)
         digest = waste_digest((row.cluster, row.start_ms, row.end_ms, row.digest), lines)
         subject = f"{row.cluster} {Window(row.start_ms, row.end_ms)}"

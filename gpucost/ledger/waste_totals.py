@@ -13,7 +13,7 @@ from gpucost.domain.time import Window
 from gpucost.domain.waste import Waste
 from gpucost.ledger.tables import LEDGER_WINDOW
 from gpucost.ledger.tables_waste import WASTE_WINDOW
-from gpucost.ledger.waste import FINAL, waste
+from gpucost.ledger.waste import FINAL, summed
 
 W, A = LEDGER_WINDOW.c, WASTE_WINDOW.c
 
@@ -42,7 +42,8 @@ def final_waste(connection: Connection, cluster: str, known: Collection[int], mo
     taken = fresh[:most]
     sums: Counter[tuple[str, Waste]] = Counter()
     for run in runs(taken):
-        frame = waste(connection, EVERYTHING, run, ["team"], {"cluster": [cluster]}, None)
+        # A run may lie in a part of a folded day: what the day holds counts with its first window.
+        frame = summed(connection, EVERYTHING, run, ["team"], {"cluster": [cluster]}, None)
         for team, bucket, board_ms in zip(frame["team"], frame["waste"], frame["board_ms"], strict=True):
             sums[team, Waste(bucket)] += int(board_ms)
     return FinalWaste(tuple(window.start_ms for window in taken), dict(sums), len(taken) == len(fresh))

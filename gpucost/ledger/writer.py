@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, delete, insert, select, update
 
-from gpucost.domain.errors import InputError, LedgerConflict
+from gpucost.domain.errors import InputError, LedgerConflict, MonthClosed
 from gpucost.domain.holders import Bucket
 from gpucost.domain.time import Month, Window
-from gpucost.ledger import reader
+from gpucost.ledger import folded_days, reader
 from gpucost.ledger.database import insert_rows
 from gpucost.ledger.dimensions import insert_new, resolve
 from gpucost.ledger.errors import LateLines
@@ -141,6 +141,11 @@ def _refuse_closed(connection: Connection, prepared: Prepared, changes: Sequence
     closed = {month for month in {c.new.month for c in changes} if reader.is_closed(connection, month)}
     for change in changes:
         if change.new.month in closed:
+            if change.old is not None and folded_days.holds(connection, change.old.id):
+                raise MonthClosed(
+                    f"{change.new.month} is closed: {prepared.cluster} {change.new.window} stays as it is; "
+                    "its day was folded, so nobody knows how it differs by team"
+                )
             proposal = _proposal(connection, prepared, change)
             raise LateLines(change.new.month, f"{prepared.cluster} {change.new.window}", proposal)
 

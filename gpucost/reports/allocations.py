@@ -169,7 +169,8 @@ def allocate(query: AllocationQuery, lines: pd.DataFrame, currency: str) -> Allo
     if query.shares:
         atoms = _share(atoms, query)
     seen = [atom for atom in atoms if _passes(atom, query)]
-    rows = tuple(_rows(seen, query))
+    # Of a millisecond that is shared some have nothing.
+    rows = tuple(row for row in _rows(seen, query) if row.total.board_ms or row.total.nano)
     return Allocations(
         window=query.window,
         currency=currency,

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from gpucost.domain.holders import Bucket
 from gpucost.reports import display, waste_table
 from gpucost.reports.charts import CAPACITY_BUCKETS, capacity_bar, day_chart, waste_bar, waste_chart
-from gpucost.reports.model import MonthReport
+from gpucost.reports.model import NO_ADJUSTMENTS, MonthReport
 from gpucost.reports.values import Amount, Energy, Memory, Signal, ratio
 
 MOST_ROWS = 40
@@ -79,6 +79,7 @@ def _environment() -> Environment:
         waste_bar=waste_bar,
         gauge=_gauge,
         dash=display.MISSING,
+        no_adjustments=NO_ADJUSTMENTS,
     )
     return environment
 

@@ -147,7 +147,8 @@ class JobInputs:
     ``lines`` is an aggregate by JOB_DIMS filtered to the job; with a step it also has ``step_start_ms``,
     and the trace then has a line per step. ``window`` is the time that was asked for. ``waste`` is the waste
     ledger of the job, with ``bucket`` among its dimensions, and ``assessment`` says how much of it was looked
-    at; None where that is not wanted. ``scope`` is that of the reader.
+    at; None where that is not wanted. ``scope`` is that of the reader. ``folded_days`` are the UTC days of
+    ``window`` of which the ledger has no hours any more.
     """
 
     job_uid: str
@@ -163,3 +164,4 @@ class JobInputs:
     assessment: Assessment | None = None
     findings: tuple[KnownFinding, ...] = ()
     scope: Scope = EVERYTHING
+    folded_days: tuple[Window, ...] = ()

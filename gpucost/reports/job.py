@@ -56,6 +56,7 @@ class JobReport:
     """A job so far. ``window`` is what was asked for, ``span`` from the first to the last held instant.
 
     ``account`` says where its time went; ``seen`` and ``look`` are None where the source was not asked.
+    ``folded_days`` are known as whole UTC days only.
     """
 
     job_uid: str
@@ -86,6 +87,7 @@ class JobReport:
     findings: tuple[JobFinding, ...]
     seen: JobSeen | None = None
     look: JobLook | None = None
+    folded_days: tuple[Window, ...] = ()
 
 
 def build_job(inputs: JobInputs) -> JobReport:
@@ -135,6 +137,7 @@ def build_job(inputs: JobInputs) -> JobReport:
         problems=problem_rows(inputs.problems),
         account=_account(inputs),
         findings=findings_about(inputs.findings, inputs.scope),
+        folded_days=inputs.folded_days,
     )
 
 

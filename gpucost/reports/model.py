@@ -9,9 +9,13 @@ from fractions import Fraction
 from gpucost.domain.time import Month, Window
 from gpucost.reports.comparison import Comparison
 from gpucost.reports.inputs import AdjustmentFacts
+from gpucost.reports.methods import MethodRow
 from gpucost.reports.provenance import ProblemRow, Provenance
 from gpucost.reports.values import Amount, Change, Utilisation
 from gpucost.reports.waste import WasteReport
+
+NO_ADJUSTMENTS = "Adjustments are of no cluster, and no part of this."
+"""What has to stand on a report of some clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +128,16 @@ class DayCost:
 class MonthReport:
     """A month as a reader sees it. ``teams_in_scope`` None: everybody. Every tuple is in a fixed order.
 
+    ``clusters_in_scope`` None: every cluster. A report of some clusters has no adjustments in it, which are
+    of no cluster, and neither the digest of the month nor why it was closed, which are of all.
+
     ``waste`` is None where no detector has looked at any window of the month.
     """
 
     month: Month
     currency: str
     teams_in_scope: tuple[str, ...] | None
+    clusters_in_scope: tuple[str, ...] | None
     totals: Totals
     comparison: Comparison
     capacity: Capacity | None
@@ -145,5 +153,6 @@ class MonthReport:
     adjustments: tuple[AdjustmentFacts, ...]
     share_bases: tuple[ShareBasis, ...]
     days: tuple[DayCost, ...]
+    methods: tuple[MethodRow, ...]
     problems: tuple[ProblemRow, ...]
     provenance: Provenance

@@ -13,7 +13,8 @@ import pandas as pd
 
 from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.time import iso
-from gpucost.reports.comparison import compare
+from gpucost.reports import display
+from gpucost.reports.comparison import Comparison, compare
 from gpucost.reports.groups import Tables, job_rows, job_rows_with_teams, ranked
 from gpucost.reports.inputs import (
     DAY_DIMS,
@@ -23,6 +24,7 @@ from gpucost.reports.inputs import (
     AdjustmentFacts,
     MonthInputs,
 )
+from gpucost.reports.methods import MethodRow, method_rows, without_bounds
 from gpucost.reports.model import (
     Buckets,
     Capacity,
@@ -50,6 +52,8 @@ from gpucost.reports.values import (
 from gpucost.reports.waste import WasteReport, build_waste
 
 TOP = 5
+OBSERVED_KEY = "node"
+"""What a rate was found by that is of one node: prices that OpenCost was seen to have."""
 
 
 def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False) -> MonthReport:
@@ -70,9 +74,10 @@ def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False)
         month=inputs.month,
         currency=inputs.currency,
         teams_in_scope=None if inputs.scope.teams is None else tuple(sorted(inputs.scope.teams)),
+        clusters_in_scope=None if inputs.scope.clusters is None else tuple(sorted(inputs.scope.clusters)),
         totals=_totals(lines, tables, adjustments),
         comparison=comparison,
-        capacity=_capacity(inputs, lines) if inputs.scope.sees_all else None,
+        capacity=_capacity(inputs, lines) if inputs.scope.sees_every_team else None,
         waste=_waste(inputs, tables.total.amount),
         teams=_teams(tables, adjustments, top),
         projects=tables.by("team", "project"),
@@ -88,9 +93,40 @@ def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False)
             for (basis,), found in sorted(sums(held[held["profile"] != ""], ["basis"]).items())
         ),
         days=_days(inputs),
-        problems=problem_rows(inputs.problems),
+        methods=_methods(inputs, tables, comparison),
+        problems=problem_rows(without_bounds(inputs.problems)),
         provenance=provenance(inputs, lines),
     )
+
+
+def _methods(inputs: MonthInputs, tables: Tables, comparison: Comparison) -> tuple[MethodRow, ...]:
+    """What has no window is not covered either; of a month that goes on, up to where the ledger ends."""
+    windows, month = inputs.windows, inputs.month.window
+    clusters = {item.cluster for item in (*windows, *inputs.previous_windows)}
+    goes_on = comparison.in_progress or any(not item.settled for item in windows)
+    until_ms = month.end_ms
+    if goes_on and not inputs.facts.closed:
+        until_ms = min(until_ms, max((item.end_ms for item in windows), default=until_ms))
+    observed_ms = sum(item.observed_ms for item in windows)
+    covered = ratio(observed_ms, len(clusters) * (until_ms - month.start_ms))
+    return method_rows(
+        {item.source for item in windows},
+        tables.total.utilisation,
+        tables.total.board_ms,
+        covered,
+        inputs.problems,
+        {item.cluster for item in windows},
+        _priced_by_opencost(inputs, tables.held),
+    )
+
+
+def _priced_by_opencost(inputs: MonthInputs, held: pd.DataFrame) -> str:
+    """How much of the cost is by OpenCost's prices, which are those of one node; empty where none is."""
+    rates = {rate_id for rate_id, rate in inputs.rates.items() if rate.matched_by == OBSERVED_KEY}
+    found = total(held[held["rate_id"].isin(rates)]).amount
+    if not found.nano:
+        return ""
+    return f"{display.money(found.nano)} {inputs.currency} of the cost is by OpenCost's prices"
 
 
 def _previous(inputs: MonthInputs) -> pd.DataFrame | None:

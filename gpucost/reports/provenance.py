@@ -98,10 +98,7 @@ class Provenance:
 
 
 def provenance(inputs: MonthInputs, lines: pd.DataFrame) -> Provenance:
-    clusters = tuple(
-        coverage_of(cluster, list(windows), inputs.month.window)
-        for cluster, windows in groupby(sorted(inputs.windows, key=_order), key=lambda item: item.cluster)
-    )
+    clusters = _clusters(inputs)
     facts = inputs.facts
     unobserved = unobserved_spans(inputs.windows)
     complete = bool(clusters) and all(item.settled and not item.missing_ms for item in clusters)
@@ -122,6 +119,14 @@ def provenance(inputs: MonthInputs, lines: pd.DataFrame) -> Provenance:
         unobserved_more=max(0, len(unobserved) - _MOST_SPANS),
         rates=rates_used(lines, inputs.rates),
     )
+
+
+def _clusters(inputs: MonthInputs) -> tuple[ClusterCoverage, ...]:
+    """As what blocks the close: a cluster with windows in the month before, and none in this, misses it."""
+    windows: dict[str, list[WindowFacts]] = {item.cluster: [] for item in inputs.previous_windows}
+    for item in sorted(inputs.windows, key=_order):
+        windows.setdefault(item.cluster, []).append(item)
+    return tuple(coverage_of(cluster, windows[cluster], inputs.month.window) for cluster in sorted(windows))
 
 
 def digest_of(windows: Iterable[WindowFacts]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from rich.console import Console, Group, RenderableType
@@ -13,14 +13,17 @@ from gpucost.domain.holders import Bucket
 from gpucost.domain.time import iso
 from gpucost.reports import display
 from gpucost.reports.allocations import AllocationRow, Allocations
-from gpucost.reports.model import GroupRow, JobRow, MonthReport, Totals
+from gpucost.reports.model import NO_ADJUSTMENTS, GroupRow, JobRow, MonthReport, Totals
 from gpucost.reports.provenance import Provenance
 from gpucost.reports.terminal_parts import (
+    LONGEST_TEXT,
     MOST_ROWS,
     caption,
     cost_text,
+    filled,
     footnotes,
     level_lines,
+    method_table,
     new_table,
     print_parts,
     problem_table,
@@ -36,6 +39,7 @@ from gpucost.reports.values import NOTHING, Amount, ratio
 _NARROW = 116  # below this many columns the tables drop what repeats
 _NARROW_ALLOCATIONS = 100
 _FEW_TO_DO = 5
+_MOST_JOB_NAME = 34
 _STYLES = {
     Bucket.HELD: "cyan",
     Bucket.UNALLOCATED: "yellow",
@@ -53,17 +57,21 @@ def print_month(report: MonthReport, console: Console) -> None:
     parts: list[RenderableType] = [_headline(report)]
     if report.capacity is not None:
         parts.append(_capacity(report, min(console.width, 110) - 2))
-    parts += waste_section(report.waste, console.width - 1)
+    several = len(report.clusters) > 1
+    parts += waste_section(report.waste, console.width - 1, several=several)
     if report.waste is not None:
         print_parts(parts, console)
         print_to_do(report.waste, console, _FEW_TO_DO)
         parts = []
     parts.append(_teams(report, wide))
-    parts.append(_jobs("Costliest jobs", report.top_jobs, wide))
+    parts.append(_jobs("Costliest jobs", report.top_jobs, console.width, several))
     if report.capacity is not None:
         parts.append(_models(report))
+    if several:
+        parts.append(_clusters(report))
     if report.adjustments:
         parts.append(_adjustments(report))
+    parts.append(method_table(report.methods))
     parts.append(problem_table(report.problems))
     parts.append(_provenance(report.provenance))
     print_parts(parts, console)
@@ -100,6 +108,8 @@ def print_allocations(allocations: Allocations, console: Console) -> None:
 def _headline(report: MonthReport) -> Text:
     held = report.totals.held
     scope = "all teams" if report.teams_in_scope is None else shown_names(report.teams_in_scope)
+    if report.clusters_in_scope is not None:
+        scope += f", of {shown_names(report.clusters_in_scope)} only"
     text = Text.assemble(
         (f"GPU cost, {display.month_name(report.month)}", "bold"),
         (f"  {report.provenance.state}, {scope}\n", "dim"),
@@ -116,6 +126,8 @@ def _headline(report: MonthReport) -> Text:
         totals = report.totals
         text.append(f"\n{display.signed_money(totals.adjustments.nano)} {report.currency} of adjustments, ")
         text.append(f"{display.money(totals.adjusted.nano)} {report.currency} net", "bold cyan")
+    if report.clusters_in_scope is not None:
+        text.append(f"\n{NO_ADJUSTMENTS}", "dim")
     for line in level_lines(report.totals.utilisation):
         text.append(f"\n{line}", "dim")
     if held.unpriced_board_ms:
@@ -206,18 +218,33 @@ def _team_cells(
     return cells if row.change is None else [*cells, display.relative(row.change)]
 
 
-def _jobs(title: str, jobs: Sequence[JobRow], wide: bool) -> Table:
-    table = new_table(title)
-    for head in ("job", "team", *(("kind", "namespace") if wide else ())):
-        table.add_column(head, overflow="ellipsis", no_wrap=True, max_width=34)
-    for head in ("cost", "GPU-hours", "busy"):
-        table.add_column(head, justify="right", no_wrap=True)
-    for job in jobs:
-        more = (shown_name(job.job_kind), shown_name(job.namespace)) if wide else ()
-        cells = (shown_cost(job.held), display.hours(job.held.board_ms), signal_text(job.utilisation.busy))
-        table.add_row(shown_name(job.job), Text(shown_names(job.teams)), *more, *cells)
+def _jobs(title: str, jobs: Sequence[JobRow], width: int, several: bool) -> Table:
+    """``several``: there is more than one cluster, so each job says its own."""
+    wide = width >= _NARROW
+    more = ("kind", "namespace") if wide else ()
+    names = ("job", *(("cluster",) if several else ()), "team", *more)
+    rows = [
+        [
+            *_job_names(job, wide, several),
+            shown_cost(job.held),
+            Text(display.hours(job.held.board_ms)),
+            Text(signal_text(job.utilisation.busy)),
+        ]
+        for job in jobs
+    ]
+    heads = (*names, "cost", "GPU-hours", "busy")
+    table = filled(title, heads, rows, range(len(names)), width, _MOST_JOB_NAME)
     caption(table, *footnotes(job.held for job in jobs))
     return table
+
+
+def _job_names(job: JobRow, wide: bool, several: bool) -> Iterator[Text]:
+    yield shown_name(job.job)
+    if several:
+        yield shown_name(job.cluster)
+    yield Text(shown_names(job.teams))
+    if wide:
+        yield from (shown_name(job.job_kind), shown_name(job.namespace))
 
 
 def _models(report: MonthReport) -> Table:
@@ -234,6 +261,18 @@ def _models(report: MonthReport) -> Table:
         )
         shown += cells
     caption(table, *footnotes(shown))
+    return table
+
+
+def _clusters(report: MonthReport) -> Table:
+    table = new_table("Clusters, held")
+    table.add_column("cluster", overflow="ellipsis", no_wrap=True, max_width=28)
+    for head in ("cost", "GPU-hours", "jobs", "share"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in report.clusters[:MOST_ROWS]:
+        numbers = (Text(display.hours(row.held.board_ms)), Text(f"{row.jobs:,}"), _share(row, wide=False))
+        table.add_row(shown_name(row.group["cluster"]), shown_cost(row.held), *numbers)
+    caption(table, *footnotes([row.held for row in report.clusters[:MOST_ROWS]]))
     return table
 
 
@@ -261,7 +300,7 @@ def _provenance(facts: Provenance) -> Text:
     if facts.unobserved_more:
         lines.append(f"not observed: {facts.unobserved_more:,} shorter spans more")
     rates = display.counted(len(facts.rates), "rate")
-    lines.append(f"{rates}; sources {shown_names(facts.sources)}; gpucost {facts.code_version}")
+    lines.append(f"{rates}; sources {shown_names(facts.sources, LONGEST_TEXT)}; gpucost {facts.code_version}")
     lines.append(f"ledger {facts.digest}")
     return Text("\n".join(lines), "dim")
 

@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpucost.domain.time import MINUTE_MS, iso
+from gpucost.domain.time import MINUTE_MS, Window, iso
 from gpucost.domain.waste import Waste
 from gpucost.reports import display
 from gpucost.reports.job import JobReport, TraceLine
@@ -61,6 +61,8 @@ def print_job(report: JobReport, console: Console) -> None:
         )
         for item in report.progress
     ]
+    if report.folded_days:
+        parts.append(Text(_by_day(report.folded_days), "dim"))
     parts += _seen(report.seen, console.width)
     if report.account is not None:
         parts += _account(report.account)
@@ -81,6 +83,12 @@ def _headline(report: JobReport) -> Text:
         (f"{shown_names(report.queues)} · {pods} on {nodes}\n", "dim"),
         (f"{report.span}", "dim"),
     )
+
+
+def _by_day(days: Sequence[Window]) -> str:
+    first, last = (iso(day.start_ms)[:10] for day in (days[0], days[-1]))
+    when = f"{first} is" if len(days) == 1 else f"{len(days)} days from {first} to {last} are"
+    return f"{when} kept by day: the sums are whole, the hours are gone."
 
 
 def _signals_line(report: JobReport) -> Text:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpucost.reports import display
+from gpucost.reports.methods import MethodRow
 from gpucost.reports.provenance import ProblemRow
 from gpucost.reports.values import Amount, Memory, Signal, Utilisation
 
@@ -23,6 +24,9 @@ WHOLE = 10_000
 """Columns of what is no screen: names stand whole in its tables."""
 LONGEST_NAME = 253
 """Of anything that Kubernetes names."""
+LONGEST_TEXT = 200
+"""Of what is no name, such as a source with its address."""
+_LONGEST_DETAIL = 500
 _MOST_NAME = 40
 MARK = "*"
 MARKED = f"{MARK} part of it has no price."
@@ -53,8 +57,8 @@ def shown_name(text: str) -> Text:
     return Text(display.name(text))
 
 
-def shown_names(texts: Sequence[str]) -> str:
-    shown = ", ".join(display.name(text, 40) for text in texts[:4])
+def shown_names(texts: Sequence[str], limit: int = _MOST_NAME) -> str:
+    shown = ", ".join(display.name(text, limit) for text in texts[:4])
     return f"{shown} and {len(texts) - 4} more" if len(texts) > 4 else shown or display.MISSING
 
 
@@ -100,12 +104,34 @@ def problem_table(problems: Sequence[ProblemRow]) -> RenderableType:
     table.add_column("detail", overflow="fold")
     table.add_column("GPU-hours", justify="right", no_wrap=True)
     for problem in problems[:MOST_ROWS]:
-        detail = f"{display.visible(problem.subject)}: {display.visible(problem.detail, 200)}"
+        detail = f"{display.visible(problem.subject)}: {display.visible(problem.detail, _LONGEST_DETAIL)}"
         touched = display.MISSING if problem.board_ms is None else display.hours(problem.board_ms)
         table.add_row(Text(problem.code), Text(detail), touched)
     if len(problems) > MOST_ROWS:
         table.caption = f"{len(problems) - MOST_ROWS} more in the other formats"
     return table
+
+
+def method_table(methods: Sequence[MethodRow]) -> RenderableType:
+    """How each number was made; what may be off stands beside it, and why below."""
+    if not methods:
+        return Text()
+    table = new_table("How exact this is")
+    table.add_column("number", no_wrap=True)
+    table.add_column("from", overflow="fold")
+    table.add_column("covered", justify="right", no_wrap=True)
+    table.add_column("may be off by", justify="right", no_wrap=True)
+    notes: dict[str, None] = {}
+    for row in methods:
+        off = (
+            ""
+            if row.off_board_ms is None
+            else f"± {display.hours(row.off_board_ms)} h ({display.percent(row.off, 2)})"
+        )
+        table.add_row(row.number, row.method, display.percent(row.coverage), off)
+        notes |= dict.fromkeys(row.notes)
+    below = [Text(f"- {display.visible(note, _LONGEST_DETAIL)}.", "dim") for note in notes]
+    return Group(table, *below)
 
 
 def most(console_width: int, limit: int) -> int | None:

@@ -38,6 +38,7 @@ from gpucost.reports.waste_table import (
     is_broken,
     looked_at,
     mostly,
+    not_told_words,
     per_day,
     proof,
     show_command,
@@ -70,15 +71,16 @@ _STYLES = {
 }
 
 
-def waste_section(report: WasteReport | None, width: int) -> list[RenderableType]:
-    """The section of the month's report; ``report`` None says that nobody has looked."""
+def waste_section(report: WasteReport | None, width: int, *, several: bool = False) -> list[RenderableType]:
+    """The section of the month's report; ``report`` None says that nobody has looked. ``several``: there is
+    more than one cluster, so jobs say theirs."""
     if report is None:
         return [Text.assemble(("Where the capacity went\n", "bold"), (NOBODY_LOOKED, "yellow"))]
     parts: list[RenderableType] = [Group(headline(report), bucket_table(report, width))]
     if report.teams:
         parts.append(team_table(report, width))
     if report.jobs:
-        parts.append(job_table(report.jobs, width))
+        parts.append(job_table(report.jobs, width, several=several))
     if report.causes:
         parts.append(cause_table(report, width))
     return parts
@@ -87,13 +89,19 @@ def waste_section(report: WasteReport | None, width: int) -> list[RenderableType
 def headline(report: WasteReport) -> Text:
     """How much was wasted, how much the detectors looked at, and the trend."""
     of = "capacity" if report.teams_in_scope is None else "the held time"
+    hours = f"{display.hours(report.wasted.board_ms)} GPU-hours"
+    figure, words = f"{cost_text(report.wasted)} {report.currency}", f" wasted: {hours}"
+    if report.wasted.nano is None:
+        figure, words = hours, " wasted, without a price"
     text = Text.assemble(
         ("Where the capacity went\n", "bold"),
-        (f"{cost_text(report.wasted)} {report.currency}", "bold cyan"),
-        f" wasted: {display.hours(report.wasted.board_ms)} GPU-hours, "
-        f"{display.percent(report.share, 1)} of {of}",
+        "at least " if report.not_told else "",
+        (figure, "bold cyan"),
+        f"{words}, {display.percent(report.share, 1)} of {of}",
     )
     text.append(f"\n{looked_at(report.assessment)}", "dim" if not report.assessment.missing else "yellow")
+    if report.not_told:
+        text.append(f"\n{not_told_words(report)}", "yellow")
     trend = _trend(report.days) if report.days else ""
     if trend:
         text.append(f"\n{trend}", "dim")
@@ -151,12 +159,16 @@ def team_table(report: WasteReport, width: int) -> RenderableType:
     return Group(table, Text(unknown, "dim")) if unknown else table
 
 
-def job_table(jobs: Sequence[JobWaste], width: int) -> Table:
-    """The costliest jobs by bucket; with their uids where there is room for everything."""
-    heads = ("job", "bucket", "GPU-hours", "cost", "team", "finding", "uid")
+def job_table(jobs: Sequence[JobWaste], width: int, *, several: bool = False) -> Table:
+    """The costliest jobs by bucket; with their uids where there is room for everything, and with their
+    clusters where there are ``several``, here or in all of the report."""
+    several = several or len({job.cluster for job in jobs}) > 1
+    extra = ("cluster",) if several else ()
+    heads = ("job", *extra, "bucket", "GPU-hours", "cost", "team", "finding", "uid")
     rows = [
         [
             name_text(job.job),
+            *((name_text(job.cluster),) if several else ()),
             Text(LABELS[Waste(job.waste)]),
             Text(display.hours(job.amount.board_ms)),
             shown_cost(job.amount),
@@ -166,8 +178,9 @@ def job_table(jobs: Sequence[JobWaste], width: int) -> Table:
         ]
         for job in jobs
     ]
-    columns = 4 if width < _NO_EXTRAS else 7 if width >= WHOLE else 6
-    table = filled("Jobs that wasted most", heads[:columns], rows, (0, 1, 4, 6), width)
+    columns = len(extra) + (4 if width < _NO_EXTRAS else 7 if width >= WHOLE else 6)
+    texts = [at for at, head in enumerate(heads) if head not in ("GPU-hours", "cost", "finding")]
+    table = filled("Jobs that wasted most", heads[:columns], rows, texts, width)
     caption(table, *footnotes(job.amount for job in jobs))
     return table
 

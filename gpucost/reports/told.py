@@ -20,6 +20,6 @@ class Told:
 def told(draft: Draft, scope: Scope) -> Told:
     """The words of ``draft`` for who sees ``scope``: those for its team where the rule has such, since its
     own may name what other teams run. Labels are told to nobody."""
-    view = None if scope.sees_all else draft.team_view
+    view = None if scope.sees_every_team else draft.team_view
     words = draft if view is None else view
     return Told(words.summary, words.evidence, words.action)

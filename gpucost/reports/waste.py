@@ -6,7 +6,7 @@ and must be 0. A report for some teams (its scope) is of their held time only: w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -106,7 +106,8 @@ class Assessment:
 
 @dataclass(frozen=True, slots=True)
 class WasteReport:
-    """The waste ledger of a stretch of time. ``capacity`` was measured apart from it: see Capacity."""
+    """The waste ledger of a stretch of time. ``capacity`` was measured apart from it: see Capacity.
+    ``not_told`` are buckets of which the sources say nothing: not among ``buckets``, rather than 0."""
 
     window: Window
     currency: str
@@ -124,12 +125,14 @@ class WasteReport:
     jobs: tuple[JobWaste, ...]
     to_do: tuple[ToDo, ...]
     assessment: Assessment
+    not_told: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class WasteInputs:
     """``lines`` are the waste ledger by WASTE_DIMS, with a step of a day (``step_start_ms``); ``capacity`` is
     what the ledger measured apart from it, None where the reader may not know. ``findings`` go on.
+    ``not_told`` are buckets of which no source says anything: they are left out where nothing is in them.
     """
 
     window: Window
@@ -139,6 +142,7 @@ class WasteInputs:
     assessment: Assessment
     findings: Sequence[KnownFinding] = ()
     scope: Scope = EVERYTHING
+    not_told: Collection[Waste] = ()
 
 
 def build_waste(inputs: WasteInputs, *, top: int = TOP) -> WasteReport:
@@ -148,6 +152,7 @@ def build_waste(inputs: WasteInputs, *, top: int = TOP) -> WasteReport:
     total = sum(by_bucket.values(), NOTHING)
     capacity = total if inputs.capacity is None else inputs.capacity
     wasted = _wasted(by_bucket)
+    not_told = _not_told(inputs.not_told, by_bucket)
     return WasteReport(
         window=inputs.window,
         currency=inputs.currency,
@@ -157,7 +162,7 @@ def build_waste(inputs: WasteInputs, *, top: int = TOP) -> WasteReport:
         difference_nano=(capacity.nano or 0) - (total.nano or 0),
         wasted=wasted,
         share=ratio(wasted.board_ms, capacity.board_ms),
-        buckets=_rows(by_bucket, capacity),
+        buckets=_rows(by_bucket, capacity, [each for each in Waste if each.value not in not_told]),
         unknown=_unknown(lines),
         causes=_causes(lines),
         teams=_teams(lines),
@@ -165,7 +170,21 @@ def build_waste(inputs: WasteInputs, *, top: int = TOP) -> WasteReport:
         jobs=wasteful_jobs(lines, inputs.findings)[:top],
         to_do=to_do(inputs.findings, inputs.scope)[:top],
         assessment=inputs.assessment,
+        not_told=not_told,
     )
+
+
+_OF_USE = (Waste.IDLE, Waste.OVERSIZED, Waste.PRODUCTIVE)
+
+
+def _not_told(by_sources: Collection[Waste], by_bucket: Amounts) -> tuple[str, ...]:
+    """Buckets that are empty because nothing fills them; where no use was seen at all, those of use too."""
+
+    def is_empty(waste: Waste) -> bool:
+        return not by_bucket.get((waste.value,), NOTHING).board_ms
+
+    blind = _OF_USE if by_sources and all(map(is_empty, _OF_USE)) else ()
+    return tuple(sorted(each.value for each in {*by_sources, *blind} if is_empty(each)))
 
 
 def _amounts(lines: pd.DataFrame, keys: list[str]) -> Amounts:

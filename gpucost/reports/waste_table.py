@@ -39,10 +39,13 @@ MEANINGS = {
 NEVER_HELD = frozenset({Waste.STARVED, Waste.FRAGMENTED, Waste.NO_DEMAND})
 """Of time that nobody held: a report for some teams has no such buckets."""
 NOBODY_LOOKED = (
-    "No detector has looked at this month, so nothing is said of where its capacity was wasted. The service "
-    "looks at every window by itself while detectors.enabled is true, as it is by default."
+    "No detector has looked at this month, so nothing is said of where its capacity was wasted. "
+    "gpucost report --prometheus URL --waste looks at a month at once; the service looks at every window "
+    "that it writes to a ledger, while detectors.enabled is true, as it is by default."
 )
 
+NO_USE = "; and no series says what GPUs did, as dcgm-exporter does"
+FREE_UNSEEN = "free, and no detector has looked"
 _LONGEST_LINE, _MOST_LINES = 1_000, 60  # of a patch
 _MOST_NUMBERS = 20  # of findings that are alike
 
@@ -115,6 +118,17 @@ def proof(report: WasteReport) -> str:
     )
 
 
+def not_told_words(report: WasteReport) -> str:
+    """Which buckets are left out because nothing tells them; empty where none is."""
+    if not report.not_told:
+        return ""
+    names = ", ".join(LABELS[waste].lower() for waste in Waste if waste.value in report.not_told)
+    return (
+        f"Not told by what was read: {names}. kube-state-metrics does not say who waits or was stopped, as "
+        f"gpucost's queue collector does{NO_USE if Waste.IDLE.value in report.not_told else ''}."
+    )
+
+
 def looked_at(assessment: Assessment) -> str:
     """How much of the ledger the detectors have looked at, in a sentence."""
     final, provisional, missing = assessment.final, assessment.provisional, assessment.missing
@@ -164,7 +178,7 @@ def unknown_words(report: WasteReport) -> str:
         if not looked.missing
         else "held, and not measured or in a window that no detector has looked at"
     )
-    free = "free, and no detector has looked"
+    free = "free, and nothing says whether anybody waited" if report.not_told else FREE_UNSEEN
     kinds = [
         (found.unobserved.board_ms, "not observed at all"),
         (found.held.board_ms, held),

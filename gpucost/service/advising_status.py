@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.5, 1.0, 2.5, 10.0)
@@ -24,6 +25,10 @@ class Durations:
         return Durations(counts, self.sum_s + seconds)
 
 
+def _no_certificate() -> int | None:
+    return None
+
+
 @dataclass
 class AdvisingStatus:
     """All methods may be called from any thread."""
@@ -34,6 +39,9 @@ class AdvisingStatus:
     _reviews: Counter[str] = field(default_factory=Counter)
     _scores: Counter[str] = field(default_factory=Counter)
     _foretelling_errors: Counter[str] = field(default_factory=Counter)
+    _certificate_errors: Counter[str] = field(default_factory=Counter)
+    certificate_end_ms: Callable[[], int | None] = _no_certificate
+    """When the webhook's certificate ends, in ms UTC; None where there is none."""
 
     def answered(self, face: str, decision: str, seconds: float) -> None:
         """An answer of ``face`` (advice, explain, webhook, and webhook_wait and webhook_suggestions for what
@@ -56,6 +64,16 @@ class AdvisingStatus:
         """A step of the loop that foretells waits did not happen; ``kind`` is the error's class."""
         with self._lock:
             self._foretelling_errors[kind] += 1
+
+    def certificate_failed(self, kind: str) -> None:
+        """The webhook's certificate could not be looked after; ``kind`` is one word for why."""
+        with self._lock:
+            self._certificate_errors[kind] += 1
+
+    def certificate_errors(self) -> dict[str, int]:
+        """By kind."""
+        with self._lock:
+            return dict(self._certificate_errors)
 
     def answers(self) -> dict[tuple[str, str], int]:
         """By face and decision, since the start."""

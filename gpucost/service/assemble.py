@@ -5,25 +5,34 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 from zoneinfo import ZoneInfo
 
 import gpucost
+from gpucost.access.authenticator import Authenticator, FixedKeys, TokenChecker
+from gpucost.access.grants import Grants
 from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.ownership import OwnerKeys
 from gpucost.detectors.findings import Pattern
-from gpucost.domain.errors import InputError
+from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.rates import RateLookup
 from gpucost.domain.time import MINUTE_MS
 from gpucost.kube.connect.connection import connect
+from gpucost.kube.connect.httpx_transport import HttpxTransport
+from gpucost.kube.connect.secure import SERVICE_ACCOUNT
 from gpucost.ledger import Ledger
 from gpucost.ledger.database import place_of
+from gpucost.ledger.key_ring import LedgerKeys
 from gpucost.pricing.book import PriceBook
 from gpucost.pricing.defaults import DEFAULT_BOOK_FILE, default_book_text
+from gpucost.pricing.observed import Mode, OpenCostRates
 from gpucost.service.advising import Advising, Engine, Watched
+from gpucost.service.advising_status import AdvisingStatus
 from gpucost.service.assessing import Assessing
 from gpucost.service.detect_loop import DetectLoop, State
 from gpucost.service.detect_status import DetectStatus
@@ -39,19 +48,23 @@ from gpucost.service.settings import (
     Settings,
     SourceSettings,
 )
+from gpucost.service.settings_api import is_loopback
 from gpucost.service.settings_detectors import DetectorsSettings
 from gpucost.service.settings_load import checked, read_config
 from gpucost.service.settings_notify import DAYS, WeeklySettings, check_teams
 from gpucost.service.watching import Watching
 from gpucost.settings.types import milliseconds
+from gpucost.telemetry.existing.settings import ExistingSettings
 from gpucost.telemetry.promapi import ClientSettings, PrometheusClient
 from gpucost.telemetry.prometheus import PrometheusSource
+from gpucost.telemetry.reader import ClusterReader
 from gpucost.telemetry.recorded import RecordedSource
 from gpucost.telemetry.settings import ProgressMetric
 from gpucost.telemetry.settings import PrometheusSettings as SourceOptions
 from gpucost.telemetry.source import Source
 
 if TYPE_CHECKING:
+    from gpucost.kube.certificates.keeper import Keeper
     from gpucost.service.digesting import Schedule
     from gpucost.service.foretelling import Foretelling
     from gpucost.service.telling.loop import Source as NewsSource
@@ -65,6 +78,36 @@ _OVERLAP_MS = 15 * MINUTE_MS
 def open_ledger(settings: Settings, now: Now, *, create: bool = True) -> Ledger:
     """The ledger of the settings, migrated, and created if ``create``. Raises LedgerError and InputError."""
     return Ledger.open(settings.ledger.database_url(), now=now, create=create)
+
+
+def build_authenticator(settings: Settings, ledger: Ledger, now: Now) -> Authenticator:
+    """Who asks: keys of the settings and of the ledger, and tokens of whom the settings trust."""
+    stores = FixedKeys([key.record() for key in settings.api.keys]), LedgerKeys(ledger, now)
+    return Authenticator(stores, build_checkers(settings), now)
+
+
+def build_checkers(settings: Settings) -> list[TokenChecker]:
+    """Who knows tokens. The issuer comes first: what is not its own is asked of the API server. Nothing is
+    asked of either yet. Raises InputError for an API server that cannot be found."""
+    found, checkers = settings.access, list[TokenChecker]()
+    grants = Grants(tuple(grant.grant() for grant in found.grants))
+    if found.oidc.issuer:
+        # Here, since most commands check no tokens.
+        from gpucost.access.fetching import Fetcher, IssuerKeys
+        from gpucost.access.oidc import OidcTokens
+
+        # As for a kubeconfig: the proxies of the environment are not for this machine.
+        proxies = not is_loopback(urlsplit(found.oidc.issuer).hostname or "")
+        fetcher = Fetcher(found.oidc.ca_file, found.oidc.allow_http, proxies)
+        keys = IssuerKeys(found.oidc.issuer, fetcher, found.oidc.jwks_url)
+        checkers.append(OidcTokens(found.oidc.rules(), grants, keys))
+    if found.kubernetes.enabled:
+        from gpucost.kube.token_review import KubernetesTokens
+
+        keep_ms = milliseconds(found.kubernetes.cache)
+        transport = _api_server(settings.detectors)
+        checkers.append(KubernetesTokens(transport, found.kubernetes.audiences, grants, keep_ms))
+    return checkers
 
 
 def ledger_place(settings: Settings) -> str:
@@ -98,6 +141,23 @@ def parse_source(text: str, settings: Settings) -> Settings:
     )
 
 
+def build_client(
+    settings: PrometheusSettings, *, stopped: threading.Event | None = None, attempts: int | None = None
+) -> PrometheusClient:
+    """The way to the Prometheus of the settings; nothing is asked yet. ``attempts`` is how often at most one
+    question is asked, while somebody waits for the answer."""
+    token = settings.token()
+    limits = ClientSettings(read_timeout_s=settings.timeout.total_seconds())
+    return PrometheusClient(
+        _with_login(settings),
+        settings=limits if attempts is None else replace(limits, attempts=attempts),
+        headers={} if token is None else {"Authorization": f"Bearer {token}"},
+        verify=True if settings.ca_file is None else str(settings.ca_file),
+        sleep=time.sleep if stopped is None else stopped.wait,
+        stopped=(lambda: False) if stopped is None else stopped.is_set,
+    )
+
+
 def open_source(
     settings: Settings, book: PriceBook, now: Now, *, stopped: threading.Event | None = None
 ) -> Source:
@@ -108,20 +168,79 @@ def open_source(
     if settings.source.path is not None:
         return RecordedSource(settings.source.path)
     found = settings.prometheus
-    token = found.token()
-    client = PrometheusClient(
-        _with_login(found),
-        settings=ClientSettings(read_timeout_s=found.timeout.total_seconds()),
-        headers={} if token is None else {"Authorization": f"Bearer {token}"},
-        verify=True if found.ca_file is None else str(found.ca_file),
-        sleep=time.sleep if stopped is None else stopped.wait,
-        stopped=(lambda: False) if stopped is None else stopped.is_set,
+    client = build_client(found, stopped=stopped)
+    options = source_options(found, book.label_names)
+    own = PrometheusSource(client, options, now=now)
+    if found.dialect == "gpucost":
+        return own
+    # Here, since a cluster with gpucost's own exporters may have no need of it.
+    from gpucost.telemetry.existing.choice import EitherSource
+    from gpucost.telemetry.existing.source import ExistingSource
+
+    existing = ExistingSource(client, options, _existing(settings), now=now)
+    return existing if found.dialect == "existing" else EitherSource(own, existing, now)
+
+
+def believed_jobs(settings: PrometheusSettings) -> Mapping[str, tuple[str, ...]]:
+    """Scrape jobs by beginnings of names of series; names of which any job is believed are not there."""
+    found = {
+        "gpucost_": settings.gpucost_jobs,
+        "kube_": settings.kube_state_metrics_jobs,
+        "DCGM_": settings.dcgm_exporter_jobs,
+        "dcgm_": settings.dcgm_exporter_jobs,
+        "node_gpu_": settings.opencost_jobs,
+        "node_total_hourly_cost": settings.opencost_jobs,
+        "kubecost_": settings.opencost_jobs,
+    }
+    return {name: jobs for name, jobs in found.items() if jobs}
+
+
+def _existing(settings: Settings) -> ExistingSettings:
+    found = settings.prometheus
+    return ExistingSettings(
+        settings.attribution.catalog(),
+        OwnerKeys(found.team_labels, found.project_labels, found.user_labels),
+        settings.attribution.basis,
+        tuple((each.kind, each.metric, each.name_label) for each in found.custom_resources),
     )
-    return PrometheusSource(client, _options(found, book), now=now)
 
 
-def build_rules(settings: AttributionSettings, book: PriceBook, teams: TeamRules) -> Rules:
-    return Rules(book.rates, teams, settings.catalog(), settings.basis)
+def build_rules(
+    settings: AttributionSettings, book: PriceBook, teams: TeamRules, prices: RateLookup | None = None
+) -> Rules:
+    """``prices`` are those of ``build_prices``; the book's alone where they are not given."""
+    return Rules(prices or book.rates, teams, settings.catalog(), settings.basis)
+
+
+def rules_of(
+    settings: Settings, book: PriceBook, teams: TeamRules, *, stopped: threading.Event | None = None
+) -> Rules:
+    """``build_rules`` with the prices of ``build_prices``."""
+    return build_rules(settings.attribution, book, teams, build_prices(settings, book, stopped=stopped))
+
+
+def build_prices(
+    settings: Settings, book: PriceBook, *, stopped: threading.Event | None = None
+) -> RateLookup:
+    """The book's prices, and OpenCost's as the settings say. Nothing is asked yet; the source may be later,
+    and what it raises then is what a call raises."""
+    found = settings.pricing
+    if found.opencost is Mode.OFF or settings.source.path is not None:
+        return book.rates
+    # Here, since few have it.
+    from gpucost.telemetry.existing.opencost import read_prices
+
+    client, options = (
+        build_client(settings.prometheus, stopped=stopped),
+        source_options(settings.prometheus, book.label_names),
+    )
+    return OpenCostRates(
+        lambda cluster, window: read_prices(ClusterReader(client, options, cluster, window), window),
+        book.rates,
+        found.opencost,
+        book.currency,
+        found.opencost_basis,
+    )
 
 
 def build_pipeline(
@@ -183,17 +302,59 @@ def build_watching(settings: Settings, catalog: ResourceCatalog) -> Watching | N
     found = settings.detectors
     if found.state == "none":
         return None
-    kubeconfig = found.kubeconfig if found.state == "kubeconfig" else None
-    transport = connect(os.environ, kubeconfig, found.context)
+    transport = _api_server(found)
     cluster = found.cluster or settings.prometheus.cluster
     names, assumed = settings.advisor.names, settings.advisor.assumed
     return Watching.of(cluster, transport, catalog, OwnerKeys(), names, assumed)
 
 
+def _api_server(settings: DetectorsSettings) -> HttpxTransport:
+    """The way to the API server that the settings mean. Raises InputError."""
+    kubeconfig = settings.kubeconfig if settings.state == "kubeconfig" else None
+    return connect(os.environ, kubeconfig, settings.context)
+
+
+def build_certificates(
+    settings: Settings, status: AdvisingStatus, now: Now
+) -> Callable[[Callable[[str], None]], Keeper] | None:
+    """Who keeps the webhook's certificate, of who is to be told each one; None where others keep it. Nothing
+    is asked yet. Raises InputError."""
+    found = settings.webhook.certificates
+    if not found.is_managed:
+        return None
+    # Here, since no other command makes certificates.
+    from gpucost.kube.certificates.keeper import Keeper
+    from gpucost.kube.certificates.kept import Wanted
+    from gpucost.kube.certificates.objects import Objects
+
+    kubeconfig = settings.detectors.kubeconfig if settings.detectors.state == "kubeconfig" else None
+    transport = connect(os.environ, kubeconfig, settings.detectors.context)
+    objects = Objects(
+        transport, found.namespace or _own_namespace(), found.secret_name, found.webhook_configuration
+    )
+    lengths = milliseconds(found.lifetime), milliseconds(found.renew_before)
+    wanted = Wanted(frozenset(found.dns_names), *lengths)
+    return lambda show: Keeper(objects, wanted, now, show, status.certificate_failed)
+
+
+def _own_namespace() -> str:
+    try:
+        return (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+    except OSError:
+        allowed = "a namespace, where no service account is mounted"
+        raise InputError("webhook.certificates.namespace", Remark("missing"), allowed) from None
+
+
 def build_advising(
-    settings: Settings, watching: Watched, book: PriceBook, teams: TeamRules, ledger: Ledger
+    settings: Settings,
+    watching: Watched,
+    book: PriceBook,
+    teams: TeamRules,
+    ledger: Ledger,
+    status: AdvisingStatus | None = None,
 ) -> Advising:
-    """The advisor over the watched cluster. Nothing is worked out yet: see ``start``."""
+    """The advisor over the watched cluster. Nothing is worked out yet: see ``start``. ``status`` is one that
+    goes on counting."""
     # Here, since no other command needs the rules of two schedulers.
     from gpucost.advisor.advise import advise
     from gpucost.advisor.explain import explain
@@ -208,6 +369,7 @@ def build_advising(
         run_times=History(ledger, watching.cluster),
         settings=settings.advisor.advisor(),
         has_webhook=settings.webhook.enabled,
+        status=status or AdvisingStatus(),
     )
 
 
@@ -313,7 +475,8 @@ def _with_login(settings: PrometheusSettings) -> str:
     return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))
 
 
-def _options(settings: PrometheusSettings, book: PriceBook) -> SourceOptions:
+def source_options(settings: PrometheusSettings, node_labels: Collection[str] = ()) -> SourceOptions:
+    """What a source, or whoever reads its series, is told; ``node_labels`` are those of prices."""
     return SourceOptions(
         cluster_label=settings.cluster_label,
         fallback_cluster=settings.cluster,
@@ -322,7 +485,8 @@ def _options(settings: PrometheusSettings, book: PriceBook) -> SourceOptions:
         max_gap_ms=milliseconds(settings.max_gap),
         lateness_ms=milliseconds(settings.lateness),
         activity_step_ms=milliseconds(settings.activity_step),
-        node_labels=tuple(sorted({*settings.node_labels, *book.label_names})),
+        node_labels=tuple(sorted({*settings.node_labels, *node_labels})),
+        jobs=believed_jobs(settings),
         progress=tuple(
             ProgressMetric(item.name, item.metric, item.pod_label, item.namespace_label)
             for item in settings.progress

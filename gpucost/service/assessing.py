@@ -17,7 +17,7 @@ import pandas as pd
 from gpucost.attribution.frames import Frames
 from gpucost.attribution.result import Attribution
 from gpucost.attribution.waste import waste_parts
-from gpucost.contract.frames import LINE_MEASURES, USAGE_LINES
+from gpucost.contract.frames import DEMAND, LINE_MEASURES, USAGE_LINES
 from gpucost.detectors.activity import plausible
 from gpucost.detectors.evaluate import Evaluation, evaluate
 from gpucost.detectors.facts import Facts, History, Prices
@@ -110,7 +110,7 @@ class Assessing:
         seen = plausible(frames.activity)
         parts = pd.concat(
             [
-                _flat_parts(attribute_windows(frames, run, self.rules), found, seen)
+                _flat_parts(attribute_windows(frames, run, self.rules), found, seen, frames)
                 for run in _without_gaps([info.window for info in batch])
             ],
             ignore_index=True,
@@ -166,8 +166,10 @@ def _without_gaps(windows: Sequence[Window]) -> Iterator[list[Window]]:
         yield run
 
 
-def _flat_parts(lines: Attribution, found: Evaluation, activity: pd.DataFrame) -> pd.DataFrame:
+def _flat_parts(
+    lines: Attribution, found: Evaluation, activity: pd.DataFrame, frames: Frames
+) -> pd.DataFrame:
     """Parts under the natural keys of their lines, as the ledger takes them."""
-    parts = waste_parts(lines, found.pieces, activity)
+    parts = waste_parts(lines, found.pieces, activity, demand_known=DEMAND.name not in frames.lacks)
     keys = lines.flat()[_KEY].take(parts["line"].to_numpy()).reset_index(drop=True)
     return keys.assign(waste=parts["waste"], board_ms=parts["board_ms"], nano=parts["nano"])

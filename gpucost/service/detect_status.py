@@ -26,8 +26,9 @@ class LastLook:
 
 @dataclass
 class DetectStatus:
-    """All methods may be called from any thread."""
+    """All methods may be called from any thread. ``evaluations`` counts the looks."""
 
+    evaluations: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _looks: dict[str, LastLook] = field(default_factory=dict)
     _errors: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -43,6 +44,7 @@ class DetectStatus:
         )
         with self._lock:
             self._looks[cluster] = look
+            self.evaluations += 1
             for failure in failures:
                 self._errors[cluster, failure.pattern.value] += 1
 

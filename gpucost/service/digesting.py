@@ -154,10 +154,10 @@ class Digesting:
 
         Raises InputError where an edge of the week or a day cuts a window of the ledger.
         """
-        if not self.reporting.stand(week.window).windows:
+        if not self.reporting.stand(EVERYTHING, week.window).windows:
             return None
         both = Window(week.previous().window.start_ms, week.window.end_ms)
-        return self.reporting.steady(both, lambda: build_week(self._inputs(week, team))).report
+        return self.reporting.steady(EVERYTHING, both, lambda: build_week(self._inputs(week, team))).report
 
     def teams(self, week: Week) -> tuple[str, ...]:
         """Those that held anything in the week, by name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from gpucost.domain.errors import GpuCostError
@@ -30,7 +30,7 @@ class Loop:
     """``sleep`` pauses for seconds, or less when a stop is asked for; ``stopped`` says whether it is.
 
     ``expected`` is the cluster of the settings: what a source that never answered is reported under while the
-    ledger is empty.
+    ledger is empty, or has it.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Loop:
         self._rng = rng
         self._expected = expected
         self._failed_turns = 0
+        self._said_empty = False
 
     def run(self) -> None:
         """Until a stop is asked for. The window being written is finished first."""
@@ -83,17 +84,35 @@ class Loop:
         return True
 
     def _every_cluster(self) -> bool:
-        ledger = self._pipeline.ledger
         try:
             clusters = self._pipeline.source.clusters()
         except Exception as error:  # a broken recording, a token that no header can carry
-            known = {*ledger.clusters(), *self._status.clusters()}
-            for cluster in sorted(known) or [self._expected]:
+            for cluster in self._ours():
                 self._source_failed(cluster, error)
             return True
-        self._status.keep({*clusters, *ledger.clusters()})
+        self._say_when_empty(clusters)
+        # What was never read here is another service's, which writes to the same ledger.
+        read = {name for name, each in self._status.clusters().items() if each.last_success_ms is not None}
+        self._status.keep({*clusters, *read})
         # Every cluster has its turn, whatever became of the one before.
         return sum(self._guarded(cluster, partial(self._cluster, cluster)) for cluster in clusters) > 0
+
+    def _say_when_empty(self, clusters: Sequence[str]) -> None:
+        """Once, not in every turn: a source that answers and holds nothing of ours looks like no trouble."""
+        if clusters or self._said_empty:
+            self._said_empty = not clusters
+            return
+        self._said_empty = True
+        logger.warning("source: it answers, and has no series of the queue collector: is that one scraped?")
+
+    def _ours(self) -> list[str]:
+        """The clusters to tell of while the source cannot name them: those that it had. After a restart, the
+        one of the settings where the ledger knows it, since other services may write to the ledger too; else
+        all that the ledger knows."""
+        had, known = self._status.clusters(), self._pipeline.ledger.clusters()
+        if had:
+            return sorted(had)
+        return [self._expected] if self._expected in known or not known else [*known]
 
     def _cluster(self, cluster: str) -> bool:
         try:

@@ -219,6 +219,19 @@ WEBHOOK_REVIEWS = ServiceMetric(
     ("result",),
     "Reviews of the admission webhook since the start, all of them allowed: advised, or why without advice.",
 )
+WEBHOOK_CERTIFICATE_EXPIRY = ServiceMetric(
+    "gpucost_webhook_certificate_expiry_timestamp_seconds",
+    GAUGE,
+    (),
+    "When the certificate of the admission webhook ends. No sample without one.",
+)
+WEBHOOK_CERTIFICATE_ERRORS = ServiceMetric(
+    "gpucost_webhook_certificate_errors_total",
+    COUNTER,
+    ("kind",),
+    "Attempts to look after the webhook's own certificate that failed, by kind of error: http_403 and the "
+    "like, or why the API server could not be asked.",
+)
 WAIT_PREDICTIONS = ServiceMetric(
     "gpucost_wait_predictions_total",
     COUNTER,
@@ -272,6 +285,38 @@ NOTIFY_ERRORS = ServiceMetric(
     ("kind",),
     "Steps of the loop that looks for news which failed since the start, by kind of error.",
 )
+CONFIG_GOOD = ServiceMetric(
+    "gpucost_config_last_reload_successful",
+    GAUGE,
+    (),
+    "1 when the configuration was taken the last time it was read; at 0 the one before is in force.",
+)
+CONFIG_LOADED = ServiceMetric(
+    "gpucost_config_last_reload_success_timestamp_seconds",
+    GAUGE,
+    (),
+    "When the configuration that is in force was read.",
+)
+CONFIG_HASH = ServiceMetric(
+    "gpucost_config_hash",
+    GAUGE,
+    ("hash",),
+    "Always 1; a hash of the settings in force (secrets left out), the price book and the team rules: the "
+    "same in every replica that has the same.",
+)
+API_REQUESTS = ServiceMetric(
+    "gpucost_api_requests_total",
+    COUNTER,
+    ("method", "route", "status"),
+    "Requests that the API answered since the start; of what is no route, with an empty one.",
+)
+API_REFUSED = ServiceMetric(
+    "gpucost_api_refused_total",
+    COUNTER,
+    ("reason",),
+    "Requests that were not worked on since the start: rate (api.rate), unauthorized (api.refused_rate), "
+    "heavy (api.heavy).",
+)
 SERVICE_METRICS = (
     *(
         BUILD,
@@ -289,6 +334,8 @@ SERVICE_METRICS = (
     *(TEAM_COST_PER_HOUR, TEAM_BUDGET, CAPACITY, TEAM_GPUS, LAST_DAY, OBSERVED, MONTH_CLOSED),
     *(FINDING_ACTIVE, FINDING_WASTED, FINDINGS, WASTE_WINDOWS, WASTE),
     *(ADVISOR_ANSWERS, ADVISOR_SECONDS, WEBHOOK_REVIEWS, WAIT_PREDICTIONS, WAIT_PREDICTION_ERRORS),
+    *(WEBHOOK_CERTIFICATE_EXPIRY, WEBHOOK_CERTIFICATE_ERRORS),
     *(NOTIFY_POSTS, NOTIFY_WAITING, NOTIFY_OLDEST, NOTIFY_DEAD, NOTIFY_SUPPRESSED, NOTIFY_SUCCESS),
     NOTIFY_ERRORS,
+    *(CONFIG_GOOD, CONFIG_LOADED, CONFIG_HASH, API_REQUESTS, API_REFUSED),
 )

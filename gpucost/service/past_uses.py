@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from gpucost.advisor.suggest.past_use import PastUse
 from gpucost.advisor.wait.names import name_pattern
-from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import JobUse, Ledger
 
@@ -21,7 +21,8 @@ _MIB = 2**20
 
 
 def past_uses_of(ledger: Ledger, cluster: str, extent: Window) -> Mapping[tuple[str, str], PastUse]:
-    """By namespace and name pattern, from whole runs on whole boards of the last 30 days of ``extent``.
+    """By namespace and name pattern, from whole runs on whole boards of the last 30 days of ``extent``:
+    those after its last folded day.
 
     Runs on another model than the last one are left out: they say little of it. Usage lines have sums by
     window, no quantiles: the peak stands for the 99th percentile of memory, and the highest of the windows'
@@ -29,9 +30,11 @@ def past_uses_of(ledger: Ledger, cluster: str, extent: Window) -> Mapping[tuple[
     a pod's GPUs did anything, they do not say. Raises LedgerError.
     """
     span = Window(max(extent.start_ms, extent.end_ms - HISTORY_MS), extent.end_ms)
+    folded = ledger.folded_days(Scope(None, frozenset({cluster})), span)
+    start_ms = max((span.start_ms, *(day.end_ms for day in folded)))
     like: dict[tuple[str, str], list[JobUse]] = {}
     for use in reversed(ledger.uses(EVERYTHING, cluster, span)):
-        is_whole = span.start_ms < use.first_ms and use.last_ms < span.end_ms
+        is_whole = start_ms < use.first_ms and use.last_ms < span.end_ms
         if is_whole and min(use.memory_seen, use.sm_seen) >= LEAST_SEEN:
             like.setdefault((use.namespace, name_pattern(use.job)), []).append(use)
     found = ((key, _joined(runs)) for key, runs in like.items())

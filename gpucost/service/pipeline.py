@@ -14,7 +14,6 @@ import pandas as pd
 from gpucost.attribution.attribute import attribute
 from gpucost.attribution.frames import Frames
 from gpucost.attribution.holders import Teams
-from gpucost.attribution.pieces import RateLookup
 from gpucost.attribution.result import Attribution
 from gpucost.domain.errors import (
     InputError,
@@ -25,6 +24,7 @@ from gpucost.domain.errors import (
     SourceUnreachable,
 )
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
+from gpucost.domain.rates import RateLookup
 from gpucost.domain.time import Month, Window
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.records import LedgerState
@@ -159,6 +159,11 @@ class _Run:
         span = Window(batch[0].start_ms, batch[-1].end_ms)
         try:
             frames = self.pipeline.source.read(self.cluster, span)
+            if any(problem.at_ms is None for problem in frames.problems) and len(batch) > 1:
+                # What a source complains of stands with the window it is about, whatever the batch.
+                return self._halves(batch)
+            # Prices may be read from the source too.
+            found = attribute_windows(frames, batch, self.pipeline.rules)
         except SourceUnreachable as error:
             self.failures.append(Failure.of(self.cluster, span, error))
             return False
@@ -167,18 +172,14 @@ class _Run:
                 return self._halves(batch)
             self.failures.append(Failure.of(self.cluster, span, error))
             return not isinstance(error, SourceTimeout)
-        if frames.problems and len(batch) > 1:
-            # What a source complains of stands with the window it is about, whatever the batch.
-            return self._halves(batch)
-        return self._write(batch, frames)
+        return self._write(batch, frames, found)
 
     def _halves(self, batch: list[Window]) -> bool:
         half = len(batch) // 2
         return self.batch(batch[:half]) and self.batch(batch[half:])
 
-    def _write(self, batch: list[Window], frames: Frames) -> bool:
+    def _write(self, batch: list[Window], frames: Frames, found: Attribution) -> bool:
         pipeline, progress = self.pipeline, frames.progress
-        found = attribute_windows(frames, batch, pipeline.rules)
         now = pipeline.now()
         try:
             results = pipeline.ledger.ingest_batch(
@@ -186,7 +187,7 @@ class _Run:
                 found,
                 observed_ms={window: observed_ms(frames.observed, window) for window in batch},
                 progress={} if progress.empty else {one: progress_in(progress, one) for one in batch},
-                source=pipeline.source.name,
+                source=frames.source or pipeline.source.name,
                 code_version=pipeline.code_version,
                 settled={window for window in batch if window.end_ms + pipeline.lateness_ms <= now},
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pandas as pd
 
@@ -63,7 +64,7 @@ class Rolling:
 
 def joined(old: Frames, new: Frames, start_ms: int, seam_ms: int) -> Frames:
     """``old`` from ``start_ms`` to ``seam_ms``, and ``new`` from there on; stretches that go on are one."""
-    parts = {spec.name: _joined(spec, old, new, start_ms, seam_ms) for spec in FRAMES}
+    parts: dict[str, Any] = {spec.name: _joined(spec, old, new, start_ms, seam_ms) for spec in FRAMES}
     problems = tuple(sorted({*old.problems, *new.problems}, key=repr))
     return replace(new, **parts, problems=problems)
 

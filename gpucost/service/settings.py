@@ -14,14 +14,18 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from gpucost.cluster.ownership import OwnerKeys
 from gpucost.domain.configfile import Instant, wrong
 from gpucost.domain.errors import Remark
 from gpucost.domain.gpu import DEFAULT_RESOURCES, ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS, MINUTE_MS
+from gpucost.pricing.observed import Basis, Mode
+from gpucost.service.settings_access import AccessSettings
 from gpucost.service.settings_advisor import AdvisingSettings, WebhookSettings
 from gpucost.service.settings_api import ApiSettings
 from gpucost.service.settings_detectors import DetectorsSettings
 from gpucost.service.settings_notify import NotifySettings
+from gpucost.service.settings_operations import LogSettings, ReloadSettings, RetentionSettings
 from gpucost.settings.types import (
     Duration,
     ExistingFile,
@@ -101,6 +105,19 @@ class ProgressSettings(Group):
     """Label that holds the pod's namespace."""
 
 
+class CustomResourceSettings(Group):
+    """One series of kube-state-metrics' custom-resource state that carries the labels of owners of pods."""
+
+    kind: str
+    """Kind of the owner, such as ``PyTorchJob``."""
+
+    metric: str
+    """Name of the series, such as ``kube_customresource_pytorchjob_labels``."""
+
+    name_label: str = "name"
+    """Label that holds the owner's name. ``namespace`` holds its namespace."""
+
+
 class PrometheusSettings(Group):
     """How Prometheus (or Thanos, Mimir, VictoriaMetrics) is asked."""
 
@@ -167,6 +184,39 @@ class PrometheusSettings(Group):
     progress: tuple[ProgressSettings, ...] = ()
     """Series that say how far jobs came."""
 
+    dialect: Literal["auto", "gpucost", "existing"] = "auto"
+    """Whose series are read: ``gpucost``'s own exporters, what is there without them (``existing``:
+    kube-state-metrics and dcgm-exporter), or whichever covers a window (``auto``), gpucost's first.
+    """
+
+    team_labels: tuple[str, ...] = OwnerKeys().team
+    """Labels and annotations of pods that name their team, in order of preference; read of kube-state-metrics
+    only, since gpucost's queue collector has settings of its own. The same for the next two.
+    """
+
+    project_labels: tuple[str, ...] = OwnerKeys().project
+    """Labels and annotations of pods that name their project."""
+
+    user_labels: tuple[str, ...] = OwnerKeys().user
+    """Labels and annotations of pods that name their user."""
+
+    kube_state_metrics_jobs: tuple[str, ...] = ()
+    """Scrape jobs of kube-state-metrics. Only their ``kube_*`` series are believed then: set it where tenants
+    may have targets of their own scraped.
+    """
+
+    dcgm_exporter_jobs: tuple[str, ...] = ()
+    """The same of dcgm-exporter and its ``DCGM_*`` series."""
+
+    gpucost_jobs: tuple[str, ...] = ()
+    """The same of gpucost's own exporters and their ``gpucost_*`` series."""
+
+    opencost_jobs: tuple[str, ...] = ()
+    """The same of OpenCost's prices."""
+
+    custom_resources: tuple[CustomResourceSettings, ...] = ()
+    """Series of owners of other kinds, such as PyTorchJobs, that kube-state-metrics was told to give."""
+
     @model_validator(mode="after")
     def _onesecret(self) -> Self:
         self.token()
@@ -190,6 +240,17 @@ class PricingSettings(Group):
     book: ExistingFile | None = None
     """Price book (YAML). The dated table that ships with gpucost is used when it is not set; its list prices
     are public, so set your own before anybody is billed.
+    """
+
+    opencost: Mode = Mode.OFF
+    """``off``, ``fallback`` or ``first``: whether prices that OpenCost's series in Prometheus say a node has
+    are looked at never, where the book has none, or before the book. ``gpucost report --prometheus`` falls
+    back on them unless this is set.
+    """
+
+    opencost_basis: Basis = Basis.TOTAL
+    """``total``: what OpenCost says the whole node costs, divided by its boards. ``gpu``: what its split of
+    that leaves for one GPU, which on some clouds is a third of it.
     """
 
 
@@ -286,6 +347,10 @@ class Settings(BaseSettings):
     attribution: AttributionSettings = AttributionSettings()
     ingest: IngestSettings = IngestSettings()
     api: ApiSettings = ApiSettings()
+    access: AccessSettings = AccessSettings()
+    log: LogSettings = LogSettings()
+    reload: ReloadSettings = ReloadSettings()
+    retention: RetentionSettings = RetentionSettings()
     detectors: DetectorsSettings = DetectorsSettings()
     advisor: AdvisingSettings = AdvisingSettings()
     webhook: WebhookSettings = WebhookSettings()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
@@ -210,6 +211,75 @@ def _assumed(group: Group, name: str, *keys: str) -> tuple[str, ...]:
     return (f"{', '.join(given)} of gpucost's settings are assumed",) if given else ()
 
 
+_MANY_NAMES = 8
+_DNS_NAME = re.compile(
+    r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*"
+)
+
+
+def _dns_name(text: str) -> str:
+    """A name as objects of Kubernetes and hosts have it. Raises InputError."""
+    if not _DNS_NAME.fullmatch(text):
+        raise InputError("name", text, "a-z, 0-9, dashes and dots, such as gpucost-webhook")
+    return text
+
+
+DnsName = Annotated[str, checked(_dns_name)]
+
+
+class CertificateSettings(Group):
+    """Where the webhook's certificate is from: files that others renew, or gpucost makes and renews it."""
+
+    mode: Literal["files", "managed"] = "files"
+    """``files``: ``tls_cert_file`` and ``tls_key_file``, renewed by cert-manager or by hand. ``managed``:
+    gpucost makes an authority and a certificate, keeps them in a Secret, writes the authority into the
+    webhook's configuration, and renews both; nothing has to be restarted.
+    """
+
+    secret_name: DnsName = "gpucost-webhook-tls"
+    """Secret that holds certificate and key. Replicas of the service share it."""
+
+    namespace: DnsName | None = None
+    """Namespace of that Secret. When it is not set, the pod's own, as the folder of its service account says.
+    """
+
+    webhook_configuration: DnsName = "gpucost"
+    """ValidatingWebhookConfiguration whose webhooks all get the authority as ``caBundle``."""
+
+    dns_names: tuple[DnsName, ...] = ()
+    """Names that the certificate is for, 1 to 8: that of the webhook's Service, ``NAME.NAMESPACE.svc``, which
+    is the one that the API server asks for. Needed when managed.
+    """
+
+    lifetime: Annotated[
+        Duration, between(timedelta(hours=1), timedelta(days=397), "a duration from 1h to 397d")
+    ] = timedelta(days=90)
+    """How long a certificate holds, from an hour to 397 days. Ninety days are usual for certificates that
+    renew themselves.
+    """
+
+    renew_before: Duration = timedelta(days=30)
+    """A new one is made when less than this is left; shorter than ``lifetime``. A third of it by default, so
+    that a month of failures costs nothing.
+    """
+
+    @model_validator(mode="after")
+    def _can_be_kept(self) -> Self:
+        if not timedelta(minutes=10) <= self.renew_before < self.lifetime:
+            allowed = f"a duration from 10m to less than the lifetime, {self.lifetime}"
+            raise wrong(str(self.renew_before), allowed, "renew_before")
+        least = 1 if self.is_managed else 0
+        if not least <= len(set(self.dns_names)) == len(self.dns_names) <= _MANY_NAMES:
+            found = list(self.dns_names) or Remark("missing")
+            allowed = f"{least} to {_MANY_NAMES} different names, such as gpucost-webhook.gpucost.svc"
+            raise wrong(found, allowed, "dns_names")
+        return self
+
+    @property
+    def is_managed(self) -> bool:
+        return self.mode == "managed"
+
+
 class WebhookSettings(Group):
     """The admission webhook: advice as warnings for whoever submits. It allows everything, and changes
     nothing."""
@@ -230,6 +300,8 @@ class WebhookSettings(Group):
 
     tls_key_file: ExistingFile | None = None
     """PEM file of its private key, without a password."""
+
+    certificates: CertificateSettings = CertificateSettings()
 
     token: SecretStr | None = None
     """Secret end of the webhook's path, ``/v1/admission/TOKEN``: 16 to 128 letters, digits and ``.``, ``_``,
@@ -259,12 +331,17 @@ class WebhookSettings(Group):
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             key = "tls_cert_file" if self.tls_cert_file is None else "tls_key_file"
             raise wrong(Remark("missing"), "tls_cert_file and tls_key_file together", key)
+        if self.certificates.is_managed and self.tls_cert_file is not None:
+            raise wrong(str(self.tls_cert_file), "none where certificates.mode is managed", "tls_cert_file")
         if not self.enabled:
             return self
         if token is None:
             raise wrong(Remark("missing"), "a token, or token_file, where the webhook is enabled", "token")
-        if self.tls_cert_file is None and not is_loopback(self.host):
-            allowed = f"tls_cert_file and tls_key_file with {self.host}; none on a loopback host only"
+        if self.tls_cert_file is None and not self.certificates.is_managed and not is_loopback(self.host):
+            allowed = (
+                f"tls_cert_file and tls_key_file, or certificates.mode: managed, with {self.host}; none on a "
+                "loopback host only"
+            )
             raise wrong(Remark("missing"), allowed, "tls_cert_file")
         return self
 

@@ -4,56 +4,62 @@ from __future__ import annotations
 
 import ipaddress
 from datetime import timedelta
-from enum import StrEnum
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from gpucost.access.keys import KEY_ID, RESERVED, KeyRecord
+from gpucost.access.principal import Role
 from gpucost.domain.configfile import Instant, wrong
-from gpucost.settings.types import Duration, Group
-
-
-class Role(StrEnum):
-    """What a principal may see: its teams; every team; every team; /metrics and /readyz only; nothing.
-
-    Viewers (of their teams) and admins may answer findings: acknowledge, mute, unmute.
-    """
-
-    VIEWER = "viewer"
-    FINANCE = "finance"
-    ADMIN = "admin"
-    METRICS = "metrics"
-    ALERTS = "alerts"
-    """Alertmanager's: it hands alerts over."""
+from gpucost.domain.errors import Remark
+from gpucost.settings.types import Duration, DurationOrZero, ExistingFile, Group, between
 
 
 class ApiKey(Group):
     """One API key, stored as the SHA-256 of its secret (a random secret of 256 bits needs no slow hash)."""
 
-    id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")]
+    id: Annotated[str, Field(pattern=f"^{KEY_ID.pattern}$")]
     """1 to 32 of a-z, 0-9 and dashes, the public part of the key ``gpc_<id>_<secret>``. It appears in logs.
+    ``loopback`` and ``gpucost`` are no key's: in the audit trail they are the service's own.
     """
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", repr=False)]
     """SHA-256 of the secret: 64 lower-case hex digits."""
 
     role: Role = Role.VIEWER
-    """``viewer`` sees its ``teams``, and may acknowledge and mute their findings; ``finance`` sees every team
-    and changes nothing; ``admin`` sees every team, and may acknowledge and mute every finding; ``metrics``
-    reads /metrics and /readyz only; ``alerts`` is Alertmanager's, which hands alerts over and reads nothing.
+    """``viewer`` sees its ``teams``; ``team-admin`` may also acknowledge and mute their findings, and keep
+    their viewers' keys; ``finance`` sees every team and changes nothing; ``admin`` may do everything;
+    ``metrics`` reads /metrics and /readyz only; ``alerts`` is Alertmanager's, which hands alerts over and
+    reads nothing.
     """
 
     teams: frozenset[str] = frozenset()
-    """Teams a viewer may see. Refused for the other roles, which see all or none."""
+    """Teams a viewer or team-admin may see. Refused for the other roles, which see all or none."""
+
+    clusters: frozenset[str] = frozenset()
+    """Clusters that may be seen. All, when none is given."""
 
     expires: Instant | None = None
     """First instant at which the key is no longer accepted (RFC 3339). Never, when it is not set."""
 
     @model_validator(mode="after")
-    def _teams_for_viewers(self) -> Self:
-        if (self.role is Role.VIEWER) != bool(self.teams):
-            raise wrong(sorted(self.teams), "teams for the role viewer, and none for another role", "teams")
+    def _own_id(self) -> Self:
+        if self.id in RESERVED:
+            raise wrong(self.id, "another id: in the audit trail this one is the service's own", "id")
         return self
+
+    @model_validator(mode="after")
+    def _teams_for_viewers(self) -> Self:
+        if self.role.has_teams != bool(self.teams):
+            allowed = "teams for the roles viewer and team-admin, and none for another role"
+            raise wrong(sorted(self.teams), allowed, "teams")
+        return self
+
+    def record(self) -> KeyRecord:
+        """The key as it is checked."""
+        return KeyRecord(
+            self.id, self.sha256, self.role, self.teams, self.clusters or None, expires_ms=self.expires
+        )
 
 
 class ApiSettings(Group):
@@ -65,13 +71,51 @@ class ApiSettings(Group):
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     """TCP port, 0 to 65535; 0 takes a free one."""
 
-    auth: Literal["keys", "off"] = "keys"
-    """``keys`` or ``off``. With keys, every request but /healthz carries an API key; off asks nobody, which
-    is allowed on a loopback address only.
+    tls_cert_file: ExistingFile | None = None
+    """PEM file of the certificate, with its chain. With it and ``tls_key_file`` the listener speaks TLS, 1.2
+    or later; without them HTTP, which is for loopback or behind something that speaks TLS. Files that are
+    replaced are taken within seconds, without a restart.
+    """
+
+    tls_key_file: ExistingFile | None = None
+    """PEM file of the certificate's private key, without a passphrase."""
+
+    drain: Annotated[
+        DurationOrZero, between(timedelta(0), timedelta(minutes=5), "a duration from 0 to 5m")
+    ] = timedelta(0)
+    """How long after SIGTERM the listener still takes connections, while /healthz/ready says 503: time for
+    Kubernetes to send nobody here any more. 0 to 5m.
+    """
+
+    auth: Literal["required", "off"] = "required"
+    """``required`` or ``off``. When required, every request but /healthz and /healthz/ready carries an API
+    key, or a token that ``access`` says who may have; off asks nobody, which is allowed on a loopback
+    address only.
     """
 
     keys: tuple[ApiKey, ...] = ()
-    """List of API keys. Make one with ``gpucost key ID``; only its hash is written here."""
+    """List of API keys beside those in the ledger. Make one with ``gpucost key hash ID``; only its hash is
+    written here.
+    """
+
+    rate: Annotated[int, Field(ge=0, le=100_000)] = 200
+    """Most requests a second of one principal, 0 to 100,000; more are answered with 429. 0 is no limit.
+    Nobody who reads reports comes near the default; a script without a pause does.
+    """
+
+    burst: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000
+    """How many requests of a principal may come at once, 1 to 1,000,000, before ``rate`` holds."""
+
+    refused_rate: Annotated[int, Field(ge=0, le=100_000)] = 20
+    """Most requests a second without a valid key or token, by client address (of IPv6 by its /64), 0 to
+    100,000; more are answered with 429 in place of 401, and no longer logged, and their tokens are asked of
+    nobody. 0 is no limit. A minute's worth may come at once.
+    """
+
+    heavy: Annotated[int, Field(ge=1, le=1_000)] = 8
+    """Reports, allocations and waste that are worked out at the same time, 1 to 1,000. Others wait up to five
+    seconds for their turn and get a 503 then: memory and connections of the ledger stay bounded.
+    """
 
     max_body_bytes: Annotated[int, Field(ge=0, le=100_000_000)] = 65_536
     """Largest request body, 0 to 100,000,000 bytes; a larger one is answered with 413. The largest that a
@@ -109,8 +153,13 @@ class ApiSettings(Group):
     def _safe(self) -> Self:
         if self.auth == "off" and not is_loopback(self.host):
             raise wrong(
-                "off", f"off with a loopback host such as 127.0.0.1; with {self.host} it must be keys", "auth"
+                "off",
+                f"off with a loopback host such as 127.0.0.1; with {self.host} it must be required",
+                "auth",
             )
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            missing = "tls_key_file" if self.tls_key_file is None else "tls_cert_file"
+            raise wrong(Remark("missing"), "tls_cert_file and tls_key_file together", missing)
         ids = [key.id for key in self.keys]
         if len(set(ids)) < len(ids):
             raise wrong(ids, "ids that are all different", "keys")

@@ -21,6 +21,8 @@ from gpucost.settings.types import Group, groups_in
 G = TypeVar("G", bound=Group)
 
 CONFIG_ENV = "GPUCOST_CONFIG"
+CLIENT_ENVS = ("GPUCOST_SERVER", "GPUCOST_TOKEN_FILE", "GPUCOST_CA_FILE")
+"""What the command line looks at when it asks a server; no settings."""
 _HIDDEN = Remark("its value, not shown here, is wrong")
 _HIDDEN_KEY = "(a key that is not shown here)"
 # A URL, whose path may be a secret; a token of Slack; or a long run of letters and digits, as no name has.
@@ -39,7 +41,9 @@ def load_settings(file: Path | None = None) -> Settings:
     """
     if file is None and os.environ.get(CONFIG_ENV):
         file = Path(os.environ[CONFIG_ENV])
-    refuse_unknown(os.environ, ENV_PREFIX, (CONFIG_ENV, *environment_names()), "docs/settings.md")
+    refuse_unknown(
+        os.environ, ENV_PREFIX, (CONFIG_ENV, *CLIENT_ENVS, *environment_names()), "docs/settings.md"
+    )
     origin = ENVIRONMENT if file is None else str(file)
     values, lines = ({}, {}) if file is None else read_yaml(read_config(file), origin)
     if not isinstance(values, Mapping):

@@ -36,6 +36,12 @@ def _duration(value: object) -> object:
         raise wrong(value, error.allowed) from None
 
 
+def _duration_or_zero(value: object) -> object:
+    if str(value).strip() in ("0", "0s"):
+        return timedelta(0)
+    return _duration(value)
+
+
 def _existing_file(path: Path) -> Path:
     if not path.is_file():
         raise wrong(str(path), "the path of a file that exists")
@@ -53,11 +59,15 @@ def _share(value: object) -> Fraction:
 
 
 def base_url(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        # User info and a query may be secrets.
-        found = Remark("its value, not shown here, is wrong") if {"@", "?"} & set(url) else url
-        raise wrong(found, "http:// or https://, a host, and at most a path")
+    # User info and a query may be secrets, also where a stray sign makes something else of them.
+    shown = Remark("its value, not shown here, is wrong") if {"@", "?"} & set(url) else url
+    try:
+        parts = urlsplit(url)
+        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right or parts.query or parts.fragment or "@" in parts.path:
+        raise wrong(shown, "http:// or https://, a host, and at most a path")
     if "@" in parts.netloc:
         raise wrong(
             Remark("it has user info"),
@@ -97,6 +107,8 @@ def between(least: timedelta, most: timedelta, allowed: str) -> WrapValidator:
 
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
+DurationOrZero = Annotated[timedelta, BeforeValidator(_duration_or_zero)]
+"""Where 0 means something: never, for ever, at once."""
 ExistingFile = Annotated[Path, AfterValidator(_existing_file)]
 Share = Annotated[Fraction, BeforeValidator(_share)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,21 @@ def parse(server: str, status: int, body: bytes, *, key: str = "") -> Answer:
     return Answer(result, _texts(document.get("warnings")), _texts(document.get("infos")))
 
 
+def parse_status(server: str, status: int, body: bytes) -> dict[str, str]:
+    """The texts of a status page (``flags``), others left out. Raises the SourceError that fits."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        document = None
+    says = document if isinstance(document, dict) else {}
+    if status != 200:
+        raise _failure(server, status, says)
+    data = says.get("data")
+    if not isinstance(data, dict):
+        raise SourceUnreachable(f"{server} does not say how it is set")
+    return {key: value for key, value in data.items() if isinstance(value, str)}
+
+
 def holding(key: str, answer: Answer) -> Answer:
     """``answer``, when every entry has ``key`` (value, values). Raises SourceUnreachable for another kind."""
     if any(key not in series for series in answer.result):
@@ -81,28 +97,34 @@ def _is_series(entry: object, kind: object) -> bool:
     if not _are_labels(entry.get("metric")):
         return False
     if kind == "vector":
-        return _is_point(entry.get("value"))
+        return _are_points([entry.get("value")])
     values = entry.get("values")
-    return kind == "matrix" and isinstance(values, list) and all(map(_is_point, values))
+    return kind == "matrix" and isinstance(values, list) and _are_points(values)
 
 
 def _are_labels(labels: object) -> bool:
     return isinstance(labels, dict) and all(isinstance(value, str) for value in labels.values())
 
 
-def _is_point(point: object) -> bool:
-    """``[1790812800.123, "1"]``: an instant in seconds, and a number as text (``NaN`` and ``+Inf`` too)."""
-    if not (isinstance(point, list) and len(point) == 2):
+def _are_points(values: list[Any]) -> bool:
+    """Each ``[1790812800.123, "1"]``: an instant in seconds, and a number as text (``NaN`` and ``+Inf`` too).
+
+    There are millions of them, so they are looked at a column at a time.
+    """
+    if not values:
+        return True
+    if set(map(type, values)) != {list} or set(map(len, values)) != {2}:
         return False
-    at, value = point
-    if isinstance(at, bool) or not isinstance(at, int | float) or not isinstance(value, str):
+    times, texts = zip(*values, strict=True)
+    if not set(map(type, times)) <= {int, float} or set(map(type, texts)) != {str}:
         return False
     try:
-        float(value)
-    except ValueError:
+        list(map(float, texts))
+        # Refuses infinities and integers of any length; NaN is neither above nor below.
+        inside = min(times) * 1000 > -LATEST_MS and max(times) * 1000 < LATEST_MS
+        return inside and not any(map(math.isnan, times))
+    except (ValueError, OverflowError):
         return False
-    # The comparison refuses NaN, infinities and integers of any length.
-    return -LATEST_MS < at * 1000 < LATEST_MS
 
 
 def _failure(server: str, status: int, says: dict[str, Any]) -> SourceError:

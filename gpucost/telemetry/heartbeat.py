@@ -12,7 +12,7 @@ from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window, iso
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.evidence import Evidence, IntArray, evidence_for
-from gpucost.telemetry.promql import PromQL, above, by, over_time, without
+from gpucost.telemetry.promql import above, by, over_time, without
 from gpucost.telemetry.reader import ClusterReader, points
 
 
@@ -26,8 +26,8 @@ def covered(reader: ClusterReader, now_ms: int) -> Window | None:
     return Window(first, last - reader.settings.lateness_ms)
 
 
-def read_evidence(reader: ClusterReader, window: Window) -> tuple[Evidence, list[Problem]]:
-    """The heartbeats that ``window`` needs, and a problem where two collectors export the same pods.
+def read_evidence(reader: ClusterReader, window: Window) -> tuple[Evidence, list[Series]]:
+    """What ``window`` needs of the heartbeats, and their series.
 
     Raises NotCovered when the source has no heartbeat at or before the window's start (it is older than
     the source's memory) or none late enough after its end (it is not yet complete).
@@ -43,7 +43,7 @@ def read_evidence(reader: ClusterReader, window: Window) -> tuple[Evidence, list
         beats = _beats(series)
     scrapes = np.sort(np.array([at for one in series for at in points(one)[0]], dtype=np.int64))
     evidence = evidence_for(window, beats, scrapes, settings.max_gap_ms, settings.lateness_ms)
-    return evidence, _duplicates(reader, series, evidence)
+    return evidence, series
 
 
 def _wider(reader: ClusterReader, window: Window, beats: IntArray, late: int) -> tuple[int, int]:
@@ -56,14 +56,14 @@ def _wider(reader: ClusterReader, window: Window, beats: IntArray, late: int) ->
     if start is None:
         raise NotCovered(
             f"cluster {reader.cluster}: {window} is not covered: the source holds no heartbeat "
-            f"({STATE_UP.name} 1) at or before {iso(window.start_ms)}"
+            f"({reader.heartbeat_name} 1) at or before {iso(window.start_ms)}"
         )
     has_end = len(beats) > 0 and beats[-1] >= late
     end = int(beats[-1]) if has_end else _first_beat(reader, late, late + outage, HOUR_MS)
     if end is None:
         raise NotCovered(
             f"cluster {reader.cluster}: {window} is not yet complete: the source holds no heartbeat "
-            f"({STATE_UP.name} 1) at or after {iso(late)}"
+            f"({reader.heartbeat_name} 1) at or after {iso(late)}"
         )
     return start, end
 
@@ -86,25 +86,21 @@ def _last_beat(reader: ClusterReader, start_ms: int, end_ms: int, step_ms: int) 
 
 def _beating(reader: ClusterReader, start_ms: int, end_ms: int, step_ms: int) -> list[int]:
     """The instants at which a step with a heartbeat ends: a coarse look over long stretches."""
-    expression = by("max", (), over_time("max_over_time", _heartbeat(reader), step_ms))
+    expression = by("max", (), over_time("max_over_time", reader.heartbeat, step_ms))
     found = reader.matrix(expression, start_ms, end_ms, step_ms)
-    return [at for one in found for at, up in zip(*points(one), strict=True) if up == 1]
-
-
-def _heartbeat(reader: ClusterReader) -> PromQL:
-    return reader.select(STATE_UP.name)
+    return [at for one in found for at, up in zip(*points(one), strict=True) if up >= 1]
 
 
 def _samples(reader: ClusterReader, start_ms: int, end_ms: int) -> list[Series]:
-    return reader.raw(_heartbeat(reader), start_ms, end_ms)
+    return reader.raw(reader.heartbeat, start_ms, end_ms)
 
 
 def _beats(series: list[Series]) -> IntArray:
-    times = [at for one in series for at, up in zip(*points(one), strict=True) if up == 1]
+    times = [at for one in series for at, up in zip(*points(one), strict=True) if up >= 1]
     return np.unique(np.array(times, dtype=np.int64))
 
 
-def _duplicates(reader: ClusterReader, series: list[Series], evidence: Evidence) -> list[Problem]:
+def duplicates(reader: ClusterReader, series: list[Series], evidence: Evidence) -> list[Problem]:
     """A problem when collectors that no replica label tells apart run at once and export the same pods."""
     replicas = set(reader.settings.replica_labels)
     spans: dict[tuple[tuple[str, str], ...], tuple[int, int]] = {}

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import nan
+from typing import Protocol
 
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.spec import MetricSpec
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.telemetry.history_runs import Run, StateReader, by_labels, covering
+from gpucost.domain.time import Window
+from gpucost.telemetry.history_runs import Named, Run, StateReader, by_labels, covering
+from gpucost.telemetry.reader import ClusterReader
 from gpucost.telemetry.rows import Row
 
 Key = tuple[str, ...]
 KUEUE, VOLCANO = "kueue", "volcano"
 VOLCANO_ROOT = "root"
 """Parent of Volcano's queues that name none (volcano, plugins/capacity)."""
+_KUEUE_KEY = ("cluster_queue", "flavor", "resource")
 _AMOUNTS: Mapping[str, MetricSpec | None] = {
     "nominal": m.CLUSTER_QUEUE_NOMINAL,
     "borrowing_limit": m.CLUSTER_QUEUE_BORROWING_LIMIT,
@@ -34,12 +38,24 @@ def read_quotas(state: StateReader, resources: Collection[str]) -> list[Row]:
     """Rows of frames.QUOTAS, clipped to the window. GPU resources are those of the standard catalogue and
     ``resources``, which the collector showed to be some."""
     return [
-        *_read(state, KUEUE, ("cluster_queue", "flavor", "resource"), _AMOUNTS, _Cohorts(state), resources),
-        *_read(state, VOLCANO, ("volcano_queue", "resource"), _OF_VOLCANO, _Parents(state), resources),
+        *quota_rows(state, KUEUE, _KUEUE_KEY, _AMOUNTS, _Cohorts(state), resources),
+        *quota_rows(state, VOLCANO, ("volcano_queue", "resource"), _OF_VOLCANO, _Parents(state), resources),
     ]
 
 
-class _Tree:
+class Runs(Protocol):
+    """Stretches of gauges in a window, of whatever exporter."""
+
+    @property
+    def reader(self) -> ClusterReader: ...
+
+    @property
+    def window(self) -> Window: ...
+
+    def runs(self, spec: Named, labels: Sequence[str]) -> list[Run]: ...
+
+
+class Tree:
     """Parents of queues or cohorts, and what a queue's cohort was at an instant."""
 
     def __init__(self, parents: Mapping[str, Sequence[Run]]) -> None:
@@ -63,7 +79,7 @@ class _Tree:
         return "" if run is None else run.labels.get("parent", "")
 
 
-class _Cohorts(_Tree):
+class _Cohorts(Tree):
     def __init__(self, state: StateReader) -> None:
         super().__init__(_by_name(state.runs(m.COHORT_INFO, ("cohort", "parent")), "cohort"))
         runs = state.runs(m.CLUSTER_QUEUE_INFO, ("cluster_queue", "cohort"))
@@ -77,7 +93,7 @@ class _Cohorts(_Tree):
         return self._climb(cohort, at_ms) if cohort else ""
 
 
-class _Parents(_Tree):
+class _Parents(Tree):
     def __init__(self, state: StateReader) -> None:
         runs = state.runs(m.VOLCANO_QUEUE_INFO, ("volcano_queue", "parent"))
         super().__init__(_by_name(runs, "volcano_queue"))
@@ -87,14 +103,16 @@ class _Parents(_Tree):
         return VOLCANO_ROOT if root == queue else root
 
 
-def _read(
-    state: StateReader,
+def quota_rows(
+    state: Runs,
     scheduler: str,
     key: tuple[str, ...],
-    amounts: Mapping[str, MetricSpec | None],
-    tree: _Tree,
+    amounts: Mapping[str, Named | None],
+    tree: Tree,
     resources: Collection[str],
 ) -> Iterator[Row]:
+    """Of one scheduler: ``key`` are the labels of a queue (and flavor), the resource last; ``amounts`` the
+    series of the frame's columns."""
     catalog = ResourceCatalog()
     found = {
         name: {} if spec is None else by_labels(state.runs(spec, key), key) for name, spec in amounts.items()
@@ -105,7 +123,7 @@ def _read(
 
 
 def _rows(
-    state: StateReader, scheduler: str, key: Key, amounts: Sequence[Sequence[Run]], tree: _Tree
+    state: Runs, scheduler: str, key: Key, amounts: Sequence[Sequence[Run]], tree: Tree
 ) -> Iterator[Row]:
     """Stretches in which nothing of it changed. Where the queue was not seen there is none."""
     window = state.window

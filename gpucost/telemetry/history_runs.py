@@ -14,13 +14,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import isfinite
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from gpucost.contract.metrics import STATE_UP
-from gpucost.contract.spec import MetricSpec
 from gpucost.domain.time import MINUTE_MS, Window
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.evidence import IntArray
@@ -36,6 +35,13 @@ RARE_MS = 10 * MINUTE_MS
 MOST_POINTS = 500_000
 _COUNTED_MS = 10 * MINUTE_MS
 Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+class Named(Protocol):
+    """A metric, of the contract or not."""
+
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +69,14 @@ class StateReader:
         beats = [at for one in up for at, value in zip(*points(one), strict=True) if value == 1]
         self.beats: IntArray = np.unique(np.array(beats, dtype=np.int64))
 
-    def runs(self, spec: MetricSpec, labels: Sequence[str]) -> list[Run]:
+    def runs(self, spec: Named, labels: Sequence[str]) -> list[Run]:
         """Of the largest value by ``labels``, in order of their starts. A heartbeat of 0 counts as none."""
         found = steps_of(self.reader, spec, labels, self.window, self.step_ms)
         return sorted(
             (run for one in found for run in self._of(one)), key=lambda run: (run.start_ms, run.end_ms)
         )
 
-    def rare(self, spec: MetricSpec, labels: Sequence[str]) -> list[Run]:
+    def rare(self, spec: Named, labels: Sequence[str]) -> list[Run]:
         """As ``runs``, of what hardly ever changes, whatever the heartbeat says: every RARE_MS."""
         return bridged_runs(self.reader, spec, labels, self.window, max(self.step_ms, RARE_MS))
 
@@ -90,7 +96,7 @@ def step_ms(window: Window) -> int:
 
 
 def bridged_runs(
-    reader: ClusterReader, spec: MetricSpec, labels: Sequence[str], window: Window, every_ms: int = 0
+    reader: ClusterReader, spec: Named, labels: Sequence[str], window: Window, every_ms: int = 0
 ) -> list[Run]:
     """As ``StateReader.runs``, of series that need no heartbeat; every ``every_ms``, 0 for the window's."""
     found: list[Run] = []
@@ -103,14 +109,14 @@ def bridged_runs(
 
 
 def steps_of(
-    reader: ClusterReader, spec: MetricSpec, labels: Sequence[str], window: Window, every_ms: int
+    reader: ClusterReader, spec: Named, labels: Sequence[str], window: Window, every_ms: int
 ) -> list[Series]:
     """The last sample of each step, the largest by ``labels``."""
     looked = largest(reader, spec, labels, _range_ms(every_ms))
     return _steps(reader, looked, reader.select(spec.name), window, every_ms)
 
 
-def largest(reader: ClusterReader, spec: MetricSpec, labels: Sequence[str], range_ms: int) -> PromQL:
+def largest(reader: ClusterReader, spec: Named, labels: Sequence[str], range_ms: int) -> PromQL:
     """The largest by ``labels`` of the last samples of a metric, whatever the scrape renamed."""
     last = over_time("last_over_time", reader.select(spec.name), range_ms)
     return by("max", labels, reader.as_exported(last, labels))

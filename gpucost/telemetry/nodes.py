@@ -20,6 +20,7 @@ from gpucost.contract.metrics import (
     node_label_name,
 )
 from gpucost.domain.problems import Problem
+from gpucost.domain.time import Window
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.evidence import NONE, Evidence, as_expected, in_force, lives
 from gpucost.telemetry.node_rows import Info, NodeSpan, Row, State, capacity_rows, properties
@@ -56,7 +57,11 @@ def read_nodes(reader: ClusterReader, evidence: Evidence) -> tuple[list[Row], li
         start, end = to_millis([state.get((NODE_START.name, "")), state.get((NODE_END.name, ""))]).tolist()
         until = evidence.window.end_ms if end == NONE else end
         spans.append(NodeSpan(node, start, until, min(infos[node]), state))
-    window = evidence.window
+    return *rows_of(reader, spans, evidence.window), problems
+
+
+def rows_of(reader: ClusterReader, spans: Iterable[NodeSpan], window: Window) -> tuple[list[Row], list[Row]]:
+    """Rows of frames.NODES and of frames.CAPACITY, clipped to the window."""
     nodes: list[Row] = []
     capacity: list[Row] = []
     for span in spans:
@@ -68,7 +73,7 @@ def read_nodes(reader: ClusterReader, evidence: Evidence) -> tuple[list[Row], li
                 (reader.cluster, span.node, resource, start, end, *counts)
                 for resource, counts in capacity_rows(span)
             ]
-    return nodes, capacity, problems
+    return nodes, capacity
 
 
 def _infos(reader: ClusterReader, evidence: Evidence) -> dict[str, set[Info]]:

@@ -28,7 +28,7 @@ from gpucost.domain.errors import (
     SourceTimeout,
     SourceUnreachable,
 )
-from gpucost.telemetry.answers import Answer, Series, joined, parse
+from gpucost.telemetry.answers import Answer, Series, joined, parse, parse_status
 from gpucost.telemetry.promql import PromQL, samples
 
 _CHUNK_BYTES = 1 << 18
@@ -143,14 +143,24 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
             series["values"] = [point for point in series["values"] if point[0] * 1000 > start_ms - 0.5]
         return answer
 
-    def series(self, selector: PromQL) -> Answer:
-        """The label sets of all series that ``selector`` matches, at any time."""
-        return self._ask("series", {"match[]": selector})
+    def series(self, selector: PromQL, start_ms: int | None = None, end_ms: int | None = None) -> Answer:
+        """The label sets of all series that ``selector`` matches, with samples in that time or at any."""
+        form: dict[str, str] = {"match[]": selector}
+        if start_ms is not None and end_ms is not None:
+            form |= {"start": _seconds(start_ms), "end": _seconds(end_ms)}
+        return self._ask("series", form)
 
     def label_names(self, selector: PromQL, start_ms: int, end_ms: int) -> Answer:
         """The names of all labels of the series that ``selector`` matches, each as ``{"label": name}``."""
         form = {"match[]": selector, "start": _seconds(start_ms), "end": _seconds(end_ms)}
         return self._ask("labels", form, key="label")
+
+    def status(self, what: str) -> dict[str, str]:
+        """What the server says of itself: ``flags`` or ``runtimeinfo``. Not asked twice: many servers do not
+        know these (Thanos, Mimir). Raises SourceError."""
+        self.stats.queries += 1
+        code, body = self._send(f"status/{what}", None, None)
+        return parse_status(self.url, code, body)
 
     def custom_query(self, query: PromQL, params: Any = None, timeout: Any = None) -> list[Series]:
         """The inherited call, through the repaired path."""
@@ -202,10 +212,12 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         self.stats.infos.update(answer.infos)
         return answer
 
-    def _send(self, path: str, form: Mapping[str, Any], timeout: float | None) -> tuple[int, bytes]:
+    def _send(self, path: str, form: Mapping[str, Any] | None, timeout: float | None) -> tuple[int, bytes]:
+        """Posts ``form``; without one, just asks."""
         read_timeout = timeout or self.settings.read_timeout_s
         try:
-            with self._session.post(
+            with self._session.request(
+                "GET" if form is None else "POST",
                 f"{self.url}/api/v1/{path}",
                 data=form,
                 headers=self.headers,

@@ -6,7 +6,7 @@ node; raw samples only of the heartbeat and of the subjects that something happe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from gpucost.attribution.frames import Frames
@@ -19,24 +19,22 @@ from gpucost.contract.frames import (
     OBSERVED,
     PROGRESS,
     SIGNALS,
-    FrameSpec,
 )
-from gpucost.contract.metrics import STATE_UP
+from gpucost.contract.metrics import NODE_INFO, NODE_START, STATE_UP
 from gpucost.domain.problems import Problem
 from gpucost.domain.time import Window
 from gpucost.telemetry import heartbeat
+from gpucost.telemetry.assembling import cluster_names, frames_of, node_births, pod_names
 from gpucost.telemetry.history import NEEDED, with_history
 from gpucost.telemetry.nodes import read_nodes
 from gpucost.telemetry.pods import read_pods
 from gpucost.telemetry.promapi import PrometheusClient, QueryStats
-from gpucost.telemetry.promql import equals, select
-from gpucost.telemetry.reader import ClusterReader, whole
-from gpucost.telemetry.rows import Row, frame_of
+from gpucost.telemetry.reader import ClusterReader
+from gpucost.telemetry.rows import Row
 from gpucost.telemetry.settings import PrometheusSettings
 from gpucost.telemetry.signals import read_progress, read_signals
 
 _READ = tuple(spec.name for spec in FRAMES if spec not in HISTORY_FRAMES)
-_NAMESPACE, _POD, _UID = (ALLOCATIONS.column_names.index(name) for name in ("namespace", "pod", "pod_uid"))
 
 
 class PrometheusSource:
@@ -62,12 +60,20 @@ class PrometheusSource:
 
     def clusters(self) -> tuple[str, ...]:
         """Every cluster that ever sent a heartbeat, sorted. Raises SourceError."""
-        settings = self._settings
-        matchers = [equals(label, value) for label, value in settings.matchers.items()]
-        answer = self._client.series(select(STATE_UP.name, matchers))
-        found = whole(answer, "clusters")
-        named = (series.get(settings.cluster_label, "") for series in found)
-        return tuple(sorted({name or settings.fallback_cluster for name in named}))
+        return cluster_names(self._client, self._settings, STATE_UP.name)
+
+    def nodes(self, cluster: str) -> int:
+        """How many nodes of the cluster there ever were, as far as the server remembers."""
+        return len(node_names(self._reader(cluster, self._all), NODE_INFO.name))
+
+    def node_births(self, cluster: str) -> frozenset[tuple[str, int]]:
+        """Nodes of today, each with the second in which it came to be. Raises SourceError."""
+        return node_births(self._reader(cluster, self._all), NODE_START.name, self._now())
+
+    @property
+    def _all(self) -> Window:
+        now = self._now()
+        return Window(now - self._settings.history_ms, now)
 
     def covered(self, cluster: str) -> Window | None:
         """From the first heartbeat to ``lateness`` before the last one. Raises SourceError."""
@@ -88,17 +94,7 @@ class PrometheusSource:
         for part in window.split(self._settings.max_span_ms) if wanted else ():
             for name, found in _read_part(reader, part, wanted, problems):
                 rows[name] += found
-        return Frames(
-            allocations=frame_of(ALLOCATIONS, _joined(ALLOCATIONS, rows)),
-            nodes=frame_of(NODES, _joined(NODES, rows)),
-            capacity=frame_of(CAPACITY, _joined(CAPACITY, rows)),
-            observed=frame_of(OBSERVED, _joined(OBSERVED, rows)),
-            signals=frame_of(SIGNALS, rows[SIGNALS.name]),
-            progress=frame_of(PROGRESS, rows[PROGRESS.name]),
-            problems=tuple(
-                sorted(problems, key=lambda problem: (problem.code, problem.subject, problem.detail))
-            ),
-        )
+        return frames_of(rows, problems)
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> Frames:
         """As ``read``, with what only detectors look at; of that, evictions come whole, and activity in steps
@@ -117,11 +113,16 @@ class PrometheusSource:
         return ClusterReader(self._client, self._settings, cluster, window)
 
 
+def node_names(reader: ClusterReader, metric: str) -> frozenset[str]:
+    """Of all nodes that a metric of nodes ever had."""
+    return frozenset(labels.get("node", "") for labels in reader.label_sets(reader.select(metric)))
+
+
 def _read_part(
     reader: ClusterReader, window: Window, wanted: Collection[str], problems: dict[Problem, None]
 ) -> Iterator[tuple[str, list[Row]]]:
-    evidence, found = heartbeat.read_evidence(reader, window)
-    problems.update(dict.fromkeys(found))
+    evidence, beats = heartbeat.read_evidence(reader, window)
+    problems.update(dict.fromkeys(heartbeat.duplicates(reader, beats, evidence)))
     clipped = (
         window.intersect(Window(*stretch)) for stretch in evidence.stretches if stretch[0] < stretch[1]
     )
@@ -130,7 +131,7 @@ def _read_part(
         allocations, found = read_pods(reader, evidence)
         problems.update(dict.fromkeys(found))
         yield ALLOCATIONS.name, allocations
-        yield PROGRESS.name, read_progress(reader, window, _pod_names(allocations))
+        yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
     if NODES.name in wanted or CAPACITY.name in wanted:
         nodes, capacity, found = read_nodes(reader, evidence)
         problems.update(dict.fromkeys(found))
@@ -138,31 +139,3 @@ def _read_part(
         yield CAPACITY.name, capacity
     if SIGNALS.name in wanted:
         yield SIGNALS.name, read_signals(reader, window)
-
-
-def _pod_names(allocations: Sequence[Row]) -> dict[tuple[str, str], list[tuple[int, str]]]:
-    start = ALLOCATIONS.column_names.index("start_ms")
-    names: dict[tuple[str, str], list[tuple[int, str]]] = {}
-    for row in allocations:
-        held = int(str(row[start])), str(row[_UID])
-        names.setdefault((str(row[_NAMESPACE]), str(row[_POD])), []).append(held)
-    for held_by in names.values():
-        held_by.sort()
-    return names
-
-
-def _joined(spec: FrameSpec, rows: dict[str, list[Row]]) -> list[Row]:
-    """Rows in order of their start, those that touch and are otherwise equal made one."""
-    start = spec.column_names.index("start_ms")
-    end = start + 1
-    joined: list[Row] = []
-    latest: dict[Row, int] = {}
-    for row in sorted(rows[spec.name], key=lambda row: row[start:end]):
-        key = row[:start] + row[end + 1 :]
-        at = latest.get(key)
-        if at is not None and joined[at][end] == row[start]:
-            joined[at] = (*joined[at][:end], row[end], *row[end + 1 :])
-        else:
-            latest[key] = len(joined)
-            joined.append(row)
-    return joined

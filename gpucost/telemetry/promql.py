@@ -49,6 +49,13 @@ def one_of(label: str, values: Sequence[str]) -> PromQL:
     return PromQL(f"{label_name(label)}=~{_quote(pattern)}")
 
 
+def one_of_or_like(label: str, values: Sequence[str], prefixes: Sequence[str]) -> PromQL:
+    """A matcher for any of the literal ``values``, and for all that begins with one of ``prefixes``."""
+    literal = [_REGEX_SPECIAL.sub(r"\\\1", value) for value in values]
+    begun = [_REGEX_SPECIAL.sub(r"\\\1", prefix) + ".*" for prefix in prefixes]
+    return PromQL(f"{label_name(label)}=~{_quote('|'.join((*literal, *begun)))}")
+
+
 def named_like(prefix: str, matchers: Sequence[PromQL] = ()) -> PromQL:
     """The series of all metrics whose names begin with ``prefix``."""
     like = PromQL(f"__name__=~{_quote(metric_name(prefix) + '.+')}")

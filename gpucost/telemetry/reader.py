@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 
+from gpucost.contract.metrics import STATE_UP
 from gpucost.domain.errors import PartialResponse
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.telemetry.answers import Answer, Series, holding
@@ -13,6 +14,7 @@ from gpucost.telemetry.promql import PromQL, equals, named_like, one_of, select,
 from gpucost.telemetry.settings import PrometheusSettings
 
 _VALUES_PER_MATCHER = 200
+_CHARACTERS_PER_MATCHER = 50_000
 # Prometheus renames a series' own label when its scrape target has one of the same name.
 _RENAMED = "exported_"
 _OURS = "gpucost_"
@@ -38,13 +40,29 @@ class ClusterReader:
     def select(self, names: str | Sequence[str], *matchers: PromQL) -> PromQL:
         """The series of these metrics in this cluster."""
         narrow = self._narrowed.get(names) if isinstance(names, str) else None
-        return select(names, (*self._matchers, *matchers, *([narrow] if narrow else [])))
+        jobs = self.jobs(names if isinstance(names, str) else next(iter(names), ""))
+        believed = [one_of("job", jobs)] if jobs else []
+        return select(names, (*self._matchers, *believed, *matchers, *([narrow] if narrow else [])))
+
+    def jobs(self, name: str) -> Sequence[str]:
+        """The scrape jobs whose series of that name are believed; none for all. Names of one kind are
+        selected together."""
+        return next((jobs for start, jobs in self.settings.jobs.items() if name.startswith(start)), ())
 
     def narrowed(self, names: Iterable[str], matcher: PromQL) -> ClusterReader:
         """The same reader, with a further matcher where one of these metrics is selected alone."""
         found = copy(self)
         found._narrowed = {**self._narrowed, **dict.fromkeys(names, matcher)}
         return found
+
+    @property
+    def heartbeat(self) -> PromQL:
+        """Series with a sample of 1 for each scrape that shows what exists."""
+        return self.select(STATE_UP.name)
+
+    @property
+    def heartbeat_name(self) -> str:
+        return STATE_UP.name
 
     def once(self, what: object, ask: Callable[[], frozenset[str]]) -> frozenset[str]:
         """What ``ask`` answers, asked for the first time only."""
@@ -54,13 +72,11 @@ class ClusterReader:
 
     @property
     def renames(self) -> frozenset[str]:
-        """Labels of gpucost's exporters that a scrape renamed on any series; asked for once."""
+        """Own labels of what is asked for that a scrape renamed on any series; asked for once."""
         return self.once("renames", self._ask_for_renames)
 
     def _ask_for_renames(self) -> frozenset[str]:
-        start, end = self._window.start_ms - _AROUND_MS, self._window.end_ms + _AROUND_MS
-        ours = named_like(_OURS, self._matchers)
-        found = self._whole(self._client.label_names(ours, max(0, start), end))
+        found = self._whole(self._client.label_names(self._own, *self._around))
         names = (str(each["label"]) for each in found)
         return frozenset(name.removeprefix(_RENAMED) for name in names if name.startswith(_RENAMED))
 
@@ -74,6 +90,10 @@ class ClusterReader:
 
     def vector(self, expression: PromQL, at_ms: int) -> list[Series]:
         return self._whole(holding("value", self._client.query(expression, at_ms)))
+
+    def label_sets(self, selector: PromQL) -> list[dict[str, str]]:
+        """The labels of all series that ``selector`` matches around the window."""
+        return self._whole(self._client.series(selector, *self._around))
 
     def matrix(self, expression: PromQL, start_ms: int, end_ms: int, step_ms: int) -> list[Series]:
         return self._whole(self._client.query_range(expression, start_ms, end_ms, step_ms))
@@ -91,12 +111,20 @@ class ClusterReader:
     ) -> list[Series]:
         """Raw samples of the series in which any of ``labels`` has one of ``values``; in batches."""
         found: list[Series] = []
-        listed = sorted(set(values))
-        for at in range(0, len(listed), _VALUES_PER_MATCHER):
+        for batch in _batches(sorted(set(values))):
             for label in labels:
-                matcher = one_of(label, listed[at : at + _VALUES_PER_MATCHER])
-                found += self.raw(self.select(names, matcher), start_ms, end_ms)
+                found += self.raw(self.select(names, one_of(label, batch)), start_ms, end_ms)
         return found
+
+    @property
+    def _own(self) -> PromQL:
+        """All series whose labels a scrape may have renamed."""
+        return named_like(_OURS, self._matchers)
+
+    @property
+    def _around(self) -> tuple[int, int]:
+        """Within which a series of the window has samples, in milliseconds."""
+        return max(0, self._window.start_ms - _AROUND_MS), self._window.end_ms + _AROUND_MS
 
     def _cluster_matchers(self) -> tuple[PromQL, ...]:
         settings = self.settings
@@ -107,6 +135,20 @@ class ClusterReader:
 
     def _whole(self, answer: Answer) -> list[Series]:
         return whole(answer, f"cluster {self.cluster}")
+
+
+def _batches(values: Sequence[str]) -> Iterator[list[str]]:
+    """What fits into one question: servers read 1 MiB of it, and values are anybody's."""
+    batch: list[str] = []
+    size = 0
+    for value in values:
+        if batch and (len(batch) == _VALUES_PER_MATCHER or size + len(value) > _CHARACTERS_PER_MATCHER):
+            yield batch
+            batch, size = [], 0
+        batch.append(value)
+        size += len(value)
+    if batch:
+        yield batch
 
 
 def whole(answer: Answer, subject: str) -> list[Series]:

@@ -41,6 +41,8 @@ class PrometheusSettings:
     between them; ``lateness_ms`` is how late the collector may learn of a start or an end, and so how
     long after its end a window is read; ``max_outage_ms`` is the longest gap that is looked across.
     ``activity_step_ms`` is the length of the steps in which detectors see what GPUs did.
+    ``jobs`` are the scrape jobs that are believed, by what names of series begin with (``gpucost_``); of
+    names that are not there, any.
     ``node_labels`` are the Kubernetes node labels that the collector exports as ``label_*``.
     """
 
@@ -57,6 +59,7 @@ class PrometheusSettings:
     activity_step_ms: int = 5 * MINUTE_MS
     node_labels: tuple[str, ...] = ()
     progress: tuple[ProgressMetric, ...] = ()
+    jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         label_name(self.cluster_label, "cluster_label")

@@ -9,18 +9,19 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from gpucost.access.keys import format_key, hash_secret
+from gpucost.access.principal import Role
 from gpucost.api.app import create_app
-from gpucost.api.principal import format_key, hash_secret
 from gpucost.ledger import Ledger
 from gpucost.notify.sending.status import SenderStatus
-from gpucost.service.settings_api import ApiKey, ApiSettings, Role
+from gpucost.service.settings_api import ApiKey, ApiSettings
 from gpucost.service.telling.status import TellingStatus
 from tests.api.advisor_worlds import advising
 from tests.service.worlds import Clock, filled_ledger
 
 SECRETS = {"ada": "s3cret_of-ada", "vera": "other", "fin": "f", "root": "r", "prom": "p", "old": "o"}
 KEYS = (
-    ApiKey(id="ada", sha256=hash_secret(SECRETS["ada"]), teams=frozenset({"research"})),
+    ApiKey(id="ada", sha256=hash_secret(SECRETS["ada"]), role=Role.TEAM_ADMIN, teams=frozenset({"research"})),
     ApiKey(id="vera", sha256=hash_secret(SECRETS["vera"]), teams=frozenset({"vision"})),
     ApiKey(id="fin", sha256=hash_secret(SECRETS["fin"]), role=Role.FINANCE),
     ApiKey(id="root", sha256=hash_secret(SECRETS["root"]), role=Role.ADMIN),

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from gpucost.access.keys import format_key, hash_secret
+from gpucost.access.principal import Role
 from gpucost.api.app import create_app
 from gpucost.api.limits import ALERTS_PATH, LARGEST_GROUP
-from gpucost.api.principal import format_key, hash_secret
 from gpucost.ledger import Ledger
 from gpucost.notify.sending.status import SenderStatus
-from gpucost.service.settings_api import ApiKey, ApiSettings, Role
+from gpucost.service.settings_api import ApiKey, ApiSettings
 from gpucost.service.telling.status import TellingStatus
 from tests.api.test_routes import samples
 from tests.service.test_telling import alert, group

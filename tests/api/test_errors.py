@@ -82,7 +82,7 @@ def test_every_refusal_has_one_shape(
 
 
 def test_what_is_allowed_is_said(clients: Clients) -> None:
-    assert error_of(clients.root.get(f"{REPORT}?formt=csv"))["allowed"] == "format"
+    assert error_of(clients.root.get(f"{REPORT}?formt=csv"))["allowed"] == "format, cluster"
     assert "2026-10" in error_of(clients.root.get("/v1/reports/2026-13"))["allowed"]
     assert error_of(clients.root.get("/v1/jobs/job-train?progress=epochs"))["allowed"] == "steps"
     assert "team" in error_of(clients.root.get(f"{ALLOCATIONS}&group_by=tea"))["allowed"]
@@ -176,8 +176,8 @@ def test_a_ledger_that_is_down_is_a_503(clients: Clients, monkeypatch: pytest.Mo
     def down(*_: object, **__: object) -> None:
         raise LedgerUnavailable("password of db: hunter2")
 
-    monkeypatch.setattr(Ledger, "windows", down)
-    monkeypatch.setattr(Ledger, "clusters", down)
+    for name in ("mark", "windows", "clusters"):
+        monkeypatch.setattr(Ledger, name, down)
     for url in (REPORT, "/readyz"):
         response = clients.root.get(url)
         assert (response.status_code, error_of(response)["code"]) == (503, "ledger_unavailable")

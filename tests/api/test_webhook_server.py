@@ -21,11 +21,13 @@ from typing import Any
 import pytest
 
 from gpucost.advisor.answers import Advice, Subject
+from gpucost.api.connections import BoundedProtocol
+from gpucost.api.tls import TlsFiles
 from gpucost.api.webhook.adviser import Adviser
 from gpucost.api.webhook.app import WebhookApp
 from gpucost.api.webhook.channel import Answering, Tell
 from gpucost.api.webhook.process import WebhookProcess
-from gpucost.api.webhook.server import TlsFiles, WebhookServer
+from gpucost.api.webhook.server import WebhookServer
 from gpucost.api.webhook.token import Token
 from gpucost.service.advising import Advising
 from tests.api.advisor_worlds import TOKEN, SmallEngine, advice, advising, body, job, working
@@ -139,6 +141,17 @@ def test_a_wrong_token_is_not_found_and_not_logged(caplog: pytest.LogCaptureFixt
     assert third.startswith(b"HTTP/1.1 400")
     assert "guess" not in caplog.text
     assert TOKEN not in caplog.text
+
+
+def test_who_says_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BoundedProtocol, "request_s", 0.2)
+    with served(advising()) as (server, _), contextlib.ExitStack() as held:
+        for begun in (b"", b"POST /v1/adm", request(body())[:-1]):
+            silent = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+            silent.sendall(begun)
+            with contextlib.suppress(ConnectionResetError):
+                assert silent.recv(1) == b""
+        assert b"warnings" in asyncio.run(ask_once(server.port, body()))
 
 
 @pytest.fixture(scope="module")

@@ -187,3 +187,15 @@ def test_the_order_of_pieces_and_of_windows_does_not_matter_to_the_millisecond()
         for key, (ms, nano) in sums[0].items():
             assert other[key][0] == pytest.approx(ms, abs=12)
             assert other[key][1] == pytest.approx(nano, rel=1e-6)
+
+
+def test_free_time_is_unknown_where_nobody_says_who_waits() -> None:
+    world = World(60).node("n").pod("p", "n", 0, 60, units=4)
+    found = attributed(world)
+    claims = pieces(("n", UNALLOCATED, 0, 30, Waste.FRAGMENTED, 1.0))
+    told = _by(found, waste_parts(found, claims, watched(world), demand_known=False))
+    assert told == {
+        (UNALLOCATED, "fragmented"): (HOUR_MS // 2, 2_000_000_000),
+        (UNALLOCATED, "unknown"): (4 * HOUR_MS - HOUR_MS // 2, 14_000_000_000),
+    }
+    assert set(_by(found, waste_parts(found, claims, watched(world)))) == {(UNALLOCATED, "fragmented")}

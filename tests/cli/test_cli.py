@@ -131,12 +131,41 @@ def test_allocations_and_job(filled: Run) -> None:
     assert json.loads(filled("job", "job-train", "-f", "json").stdout)["held"]["cost"] == "80.000000000"
 
 
+def test_a_job_of_a_folded_month_is_told_by_day(filled: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sums and its trace stay; that its window is whole days is said."""
+    before = json.loads(filled("job", "job-train", "-f", "json").stdout)
+    assert before["folded_days"] == []
+    assert "kept by day" not in filled("job", "job-train").stdout
+    filled("month", "close", "2026-10", "--reason", "one day", "--author", "ada")
+    monkeypatch.setattr("gpucost.cli.ledger.now_ms", lambda: 2_000_000_000_000)
+    assert "2026-10 folded by day" in filled("ledger", "prune").stdout
+    found = json.loads(filled("job", "job-train", "-f", "json").stdout)
+    day = {"start": "2026-10-01T00:00:00Z", "end": "2026-10-02T00:00:00Z"}
+    assert found["folded_days"] == [day]
+    assert found["window"] == day != before["window"]
+    changed = {name for name in before if before[name] != found[name]}
+    assert changed == {"folded_days", "window", "account", "ledger"}
+    assert found["account"] | {"assessment": None} == before["account"] | {"assessment": None}
+    told = filled("job", "job-train").stdout
+    assert "2026-10-01 is kept by day: the sums are whole, the hours are gone." in told
+
+
 def test_a_filter_that_matches_nothing_is_said(filled: Run) -> None:
     words = ("allocations", "2026-10", "--filter", "team=vison", "--filter", "model=H100")
     assert filled(*words).stdout == "nothing matches --filter team=vison --filter model=H100 in 2026-10\n"
     document = filled(*words, "-f", "json")
     assert json.loads(document.stdout)["rows"] == []
     assert "nothing matches" in document.stderr
+
+
+def test_a_key_for_a_team_that_nobody_knows_is_remarked_on(filled: Run) -> None:
+    made = filled("key", "add", "ada", "--team", "reserach", "--team", "vision")
+    assert made.exit_code == Exit.OK
+    first, *_ = made.stderr.splitlines()
+    known = "is neither in the team rules nor in 2026-10 of the ledger; did you mean research?"
+    assert first == f"gpucost: the team 'reserach' {known}"
+    assert made.stdout.startswith("gpc_ada_")
+    assert "team rules" not in filled("key", "add", "eve", "--team", "vision").stderr
 
 
 def test_an_adjustment_names_what_is_known(filled: Run) -> None:
@@ -149,10 +178,13 @@ def test_an_adjustment_names_what_is_known(filled: Run) -> None:
     assert opened.stderr.startswith("gpucost: 2026-10 is open")
     close = ("month", "close", "2026-10", "--author", "ada", "--reason", "a test month")
     assert filled(*close).stdout.startswith("2026-10 closed by ada")
-    assert filled(*close).stdout.startswith("2026-10 already closed by ada")
+    again = filled(*close)
+    assert again.stdout.startswith("2026-10 already closed by ada")
+    assert again.stderr == "gpucost: 2026-10 stays as it was closed: this --reason is not recorded\n"
     misspelt = adjust("reserach")
     assert misspelt.exit_code == Exit.USAGE
-    assert "--team: 'reserach' is not allowed; allowed: research, vision; another one" in misspelt.stderr
+    near = "research (did you mean this?), or another of: research, vision; another one"
+    assert f"--team: 'reserach' is not allowed; allowed: {near}" in misspelt.stderr
     assert "--job: 'nobody'" in adjust("research", "--job=nobody").stderr
     assert adjust("research", "--job=job-train").stdout.startswith("2026-10 research: 1.000000000 USD, T-1")
     assert adjust("research", "--job=job-train").stdout.startswith("already recorded: 2026-10 research")
@@ -202,7 +234,7 @@ def test_the_argument_parser_speaks_plainly(filled: Run, monkeypatch: pytest.Mon
     assert "Value error" not in filled("report", "2026-10", "-f", "xml").stderr
     assert "it is a global option and stands before" in filled("report", "2026-10", "--config", "x").stderr
     monkeypatch.setenv("GPUCOST_API__AUTH", "maybe")
-    assert filled("report", "2026-10").stderr.endswith("allowed: keys or off\n")
+    assert filled("report", "2026-10").stderr.endswith("allowed: required or off\n")
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -290,9 +322,12 @@ WRONG = {
     "window": (("allocations", "x"), "WINDOW: 'x'"),
     "progress": (("job", "job-train", "--progress", "x"), "--progress: 'x'"),
     "url": (("ingest", "--source", "prometheus:ftp://x"), "prometheus.url: 'ftp://x'"),
-    "key without a team": (("key", "a"), "--team: missing"),
-    "key with role and team": (("key", "a", "--role", "finance", "--team", "x"), "--team: 'x'"),
-    "expired key": (("key", "a", "--team", "x", "--expires", "2020-01-01"), "--expires: '2020-01-01'"),
+    "key without a team": (("key", "add", "a"), "--team: missing"),
+    "key with role and team": (("key", "add", "a", "--role", "finance", "--team", "x"), "--team: 'x'"),
+    "expired key": (
+        ("key", "add", "a", "--team", "x", "--expires", "2020-01-01"),
+        "--expires: '2020-01-01'",
+    ),
     "source": (("ingest", "--source", "graphite:x"), "--source: 'graphite:x'"),
     "time": (("ingest", "--from", "yesterday"), "--from: 'yesterday'"),
     "cluster": (("ingest", "--cluster", "x"), "--cluster: 'x'"),
@@ -302,8 +337,7 @@ WRONG = {
     ),
     "output": (("report", "2026-10", "-f", "json", "-o", "/nonexistent/x"), "--output: '/nonexistent/x'"),
     "table to a file": (("report", "2026-10", "-o", "x"), "--output: 'x'"),
-    "key id": (("key", "A B", "--team", "x"), "ID: 'A B'"),
-    "serve without keys": (("serve", "--port", "0"), "api.keys: none"),
+    "key id": (("key", "hash", "A B", "--team", "x"), "ID: 'A B'"),
     "serve elsewhere": (("serve", "--host", "999.1.1.1"), "api.host and api.port: '999.1.1.1:8080'"),
 }
 
@@ -375,10 +409,10 @@ def test_prices_are_checked_and_shown(run: Run, folder: Path) -> None:
 
 
 def test_a_key_is_shown_once_and_its_settings_hold_the_hash(run: Run, folder: Path) -> None:
-    from gpucost.api.principal import hash_secret
+    from gpucost.access.keys import hash_secret
     from gpucost.service.settings_load import load_settings
 
-    result = run("key", "ada", "--team", "research")
+    result = run("key", "hash", "ada", "--team", "research")
     key = result.stderr.strip().rpartition(" ")[2]
     (folder / "keys.yaml").write_text(result.stdout, encoding="utf-8")
     (stored,) = load_settings(folder / "keys.yaml").api.keys

@@ -53,7 +53,6 @@ def test_the_list_for_programs(looked_at: Run, tmp_path: Path) -> None:
         (("--severity", "critical"), 1),
         (("--severity", "low"), 0),
         (("--cluster", "c"), 1),
-        (("--cluster", "elsewhere"), 0),
         (("--state", "open"), 1),
         (("--state", "muted"), 0),
     ],
@@ -62,6 +61,12 @@ def test_filters_choose(words: tuple[str, ...], count: int, looked_at: Run) -> N
     assert len(json.loads(looked_at("findings", *words, "-f", "json").stdout)["findings"]) == count
     if not count:
         assert looked_at("findings", *words).stdout == "nothing matches; 1 finding of other kinds go on\n"
+
+
+def test_a_cluster_that_the_ledger_does_not_hold_is_refused(looked_at: Run) -> None:
+    result = looked_at("findings", "--cluster", "elsewhere")
+    assert result.exit_code == 2
+    assert "'elsewhere'" in result.stderr
 
 
 def test_one_finding_is_shown_whole(looked_at: Run) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpucost.cli.exits import complain
-from gpucost.cli.output import tolerate_narrow_encodings, write_file
+from gpucost.cli.output import tolerate_narrow_encodings, write, write_file
 from gpucost.domain.errors import InputError
 from gpucost.service.demo import WRITTEN, Demo
 
@@ -71,6 +71,18 @@ def test_a_terminal_of_ascii_shows_what_it_can(monkeypatch: pytest.MonkeyPatch) 
         narrow.write("– 5 €")
         narrow.flush()
         assert raw.getvalue() == b"? 5 ?"
+
+
+def test_text_of_a_server_cannot_drive_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "a\x1b[2J\u009b1m,b\r\nc\r\tä\n"
+    for is_terminal, shown in ((True, "a\\x1b[2J\\x9b1m,b\r\nc\\x0d\tä\n"), (False, text)):
+        raw = io.BytesIO()
+        with io.TextIOWrapper(raw, encoding="utf-8") as screen:
+            monkeypatch.setattr(screen, "isatty", lambda answer=is_terminal: answer)
+            monkeypatch.setattr(sys, "stdout", screen)
+            write(text, None)
+            assert raw.getvalue().decode() == shown
+        monkeypatch.undo()
 
 
 def test_a_complaint_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from gpucost.api.principal import format_key, hash_secret
+from gpucost.access.keys import format_key, hash_secret
 from tests.cli.state_worlds import GPU, cluster
 from tests.kube.pki import Pki, make_pki, write_kubeconfig
 from tests.support.cluster.server import ClusterServer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -72,3 +74,21 @@ def test_no_activity_at_all() -> None:
     found = Activity.of(World(60).frames().activity)
     assert found.begin.tolist() == [0]
     assert len(found) == len(found.series) == 0
+
+
+def test_a_rule_that_lacks_its_frame_says_so_and_does_not_run() -> None:
+    world = World(600).node("n").pod("p", "n", 0, 600, units=8)
+    facts = world.facts()
+    lacks = {"demand": "nobody tells who waits", "stalls": "nobody tells which gangs lack members"}
+    frames = replace(facts.history.frames, lacks=lacks)
+    blind = replace(facts, history=replace(facts.history, frames=frames, memo={}))
+    found = evaluate(blind, RuleSettings())
+    said = {each.pattern: each for each in found.withheld if each.because in lacks.values()}
+    assert set(said) == {
+        Pattern.GANG_STALL,
+        Pattern.QUOTA_STARVATION,
+        Pattern.FRAGMENTATION,
+        Pattern.MONOPOLY,
+    }
+    assert all(each.lacks_data for each in said.values())
+    assert not {each.draft.pattern for each in found.findings} & set(said)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -84,13 +86,17 @@ def test_a_ledger_of_the_first_release_goes_through_every_migration(
             "team": ["__unallocated__", "red"],
             "nano": [300, 5_000_000_000],
         }
+        before = found.to_csv()
+        ledger.fold(MONTH, author="ann")
+        assert ledger.verify() == (), "folded by this release"
+        assert ledger.aggregate(EVERYTHING, MONTH.window, ["team"]).to_csv() == before
         following = Window(MONTH.window.end_ms, MONTH.window.end_ms + DAY_MS)
         measured = {"energy_mj": 5, "energy_observed_ms": 3, "memory_peak_mib": 70, "busy_over_ms": 1}
         ingest(ledger, following, line(following, team="blue", pod_uid="new", **measured))
         ledger.close_month(MONTH.next(), author="ann", min_coverage=Fraction(0), reason="one day")
         assert ledger.verify() == (), "and it goes on"
-        found = ledger.aggregate(EVERYTHING, following, ["team"]).iloc[0]
-        assert found[list(measured)].to_dict() == measured
+        row = ledger.aggregate(EVERYTHING, following, ["team"]).iloc[0]
+        assert row[list(measured)].to_dict() == measured
 
 
 @pytest.mark.fault(45)
@@ -152,6 +158,40 @@ def test_many_may_open_a_new_ledger_at_once(ledger_url: str) -> None:
     assert [ledger.frontier("alpha") for ledger in ledgers] == [DAY.end_ms] * 4
     for ledger in ledgers:
         ledger.close()
+
+
+_MIGRATES = """
+import sys
+from gpucost.ledger.database import Database
+print("ready", flush=True)
+sys.stdin.readline()
+Database.open(sys.argv[1], 60_000).close()
+"""
+
+
+@pytest.mark.fault(45)
+def test_two_processes_may_migrate_a_new_ledger_at_once(ledger_url: str, connection: Connection) -> None:
+    """As two replicas that start together: one migrates, the other finds it done."""
+    command = [sys.executable, "-c", _MIGRATES, ledger_url]
+    options: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with (
+        subprocess.Popen(command, text=True, **options) as one,
+        subprocess.Popen(command, text=True, **options) as other,
+    ):
+        children = (one, other)
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write("go\n")
+            child.stdin.flush()
+        for child in children:
+            _, errors = child.communicate(timeout=60)
+            assert (child.returncode, errors) == (0, "")
+    assert len(connection.execute(text("SELECT version_num FROM alembic_version")).all()) == 1
+    with open_ledger(ledger_url) as ledger:
+        assert ingest(ledger, DAY, line(DAY)).changed
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from gpucost.ledger import JobRun, JobUse, Ledger
 from gpucost.ledger.runs import MOST_RUNS
 from gpucost.service.past_runs import History, run_times_of
 from gpucost.service.past_uses import past_uses_of
-from tests.ledger.builders import CLUSTER, NOW_MS, hour, ingest, line, random_rows
+from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, hour, ingest, line, random_rows
 
 DAY = Window(hour(0).start_ms, hour(23).end_ms)
 
@@ -261,3 +262,23 @@ def test_past_use_of_like_jobs(ledger: Ledger) -> None:
     use = found["ml", "train-*"]
     assert use.sm_activity == pytest.approx(0.4)
     assert replace(use, sm_activity=0.0) == PastUse("H100", 81_920 * 2**20, 5_000 * 2**20, 0.0, runs=4)
+
+
+def test_a_folded_day_tells_no_runs_and_no_uses(ledger: Ledger) -> None:
+    """Its job held an hour in the morning and one at night: nobody knows that it did not run in between."""
+    first = (MONTH.window.end_ms - MONTH.window.start_ms) // HOUR_MS
+    rows = [used(at, job) for at, job in ((first - 23, "twice"), (first - 2, "twice"), (first - 1, "over"))]
+    rows += [used(first, job, pod=job) for job in ("over", "next-1")]
+    rows += [used(first + at, f"next-{at}") for at in (2, 3, 4)]
+    fill(ledger, *rows, hours=first + 6)
+    span = Window(hour(0).start_ms, hour(first + 5).end_ms)
+    assert runs(ledger, span)["twice"].held_ms == 2 * HOUR_MS
+    assert past_uses_of(ledger, CLUSTER, span)["ml", "next-*"].runs == 4
+    ledger.close_month(MONTH, author="ann", min_coverage=Fraction(0), reason="two days are enough")
+    assert ledger.fold(MONTH, author="ann").lines < len(rows)
+    found = runs(ledger, span)
+    assert [*found] == ["next-1", "over", "next-2", "next-3", "next-4"]
+    assert [run.job for run in found.values() if not run.is_whole] == ["next-1", "over"]
+    assert {use.job for use in ledger.uses(EVERYTHING, CLUSTER, span)} == {*found}
+    assert past_uses_of(ledger, CLUSTER, span)["ml", "next-*"].runs == 3, "one may have begun before"
+    assert runs(ledger, Window(hour(0).start_ms, hour(first - 1).end_ms)) == {}

@@ -117,8 +117,8 @@ def test_short_tables_are_not_divided_between_pages() -> None:
         to_html(build_month(small_month(lines=frame(lines), previous=None)))
         for lines in ([row(1, team="nlp", job="a")], many)
     )
-    teams = 'aria-labelledby="teams">\n<table{}>'
-    assert teams.format(' class="short"') in short
+    teams = 'aria-labelledby="teams">\n<table class="dense{}">'
+    assert teams.format(" short") in short
     assert teams.format("") in long
     assert ".short { break-inside: avoid; }" in short
 

@@ -449,6 +449,18 @@ def test_state_of_the_month() -> None:
     assert (facts.closed_at, facts.closed_by, facts.month_digest) == ("2026-10-01T00:00:00Z", "ada", "d")
 
 
+def test_a_cluster_that_went_missing_is_listed_and_keeps_the_month_open() -> None:
+    before = (*september(), *september(cluster="west"))
+    facts = build_month(small_month(windows=windows(), previous_windows=before)).provenance
+    assert facts.state == "open"
+    assert [(item.cluster, item.missing_ms) for item in facts.clusters] == [
+        ("east", 0),
+        ("west", 31 * DAY_MS),
+    ]
+    gone = facts.clusters[1]
+    assert (gone.windows, gone.observed, gone.gaps, gone.until) == (0, None, (), "2026-10-01T00:00:00Z")
+
+
 @pytest.mark.fault(43)
 def test_the_digest_names_the_state_of_the_windows() -> None:
     first = build_month(small_month()).provenance.digest

@@ -316,8 +316,9 @@ def test_on_a_phone_waste_keeps_its_mark_and_what_is_wider_says_so() -> None:
     style = to_html(month()).split("</style>")[0]
     phone = style.split("@media (max-width: 720px)")[1].split("@page")[0]
     assert "display: none" not in phone.split(".tag")[1].split("}")[0]
-    assert "position: sticky" in phone, "the first column stays"
-    assert "linear-gradient" in phone, "a shadow where there is more"
+    narrow = style.split("@media (max-width: 1020px)")[1].split("@media")[0]
+    assert "position: sticky" in narrow, "the first column stays"
+    assert "linear-gradient" in style.split(".scroll {")[1].split("}")[0], "a shadow where there is more"
 
 
 def test_nothing_to_do_is_said() -> None:

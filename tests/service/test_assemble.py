@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -10,6 +11,8 @@ from gpucost.domain.errors import ConfigError, InputError
 from gpucost.domain.holders import NO_TEAM
 from gpucost.service.assemble import load_book, load_teams, open_source, parse_source
 from gpucost.service.settings import PrometheusSettings, Settings
+from gpucost.telemetry.existing.choice import EitherSource
+from gpucost.telemetry.existing.source import ExistingSource
 from gpucost.telemetry.prometheus import PrometheusSource
 from gpucost.telemetry.recorded import RecordedSource, record
 from tests.service.worlds import Clock, frames
@@ -21,8 +24,16 @@ def test_a_source_is_named_on_the_command_line(tmp_path: Path) -> None:
     assert isinstance(open_source(recorded, load_book(None), Clock()), RecordedSource)
     prometheus = parse_source("prometheus:https://p.example/prefix/", recorded)
     source = open_source(prometheus, load_book(None), Clock())
-    assert isinstance(source, PrometheusSource)
+    assert isinstance(source, EitherSource)
     assert source.name == "prometheus https://p.example/prefix"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "kind"), [("auto", EitherSource), ("gpucost", PrometheusSource), ("existing", ExistingSource)]
+)
+def test_the_dialect_is_a_setting(dialect: Literal["auto", "gpucost", "existing"], kind: type) -> None:
+    settings = Settings(prometheus=PrometheusSettings(dialect=dialect))
+    assert isinstance(open_source(settings, load_book(None), Clock()), kind)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +57,7 @@ def test_secrets_reach_the_wire_and_nothing_else(tmp_path: Path) -> None:
             username="u@x",
             password_file=tmp_path / "password",
             bearer_token="hunter2",
+            dialect="gpucost",
         )
     )
     source = open_source(settings, load_book(None), Clock())

@@ -313,3 +313,18 @@ def test_a_loop_that_is_dead_or_silent_is_stalled(ledger: Ledger, clock: Clock) 
     assert world.status.stalled(START + 1900) is None
     world.status.ended()
     assert "ended" in (world.status.stalled(START + 1900) or "")
+
+
+def test_a_source_that_holds_nothing_of_ours_is_said_once(
+    ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A wrong label of a monitor looks like no trouble: Prometheus answers, and the ledger stays empty."""
+    world = World(ledger, clock)
+    with monkeypatch.context() as nothing:
+        nothing.setattr(world.source, "clusters", lambda: ())
+        world.run_until(START + 10 * MINUTE_MS)
+        assert [record.message for record in caplog.records if "is that one scraped?" in record.message] == [
+            "source: it answers, and has no series of the queue collector: is that one scraped?"
+        ]
+    world.run_until(START + HOUR_MS + 2 * MINUTE_MS)
+    assert len(ledger.windows(DAY)) == 1

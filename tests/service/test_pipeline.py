@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from gpucost.domain.errors import (
     SourceTimeout,
     SourceUnreachable,
 )
+from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.rates import NodeFacts, RateSpan
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
 from gpucost.ledger import Ledger, LedgerState
@@ -150,6 +153,39 @@ def test_a_source_that_is_gone_is_not_asked_for_the_rest(
 
 
 @pytest.mark.fault(28)
+def test_a_window_whose_prices_cannot_be_read_stays_open(ledger: Ledger, clock: Clock) -> None:
+    """Prices may come from the source too (pricing.opencost)."""
+    whole = pipeline(ledger, MemorySource(frames()), clock)
+
+    def rates(node: NodeFacts, window: Window) -> Sequence[RateSpan]:
+        if window.end_ms > hours(0, 12).end_ms:
+            raise PartialResponse("a store did not answer", ())
+        return whole.rules.prices(node, window)
+
+    lines = with_windows(replace(whole, rules=replace(whole.rules, prices=rates)), HOUR_MS, 24 * HOUR_MS)
+    outcome = lines.ingest("c", lines.pending("c", DAY))
+    assert outcome.ingested == 12
+    assert {failure.kind for failure in outcome.failures} == {"PartialResponse"}
+    assert len(lines.pending("c", DAY)) == 12
+
+
+def test_what_a_source_says_of_an_instant_is_read_at_once(ledger: Ledger, clock: Clock) -> None:
+    """A problem that says when it was needs no window of its own."""
+    said = [
+        Problem(ProblemCode.END_BOUNDED, "c", "s", "may be off", 5, at_ms=hours(h, h + 1).start_ms)
+        for h in (2, 7)
+    ]
+    source = MemorySource(replace(frames(), problems=tuple(said)))
+    lines = with_windows(pipeline(ledger, source, clock), HOUR_MS, 24 * HOUR_MS)
+    lines.ingest("c", lines.pending("c", DAY))
+    assert source.reads == [DAY]
+    for hour, count in ((1, 0), (2, 1), (7, 1), (8, 0)):
+        found = [
+            each for each in ledger.problems(EVERYTHING, hours(hour, hour + 1)) if each.detail == "may be off"
+        ]
+        assert len(found) == count, hour
+
+
 def test_what_the_source_no_longer_holds_stays_missing(ledger: Ledger, clock: Clock) -> None:
     source = MemorySource(
         frames(), lambda window: NotCovered("retention") if window.start_ms < hours(3, 4).start_ms else None

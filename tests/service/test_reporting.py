@@ -95,7 +95,8 @@ def test_a_step_that_would_share_anew_is_refused(policy: IdlePolicy, reporting: 
     assert bill(reporting, DAY, step_ms=HOUR_MS) == bill(reporting, DAY)
 
 
-def test_sharing_reads_the_lines_once(reporting: Reporting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharing_reads_the_lines_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    reporting = Reporting(ledger, "test", QUOTAS)  # one that keeps no answers of other tests
     calls: list[object] = []
     real = Ledger.aggregate
 

@@ -76,7 +76,7 @@ WRONG = {
         f"api: {{keys: [{{id: a, sha256: {'0' * 64}}}]}}",
         "api.keys[0].teams",
         "[]",
-        "teams for the role viewer",
+        "teams for the roles viewer",
     ),
     "duplicate key ids": (
         f"api: {{keys: [{', '.join(['{id: a, role: admin, sha256: ' + '0' * 64 + '}'] * 2)}]}}",

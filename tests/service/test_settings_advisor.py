@@ -75,7 +75,8 @@ def test_every_setting_is_an_environment_variable_and_says_what_it_is(
         for key, field in model.model_fields.items():
             assert field.description, key
             assert f"GPUCOST_ADVISOR__{group}__{key}".upper() in names
-    assert {f"GPUCOST_WEBHOOK__{key}".upper() for key in WebhookSettings.model_fields} <= names
+    keys = WebhookSettings.model_fields.keys() - groups_in(WebhookSettings)
+    assert {f"GPUCOST_WEBHOOK__{key}".upper() for key in keys} <= names
     monkeypatch.setenv("GPUCOST_ADVISOR__KUEUE__FAIR_SHARING", "true")
     monkeypatch.setenv("GPUCOST_ADVISOR__POOLS", '[{"name": "a", "allocatable": {"cpu": "4"}, "most": 1}]')
     found = load_settings().advisor
@@ -267,3 +268,49 @@ def test_the_token_may_stand_in_a_file_and_is_never_shown(tmp_path: Path) -> Non
 
 def test_a_webhook_that_is_off_needs_nothing() -> None:
     assert WebhookSettings().secret_token() is None
+
+
+MANAGED = f"""
+webhook:
+  enabled: true
+  host: 0.0.0.0
+  token: {TOKEN}
+  certificates: {{mode: managed, dns_names: [gpucost-webhook.gpucost.svc]}}
+"""
+
+
+def test_a_managed_certificate_is_tls_beyond_loopback(tmp_path: Path) -> None:
+    found = load(tmp_path, MANAGED).webhook.certificates
+    assert (found.secret_name, found.webhook_configuration, found.namespace) == (
+        "gpucost-webhook-tls",
+        "gpucost",
+        None,
+    )
+    assert (found.lifetime, found.renew_before) == (timedelta(days=90), timedelta(days=30))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("mode: managed", "dns_names"),
+        ("mode: managed, dns_names: [Gpu Cost]", "dns_names"),
+        ("mode: managed, dns_names: [a.svc, a.svc]", "dns_names"),
+        ("mode: by-hand", "mode"),
+        ("secret_name: ../other", "secret_name"),
+        ("webhook_configuration: ''", "webhook_configuration"),
+        ("lifetime: 59m", "lifetime"),
+        ("renew_before: 90d", "renew_before"),
+        ("renew_before: 9m", "renew_before"),
+    ],
+)
+def test_certificates_that_cannot_be_kept_are_refused(tmp_path: Path, change: str, says: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(tmp_path, f"webhook: {{certificates: {{{change}}}}}")
+    assert f"webhook.certificates.{says}" in str(raised.value)
+
+
+def test_files_and_a_managed_certificate_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "tls.crt"
+    file.write_text("", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"webhook\.tls_cert_file"):
+        load(tmp_path, f"{MANAGED}  tls_cert_file: {file}\n  tls_key_file: {file}\n")

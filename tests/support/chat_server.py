@@ -24,7 +24,8 @@ SECRET = "T000/B000/hunter2secret"
 @dataclass(frozen=True)
 class Trouble:
     """One answer instead of the service's own. ``hang`` waits until the server stops or ``hang_s`` are over,
-    ``cut`` resets the connection; ``after`` misbehaves only after the message was taken."""
+    ``cut`` resets the connection; ``after`` misbehaves only after the message was taken. ``slow_s`` is how
+    long the answer takes."""
 
     status: int = 200
     body: bytes = b""
@@ -33,6 +34,7 @@ class Trouble:
     hang_s: float = 60.0
     cut: bool = False
     after: bool = False
+    slow_s: float = 0.0
 
     @classmethod
     def json(cls, fields: dict[str, Any], status: int = 200, **headers: str) -> Trouble:
@@ -180,6 +182,8 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         payload = json.loads(self.rfile.read(length) or b"{}")
         answer, _ = self.server.take(Asked(self.command, self.path, headers, payload))
+        if answer.slow_s:
+            self.server.ended.wait(answer.slow_s)
         if answer.hang:
             self.server.ended.wait(answer.hang_s)
             answer = Trouble(cut=True)

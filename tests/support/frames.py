@@ -112,7 +112,8 @@ class NamespaceTeams:
     """The namespace is the team."""
 
     def assign(self, holders: pd.DataFrame, _: int) -> pd.Series[str]:
-        return holders["team_label"].where(holders["team_label"] != "", holders["namespace"])
+        label, namespace = (holders[name].astype("str") for name in ("team_label", "namespace"))
+        return label.where(label != "", namespace)
 
     def changes(self, _: Window) -> tuple[int, ...]:
         return ()

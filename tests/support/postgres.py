@@ -57,37 +57,12 @@ def postgres_server() -> Iterator[PostgresServer]:
 
     Its collation is American English on purpose: sorting in the database would differ from code points.
     """
-    binaries = sorted(
-        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3])
-    )
-    if not binaries:
-        pytest.skip("PostgreSQL is not installed: no /usr/lib/postgresql/*/bin/postgres")
-    bin_dir = binaries[-1].parent
     home = Path(tempfile.mkdtemp(prefix="gpucost-pg-"))
     try:
-        as_user = _unprivileged(home)
-        data = home / "data"
-        subprocess.run(
-            [
-                *(*as_user, bin_dir / "initdb", "-D", data, "-U", _SUPERUSER, "--auth=trust", "--no-sync"),
-                *("--encoding=UTF8", "--locale-provider=icu", "--icu-locale=en-US", "--locale=C.UTF-8"),
-            ],
-            check=True,
-            capture_output=True,
-            cwd=home,
-        )
         server = PostgresServer(free_port())
+        command = new_cluster(home, server.port, "synchronous_commit=off")
         with (home / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [
-                    *(*as_user, bin_dir / "postgres", "-D", data, "-k", home, "-h", "127.0.0.1"),
-                    *("-p", str(server.port), "-c", "fsync=off", "-c", "synchronous_commit=off"),
-                    *("-c", "full_page_writes=off", "-c", "shared_buffers=64MB"),
-                ],
-                stdout=log,
-                stderr=log,
-                cwd=home,
-            )
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=home)
         try:
             _await(server, process, home / "log")
             yield server
@@ -96,6 +71,35 @@ def postgres_server() -> Iterator[PostgresServer]:
             process.wait(30)
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def new_cluster(home: Path, port: int, *settings: str) -> list[str]:
+    """Make a cluster in the empty folder ``home``; the command that serves it, with further ``settings``.
+
+    Nothing is flushed to the disk, so it survives a SIGKILL and no crash of the machine. Skips the test
+    when no PostgreSQL is installed.
+    """
+    binaries = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3])
+    )
+    if not binaries:
+        pytest.skip("PostgreSQL is not installed: no /usr/lib/postgresql/*/bin/postgres")
+    bin_dir, data = binaries[-1].parent, home / "data"
+    as_user = _unprivileged(home)
+    subprocess.run(
+        [
+            *(*as_user, bin_dir / "initdb", "-D", data, "-U", _SUPERUSER, "--auth=trust", "--no-sync"),
+            *("--encoding=UTF8", "--locale-provider=icu", "--icu-locale=en-US", "--locale=C.UTF-8"),
+        ],
+        check=True,
+        capture_output=True,
+        cwd=home,
+    )
+    all_settings = "fsync=off", "full_page_writes=off", "shared_buffers=64MB", *settings
+    return [
+        *(*as_user, str(bin_dir / "postgres"), "-D", str(data), "-k", str(home), "-h", "127.0.0.1"),
+        *("-p", str(port), *(word for each in all_settings for word in ("-c", each))),
+    ]
 
 
 def _unprivileged(home: Path) -> list[str]:

@@ -48,20 +48,9 @@ def running_prometheus(
 
     ``scrape_configs`` is that part of its configuration; by default it scrapes nothing.
     """
-    data.mkdir(parents=True, exist_ok=True)
-    config = data.parent / f"{data.name}.yml"
-    config.write_text(json.dumps({"scrape_configs": list(scrape_configs)}))  # JSON is YAML too
     log = data.parent / f"{data.name}.log"
     address = f"127.0.0.1:{free_port()}"
-    arguments = [
-        PROMETHEUS or "prometheus",
-        f"--config.file={config}",
-        f"--storage.tsdb.path={data}",
-        "--storage.tsdb.retention.time=100y",
-        f"--web.listen-address={address}",
-        "--log.level=warn",
-        *flags,
-    ]
+    arguments = prometheus_command(data, address, *flags, scrape_configs=scrape_configs)
     with log.open("w") as output, subprocess.Popen(arguments, stdout=output, stderr=output) as process:
         try:
             _wait_ready(process, f"http://{address}/-/ready", log)
@@ -72,6 +61,24 @@ def running_prometheus(
                 process.wait(timeout=20)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def prometheus_command(
+    data: Path, address: str, *flags: str, scrape_configs: Sequence[Mapping[str, object]] = ()
+) -> list[str]:
+    """The command that serves the blocks in ``data`` at ``address``; its configuration is written beside."""
+    data.mkdir(parents=True, exist_ok=True)
+    config = data.parent / f"{data.name}.yml"
+    config.write_text(json.dumps({"scrape_configs": list(scrape_configs)}))  # JSON is YAML too
+    return [
+        PROMETHEUS or "prometheus",
+        f"--config.file={config}",
+        f"--storage.tsdb.path={data}",
+        "--storage.tsdb.retention.time=100y",
+        f"--web.listen-address={address}",
+        "--log.level=warn",
+        *flags,
+    ]
 
 
 def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path, seconds: float = 60) -> None:

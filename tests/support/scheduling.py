@@ -28,7 +28,10 @@ TOGETHER: tuple[tuple[str, str], ...] = (
 """Beginnings of files -> what they share."""
 FIRST = (
     "tests/demo/test_full.py",
+    "tests/operations_kills",
+    "tests/helm/test_first_report.py",
     "tests/replay",
+    "tests/telemetry/existing_month",
     "tests/demo",
     "tests/alerts/test_alerts_on_demo.py",
     "tests/dashboards/test_dashboard_queries.py",

@@ -346,6 +346,7 @@ def test_an_idle_cluster_is_covered_and_an_unknown_one_is_not(source: Prometheus
         source.read("no such cluster", Window(T0, at(5)))
 
 
+@pytest.mark.fault(51)
 def test_clusters_are_found_and_hostile_names_stay_literal(source: PrometheusSource) -> None:
     hostile = 'x"} or vector(1) #'
     assert {"default", "plain", hostile} <= set(source.clusters())

@@ -1,8 +1,8 @@
 """The second source: what a dcgm-exporter on the same node says about the GPUs.
 
-``dialects`` is the table of names and units, ``parse`` turns a text into values, ``state`` keeps what is
-known and for how long, and ``endpoint`` is the only module that does I/O: a thread that fetches the text.
-Nothing here asks who holds a GPU. From a row only the board's UUID, the id of the MIG GPU instance and the
-value are taken; pod, container, job and host labels are never read, because an idle GPU can carry those of
-the exporter itself, a shared one those of any of its pods, and the host name may be anybody's.
+The table of names and units is ``gpucost.contract.dcgm``. ``parse`` turns a text into values, ``state`` keeps
+what is known and for how long, and ``endpoint`` is the only module that does I/O: a thread that fetches the
+text. Nothing here asks who holds a GPU. From a row only the UUID of the board, the id of the MIG instance and
+the value are taken; pod, container, job and host labels are never read: an idle GPU can carry those of the
+exporter itself, a shared one those of any of its pods, and the host name may be anybody's.
 """

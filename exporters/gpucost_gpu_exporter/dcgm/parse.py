@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpucost_gpu_exporter.dcgm.dialects import (
+from gpucost.contract.dcgm import (
     BLANK_TEXTS,
     BOARD_FIELDS,
     INSTANCE_LABELS,

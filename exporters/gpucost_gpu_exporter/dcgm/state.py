@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import TypeVar
 
-from gpucost_gpu_exporter.dcgm.dialects import BOARD_FIELDS, Field, Unit
+from gpucost.contract.dcgm import BOARD_FIELDS, Field, Unit
 from gpucost_gpu_exporter.dcgm.parse import Parsed
 from gpucost_gpu_exporter.holdings import DeviceKey
 from gpucost_gpu_exporter.readings import Signal

@@ -56,6 +56,10 @@ class Channel:
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
+    def release(self) -> None:
+        """By who receives, once nothing more will be."""
+        self._lines.close()
+
 
 class Remote:
     """The listener's worker: asks the other process. It waits there, and holds no lock meanwhile."""

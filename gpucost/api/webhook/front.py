@@ -1,4 +1,4 @@
-"""The process that listens: ``python -m gpucost.api.webhook.front LISTENER CHANNEL``, two file descriptors.
+"""The process that listens: ``python -m gpucost.api.webhook.front`` and the descriptors of three sockets.
 
 What it needs comes as the first message, so that no secret is on its command line. It ends with the process
 that started it.
@@ -6,30 +6,34 @@ that started it.
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import os
 import signal
 import socket
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
+from gpucost.api.tls import TlsFiles, TlsGiven, TlsSource
 from gpucost.api.webhook.app import WebhookApp
 from gpucost.api.webhook.channel import Channel, Remote
-from gpucost.api.webhook.server import TlsFiles, WebhookServer
+from gpucost.api.webhook.server import WebhookServer
 from gpucost.api.webhook.token import Token
+from gpucost.settings.logs import Redactor, configure
 
 _LOOKS_EVERY_S = 1.0
 # Between the loop and the worker: of the usual 5 ms, each message would wait for at a full loop.
 _TURN_S = 0.001
 
 
-def main(listener_fd: int, channel_fd: int) -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+def main(listener_fd: int, channel_fd: int, certificates_fd: int) -> None:
     sys.setswitchinterval(_TURN_S)
     channel = Channel(socket.socket(fileno=channel_fd))
     found = channel.receive()
-    tls = None if found["tls"] is None else TlsFiles(*map(Path, found["tls"]))
+    form, level = found["log"]
+    configure(form, level, Redactor([found["token"]]))
+    tls = _tls(found["tls"], Channel(socket.socket(fileno=certificates_fd)))
     token = Token(found["token"], None if found["token_file"] is None else Path(found["token_file"]))
     token.renew()
     remote = Remote(channel)
@@ -57,5 +61,21 @@ def main(listener_fd: int, channel_fd: int) -> None:
     os._exit(0)
 
 
+def _tls(found: Any, certificates: Channel) -> TlsSource | None:
+    """Files, certificates that come over the socket, or none."""
+    if found is None or isinstance(found, list):
+        return None if found is None else TlsFiles(*map(Path, found))
+    given = TlsGiven()
+    given.give(found["pem"].encode())
+    threading.Thread(target=_take, args=(given, certificates), daemon=True).start()
+    return given
+
+
+def _take(given: TlsGiven, certificates: Channel) -> None:
+    with contextlib.suppress(EOFError):
+        while True:
+            given.give(certificates.receive()["pem"].encode())
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:]))

@@ -11,6 +11,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 import httpx2
@@ -79,8 +80,22 @@ class HttpxTransport:
 
     def get(self, path: str, params: Mapping[str, str], timeout_s: float) -> HttpxResponse:
         """See ``Transport.get``."""
+        url = httpx2.URL(f"{self._base}{path}", params=dict(params)) if params else f"{self._base}{path}"
+        return self._asked("GET", url, timeout_s)
+
+    def send(
+        self, method: str, path: str, timeout_s: float, body: bytes = b"", content_type: str = ""
+    ) -> HttpxResponse:
+        """A request that may write; it may reach the server twice where a kept connection had just been
+        closed. Otherwise as ``get``."""
+        return self._asked(method, f"{self._base}{path}", timeout_s, body, content_type)
+
+    def _asked(
+        self, method: str, url: httpx2.URL | str, timeout_s: float, body: bytes = b"", content_type: str = ""
+    ) -> HttpxResponse:
+        send = partial(self._send, method, url, timeout_s, body, content_type)
         header = self._credentials.header()
-        response = self._send(path, params, timeout_s, header)
+        response = send(header)
         if response.status != _UNAUTHORIZED:
             return response
         self._reloaded()
@@ -88,7 +103,7 @@ class HttpxTransport:
         if newer == header:
             return response
         response.close()
-        return self._send(path, params, timeout_s, newer)
+        return send(newer)
 
     def close(self) -> None:
         """Close all connections. Answers still being read end."""
@@ -101,7 +116,15 @@ class HttpxTransport:
             response.close()
             raise
 
-    def _send(self, path: str, params: Mapping[str, str], timeout_s: float, header: str) -> HttpxResponse:
+    def _send(
+        self,
+        method: str,
+        url: httpx2.URL | str,
+        timeout_s: float,
+        body: bytes,
+        content_type: str,
+        header: str,
+    ) -> HttpxResponse:
         bounds = {
             "connect": self._limits.connect_s,
             "pool": self._limits.connect_s,
@@ -111,9 +134,11 @@ class HttpxTransport:
         extensions: dict[str, Any] = {"timeout": bounds}
         if self._server_name:
             extensions["sni_hostname"] = self._server_name
-        headers = {**_HEADERS, **({"Authorization": header} if header else {})}
-        url = httpx2.URL(f"{self._base}{path}", params=dict(params)) if params else f"{self._base}{path}"
-        request = self._client.build_request("GET", url, headers=headers, extensions=extensions)
+        more = {"Authorization": header, "Content-Type": content_type}
+        headers = {**_HEADERS, **{name: value for name, value in more.items() if value}}
+        request = self._client.build_request(
+            method, url, headers=headers, content=body or None, extensions=extensions
+        )
         answer = self._answer(request)
         bounds["read"] = timeout_s  # httpcore2 looks at it again when the body begins
         return HttpxResponse(answer, self._limits)

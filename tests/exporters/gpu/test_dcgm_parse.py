@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost_gpu_exporter.dcgm.dialects import NAMES, Field, Unit, is_blank
+from gpucost.contract.dcgm import NAMES, Field, Unit, is_blank
 from gpucost_gpu_exporter.dcgm.parse import MAX_BYTES, MAX_DEVICES, Drop, parse
 from gpucost_gpu_exporter.holdings import DeviceKey
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucost_gpu_exporter.dcgm.dialects import Field
+from gpucost.contract.dcgm import Field
 from gpucost_gpu_exporter.dcgm.parse import Drop, Parsed, parse
 from gpucost_gpu_exporter.dcgm.state import Known, Memory
 from gpucost_gpu_exporter.holdings import DeviceKey

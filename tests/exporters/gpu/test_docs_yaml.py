@@ -71,7 +71,8 @@ def test_the_node_is_the_nodes_own_name() -> None:
 
 def test_mounts_are_where_the_defaults_look() -> None:
     mounts = {mount["name"]: mount for mount in CONTAINER["volumeMounts"]}
-    paths = {volume["name"]: volume["hostPath"]["path"] for volume in POD["volumes"]}
+    assert mounts.pop("tmp")["mountPath"] == "/tmp", "what a read-only root needs"
+    paths = {each["name"]: each["hostPath"]["path"] for each in POD["volumes"] if "hostPath" in each}
     assert {name: mount["mountPath"] for name, mount in mounts.items()} == paths
     assert paths == {
         "pod-resources": str(SETTINGS.kubelet_socket.parent),
@@ -79,7 +80,12 @@ def test_mounts_are_where_the_defaults_look() -> None:
     }
     assert mounts["pod-resources"]["readOnly"] is True
     assert "readOnly" not in mounts["state"]
-    assert CONTAINER["securityContext"]["runAsUser"] == 0
+    assert CONTAINER["securityContext"] == {
+        "runAsUser": 0,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
 
 
 def test_probes_and_port() -> None:

@@ -183,7 +183,7 @@ def test_one_that_waits_can_be_ended(node: CommandNode) -> None:
 
 @pytest.mark.fault(1)
 def test_a_scrape_is_answered_while_the_driver_hangs(node: CommandNode) -> None:
-    node.set(driver_timeout="3s")
+    node.set(driver_timeout="8s")
     with node.start() as running:
         assert running.get("/healthz") == (200, "ok\n")
         eventually(lambda: _held(running.scrape()) > 0.5)

@@ -143,9 +143,10 @@ def test_a_restricted_namespace_admits_the_pod() -> None:
 
 
 def test_the_image_has_the_command_and_the_user_of_the_manifest() -> None:
-    [image] = re.findall(r"^```dockerfile\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-    assert f"USER {POD['securityContext']['runAsUser']}" in image
-    assert f'ENTRYPOINT ["{CONTAINER["command"][0]}"]' in image
+    image = (ROOT / "exporters" / "gpucost_queue_collector" / "Dockerfile").read_text(encoding="utf-8")
+    user = POD["securityContext"]["runAsUser"]
+    assert f"USER {user}:{user}" in image
+    assert f'/{CONTAINER["command"][0]}"]' in image
     assert "[collector]" in image
 
 

@@ -13,12 +13,14 @@ Rules of GPU feature discovery (NVIDIA/k8s-device-plugin, internal/lm/resource.g
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gpucost.cluster.objects import Labels
 from gpucost.domain.gpu import MIG_TABLES, parse_product
-from gpucost.kube.parse.reading import Part
+
+Flawed = Callable[[str, object, str], None]
+"""Told of a label that makes no sense: its key, its value, and what is allowed."""
 
 _GPU = "nvidia.com/gpu"
 _COUNT = re.compile(r"(?P<resource>nvidia\.com/(?:gpu|mig-[0-9a-z.]+))\.count\Z")
@@ -43,20 +45,30 @@ class GpuLabels:
     replicas: Mapping[str, int] = field(default_factory=dict)
 
 
-def gpu_labels(labels: Labels, root: Part) -> GpuLabels:
-    """What the ``labels`` of a node say of its GPUs. Those that make no sense become flaws of ``root``."""
+def label_keys() -> tuple[str, ...]:
+    """The labels that are looked at, for sources that must ask for each by name."""
+    profiles = dict.fromkeys(
+        profile.replace("+", ".") for table in MIG_TABLES.values() for profile in table.memory_by_profile
+    )
+    resources = (_GPU, *(f"nvidia.com/mig-{profile}" for profile in profiles))
+    facts = ("count", "product", "replicas")
+    return (*_PRODUCT_LABELS[1:], *(f"{resource}.{fact}" for resource in resources for fact in facts))
+
+
+def gpu_labels(labels: Labels, flaw: Flawed) -> GpuLabels:
+    """What the ``labels`` of a node say of its GPUs. Those that make no sense are told to ``flaw``."""
     product = next((labels[key] for key in _PRODUCT_LABELS if labels.get(key)), "")
-    counts = _counts(labels, root)
+    counts = _counts(labels, flaw)
     if not counts and f"{_GPU}.replicas" not in labels:
         return GpuLabels(product)
     has_slices = any(resource != _GPU for resource in counts)
     expected: dict[str, int] = {}
     replicas: dict[str, int] = {}
     for resource in {_GPU: None, **counts}:
-        times = _number(labels, f"{resource}.replicas", root)
+        times = _number(labels, f"{resource}.replicas", flaw)
         unit = _handed_out_as(resource, labels.get(f"{resource}.product", ""), times or 1)
         if unit is None:
-            root.flaw(f"metadata.labels.{resource}.replicas", times, "at least 2 for a shared product")
+            flaw(f"{resource}.replicas", times, "at least 2 for a shared product")
             continue
         if times is not None and times > 1:
             replicas[unit] = times
@@ -67,24 +79,24 @@ def gpu_labels(labels: Labels, root: Part) -> GpuLabels:
     return GpuLabels(product, _boards(product, counts.get(_GPU)), expected, replicas)
 
 
-def _counts(labels: Labels, root: Part) -> dict[str, int]:
+def _counts(labels: Labels, flaw: Flawed) -> dict[str, int]:
     """Boards or slices by resource."""
     counts = {}
     for label in labels:
         match = _COUNT.match(label) if label.startswith("nvidia.com/") else None
         if match is not None:
-            count = _number(labels, label, root)
+            count = _number(labels, label, flaw)
             if count is not None:
                 counts[match["resource"]] = count
     return counts
 
 
-def _number(labels: Labels, label: str, root: Part) -> int | None:
+def _number(labels: Labels, label: str, flaw: Flawed) -> int | None:
     text = labels.get(label)
     if text is None:
         return None
     if _NUMBER.match(text) is None:
-        root.flaw(f"metadata.labels.{label}", text, "a whole number below 100000")
+        flaw(label, text, "a whole number below 100000")
         return None
     return int(text)
 

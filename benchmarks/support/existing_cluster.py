@@ -1,0 +1,108 @@
+"""A big cluster as kube-state-metrics and dcgm-exporter would have shown it, of tests.support.existing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window
+from tests.support.existing.dcgm_series import CLASSIC, V49, dcgm_series, dcgm_target, exporter_pod
+from tests.support.existing.kube_series import kube_series, kube_target
+from tests.support.existing.nodes import GPU, MIG_1G, MIG_2G, MIG_3G, SHARED, sliced, whole
+from tests.support.existing.text import Scrapes, Series, Target, Writer
+from tests.support.existing.world import T0, Box, End, Gpu, Node, Pod, World, stable
+from tests.support.prometheus import create_blocks
+
+CLUSTER = "big"
+MARGIN_MS = HOUR_MS
+_PART_MS = 3 * HOUR_MS  # of text that lies on the disk at once
+_BOARDS = 8
+_MEAN_HOURS = 10.0
+_LINGERS = (10 * MINUTE_MS, 2 * HOUR_MS, 6 * HOUR_MS)
+
+
+def big_world(gpus: int, pods_a_day: float, days: float, seed: int = 7) -> World:
+    """``gpus`` boards in nodes of eight, eight in ten of them whole, one shared, one cut; pods that last
+    ten hours in the mean. What goes on for days was begun before."""
+    window = Window(T0 - MARGIN_MS, T0 + round(days * DAY_MS) + MARGIN_MS)
+    nodes = tuple(_node(number) for number in range(-(-gpus // _BOARDS)))
+    pods = tuple(_pods(nodes, pods_a_day, window, np.random.default_rng(seed)))
+    return World(CLUSTER, window.start_ms, window.end_ms, nodes, pods)
+
+
+def _node(number: int) -> Node:
+    if number % 10 == 8:
+        return whole(f"t4-{number}", "Tesla-T4", _BOARDS, 15360, 70.0, "g4dn.metal", replicas=4)
+    if number % 10 == 9:
+        return sliced(f"a100-{number}", _BOARDS)
+    return whole(f"h100-{number}", "NVIDIA-H100-80GB-HBM3", _BOARDS, 81559, 650.0, "p5.48xlarge")
+
+
+def _pods(nodes: tuple[Node, ...], a_day: float, window: Window, rng: np.random.Generator) -> Iterator[Pod]:
+    """One after the other, each where there is room; one that finds none is not submitted."""
+    warm_ms = 2 * DAY_MS
+    count = round(a_day * (window.length_ms + warm_ms) / DAY_MS)
+    begun = np.sort(rng.uniform(window.start_ms - warm_ms, window.end_ms, count).astype(np.int64))
+    lasts = rng.lognormal(np.log(_MEAN_HOURS) - 0.5, 1.0, count) * HOUR_MS
+    free: dict[tuple[str, str], list[tuple[Gpu, int]]] = {
+        (node.name, offer.resource): [(gpu, 0) for gpu in offer.gpus for _ in range(offer.replicas)]
+        for node in nodes
+        for offer in node.offers
+    }
+    for number, (start, length) in enumerate(zip(begun.tolist(), lasts.tolist(), strict=True)):
+        bound = start // SECOND_MS * SECOND_MS
+        end = bound + max(20 * SECOND_MS, round(length) // SECOND_MS * SECOND_MS)
+        for choice in rng.permutation(len(nodes))[:12].tolist():
+            node = nodes[choice]
+            resource = _resource(node, number)
+            units = int(rng.choice([1, 1, 2, 4, 8])) if resource == GPU else 1
+            slots = free[node.name, resource]
+            usable = [at for at, (_, until) in enumerate(slots) if until <= bound][:units]
+            if len(usable) == units:
+                for at in usable:
+                    slots[at] = slots[at][0], end
+                if end > window.start_ms:
+                    yield _pod(number, node, resource, bound, end, tuple(slots[at][0] for at in usable))
+                break
+
+
+def _resource(node: Node, number: int) -> str:
+    if node.name.startswith("a100"):
+        return (MIG_3G, MIG_2G, MIG_1G)[number % 3]
+    return SHARED if node.name.startswith("t4") else GPU
+
+
+def _pod(number: int, node: Node, resource: str, bound: int, end: int, gpus: tuple[Gpu, ...]) -> Pod:
+    how = End.DELETED if number % 4 == 0 else End.FAILED if number % 11 == 0 else End.COMPLETED
+    gone = end if how is End.DELETED else end + _LINGERS[number % 3]
+    owner = ("ReplicaSet", f"server-{number % 40}-7f9d") if how is End.DELETED else ("Job", f"job-{number}")
+    team, namespace = ((0, f"team-{number % 25:02}"),), f"space-{number % 25:02}"
+    return Pod(
+        *(f"pod-{number:05}", namespace, node.name, resource, len(gpus)),
+        *(bound - 20 * SECOND_MS, bound, end, gone, how, team, owner, gpus),
+        boxes=(Box("main", len(gpus)), Box("proxy", 0)),
+        busy=0.2 if resource == SHARED else 0.7,
+        uid=stable(f"pod-{number}"),
+    )
+
+
+def write_blocks(world: World, scrape_ms: int, data: Path, done: Callable[[float], None]) -> None:
+    """Every series of the world into ``data``; ``done`` is told the share that is finished."""
+    targets = tuple(_targets(world))
+    whole_of = Window(world.start_ms, world.end_ms)
+    for part in whole_of.split(_PART_MS):
+        writer = Writer()
+        for target, series in targets:
+            writer.add(target, Scrapes(part, scrape_ms), series)
+        create_blocks(writer.text(), data)
+        done((part.end_ms - world.start_ms) / whole_of.length_ms)
+
+
+def _targets(world: World) -> Iterator[tuple[Target, tuple[Series, ...]]]:
+    exporters = {node.name: exporter_pod(node.name) for node in world.nodes}
+    yield kube_target(world), tuple(kube_series(world, exporters))
+    for number, node in enumerate(world.nodes):
+        release = V49 if number % 3 == 0 else CLASSIC
+        yield dcgm_target(world, node.name, release), tuple(dcgm_series(world, node, release))

@@ -1,0 +1,59 @@
+"""Roles and principals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gpucost.domain.scope import EVERYTHING, Scope
+
+
+class Role(StrEnum):
+    """What a principal may do.
+
+    ``viewer`` reads what its teams did. ``team-admin`` also answers their findings (acknowledge, mute,
+    unmute) and keeps their viewers' API keys. ``finance`` reads every team and changes nothing. ``admin``
+    may do everything. ``metrics`` reads /metrics and /readyz only. ``alerts`` is Alertmanager's: it hands
+    alerts over and reads nothing.
+    """
+
+    VIEWER = "viewer"
+    TEAM_ADMIN = "team-admin"
+    FINANCE = "finance"
+    ADMIN = "admin"
+    METRICS = "metrics"
+    ALERTS = "alerts"
+
+    @property
+    def has_teams(self) -> bool:
+        """Whether it is bound to teams; the others see all of them, or none."""
+        return self in (Role.VIEWER, Role.TEAM_ADMIN)
+
+
+class Method(StrEnum):
+    """How somebody showed who it is."""
+
+    OFF = "off"
+    KEY = "key"
+    OIDC = "oidc"
+    KUBERNETES = "kubernetes"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody who may ask. ``id`` is a key's id, or the name that its token gives it; it appears in logs and
+    in the audit trail. ``scope`` bounds what it reads, and what it changes."""
+
+    id: str
+    role: Role
+    scope: Scope
+    method: Method = Method.KEY
+
+
+LOOPBACK = Principal("loopback", Role.ADMIN, EVERYTHING, Method.OFF)
+"""Whoever asks where authentication is off."""
+
+
+def scope_of(role: Role, teams: frozenset[str], clusters: frozenset[str] | None) -> Scope:
+    """What a role with these teams may see. ``clusters`` None is every cluster."""
+    return Scope(teams if role.has_teams else None, clusters)

@@ -1,0 +1,72 @@
+"""gpucost doctor: what a Prometheus has and lacks, what that gives, and what to turn on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from gpucost.cli.context import Context, context_of, now_ms
+from gpucost.cli.exits import Exit, fields_as
+from gpucost.cli.output import stdout, write
+
+if TYPE_CHECKING:
+    from gpucost.cluster.ownership import OwnerKeys
+    from gpucost.service.settings import PrometheusSettings
+
+_ATTEMPTS = 2  # somebody is waiting
+
+
+def doctor(
+    ctx: typer.Context,
+    prometheus: Annotated[
+        str | None, typer.Option(metavar="URL", help="This Prometheus; else that of the settings.")
+    ] = None,
+    month: Annotated[
+        str | None, typer.Option(metavar="MONTH", help="The month to tell, such as 2026-10; else the last.")
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(help="Only this cluster; else all of the server.")] = None,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", "-f")] = "table",
+) -> None:
+    """What a Prometheus has and lacks for gpucost, which features that gives, and what to turn on for the
+    rest, with the exact setting.
+
+    Nothing is written anywhere. Ends with 0 where the cost of the month can be told, with 3 where not.
+    """
+    from gpucost.domain.time import Month
+    from gpucost.reports.doctor.diagnose import diagnose
+    from gpucost.reports.doctor.document import as_json
+    from gpucost.reports.doctor.terminal import print_diagnosis
+    from gpucost.reports.doctor.wanted import Wanted
+    from gpucost.service import assemble
+    from gpucost.telemetry.doctor.probing import probe
+
+    context, now = context_of(ctx), now_ms()
+    settings = context.settings
+    if prometheus is not None:
+        settings = assemble.parse_source(f"prometheus:{prometheus}", settings)
+    with fields_as({"month": "--month", "cluster": "--cluster"}):
+        wanted = Month.of(now).previous() if month is None else Month.parse(month)
+        client = assemble.build_client(settings.prometheus, attempts=_ATTEMPTS)
+        options = assemble.source_options(settings.prometheus)
+        found = probe(client, options, settings.attribution.catalog(), wanted, now, cluster)
+    owners = _owners(settings.prometheus)
+    limits = Wanted(owners, max_gap_ms=options.max_gap_ms, replica_labels=options.replica_labels)
+    diagnosis = diagnose(found, limits, _program(context))
+    if format_ == "json":
+        write(as_json(diagnosis), None)
+    else:
+        print_diagnosis(diagnosis, stdout())
+    if not diagnosis.can_tell:
+        raise typer.Exit(Exit.SOURCE)
+
+
+def _program(context: Context) -> tuple[str, ...]:
+    """How to call gpucost with the same settings."""
+    return ("gpucost",) if context.config is None else ("gpucost", "--config", str(context.config))
+
+
+def _owners(settings: PrometheusSettings) -> OwnerKeys:
+    from gpucost.cluster.ownership import OwnerKeys
+
+    return OwnerKeys(settings.team_labels, settings.project_labels, settings.user_labels)

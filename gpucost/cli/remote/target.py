@@ -1,0 +1,116 @@
+"""Which server to ask, and as whom."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gpucost.domain.errors import InputError, Remark
+from gpucost.service.settings_api import is_loopback
+from gpucost.service.settings_load import CLIENT_ENVS
+
+SERVER_ENV, TOKEN_FILE_ENV, CA_FILE_ENV = CLIENT_ENVS
+_LONGEST_TOKEN = 64 * 1024
+_URL = "https://HOST[:PORT][/PATH], or http:// to a loopback address"
+
+
+@dataclass(frozen=True)
+class Credential:
+    """A key or a token: in a file, which is read anew each time, since Kubernetes replaces its tokens; or
+    kept in the login itself."""
+
+    file: Path | None = None
+    key: str | None = field(default=None, repr=False)
+
+    def read(self) -> str:
+        """Raises InputError, which names the file and never what is in it."""
+        if self.file is None:
+            return checked_token(self.key or "", "key")
+        try:
+            text = self.file.read_bytes()[: _LONGEST_TOKEN + 1].decode()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not text"
+            raise InputError("key or token", str(self.file), f"a file that can be read ({reason})") from None
+        return checked_token(text, str(self.file))
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server. ``is_explicit``: the command itself names it. Without a credential nobody says who asks,
+    which a server on loopback may allow."""
+
+    url: str
+    credential: Credential | None = None
+    ca_file: Path | None = None
+    is_explicit: bool = False
+
+
+def checked_token(text: str, where: str) -> str:
+    """A token as it is sent. Raises InputError for what no header can have."""
+    token = text.strip()
+    if not token or len(token) > _LONGEST_TOKEN or not token.isascii() or not token.isprintable():
+        raise InputError(where, Remark("holds no key or token"), "one line: a key gpc_…, or a token")
+    if " " in token:
+        raise InputError(where, Remark("holds more than a key or token"), "one line: a key gpc_…, or a token")
+    return token
+
+
+def checked_url(text: str, name: str) -> str:
+    """The address of a server, without a slash at its end. Raises InputError, without user and password."""
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        raise InputError(name, Remark("not an address"), _URL) from None
+    if "@" in parts.netloc or parts.query or parts.fragment or any(c <= " " for c in text):
+        raise InputError(name, Remark("holds more than an address"), f"{_URL}; keys and tokens are in files")
+    if not host or parts.scheme not in ("https", "http"):
+        raise InputError(name, text, _URL)
+    if parts.scheme == "http" and not is_loopback(host):
+        raise InputError(name, text, f"{_URL}: whoever is on the way could read the key")
+    return text.rstrip("/")
+
+
+def existing(file: Path, name: str) -> Path:
+    """Its absolute path, links left as they are. Raises InputError unless it is a file that can be read."""
+    try:
+        with file.open("rb"):
+            return file.absolute()
+    except OSError as error:
+        raise InputError(name, str(file), f"a file that can be read ({error.strerror})") from None
+
+
+def is_private(path: Path) -> bool:
+    """Whether it is ours, and nobody else may read or change it."""
+    found = path.stat()
+    return found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & 0o077
+
+
+def find_target(server: str | None) -> Target | None:
+    """The server of ``--server``, else of the environment, else of the login; None without any.
+
+    The login's credential goes to its own server only, and so does that of the environment where it names a
+    server: raises InputError for another ``--server``.
+    """
+    from gpucost.cli.remote.login_file import read_login
+
+    named = server or os.environ.get(SERVER_ENV)
+    login = read_login()
+    if named is None or named == "":
+        return login
+    url = checked_url(named, "--server" if server else SERVER_ENV)
+    other = os.environ.get(SERVER_ENV)
+    if server and other and os.environ.get(TOKEN_FILE_ENV) and checked_url(other, SERVER_ENV) != url:
+        allowed = f"the server of {SERVER_ENV}, for which {TOKEN_FILE_ENV} is; unset one of the two"
+        raise InputError("--server", server, allowed)
+    token, authority = os.environ.get(TOKEN_FILE_ENV), os.environ.get(CA_FILE_ENV)
+    same = login if login is not None and login.url == url else Target(url)
+    return Target(
+        url,
+        Credential(existing(Path(token), TOKEN_FILE_ENV)) if token else same.credential,
+        existing(Path(authority), CA_FILE_ENV) if authority else same.ca_file,
+        is_explicit=bool(server),
+    )

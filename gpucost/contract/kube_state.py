@@ -1,0 +1,99 @@
+"""The series of kube-state-metrics that are read where gpucost's own collector does not run.
+
+Names, labels and rules: kube-state-metrics v2, internal/store/{pod,node,job,replicaset,namespace}.go and
+docs/. What bites:
+
+- Requests stay as long as the Pod object does, also of pods that have ended; of pods that no node has yet,
+  ``node`` is empty.
+- ``kube_pod_completion_time`` is the end of the last container that has ended, while others may still run:
+  it counts only once the pod's phase is Succeeded or Failed. Evicted pods may never have one.
+- Labels and annotations are exported only where ``--metric-labels-allowlist`` (``--metric-annotations-
+  allowlist``) names them, under names in which all but letters, digits and ``_`` became ``_``.
+- Owners come without API group and uid, jobs without uid: what is known of a job is namespace, kind and name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+REQUESTS = "kube_pod_container_resource_requests"
+INIT_REQUESTS = "kube_pod_init_container_resource_requests"
+SCHEDULED = "kube_pod_status_scheduled_time"
+STARTED = "kube_pod_start_time"
+CREATED = "kube_pod_created"
+COMPLETED = "kube_pod_completion_time"
+PHASE = "kube_pod_status_phase"
+POD_INFO = "kube_pod_info"
+POD_OWNER = "kube_pod_owner"
+POD_LABELS = "kube_pod_labels"
+POD_ANNOTATIONS = "kube_pod_annotations"
+REPLICASET_OWNER = "kube_replicaset_owner"
+JOB_OWNER = "kube_job_owner"
+NAMESPACE_LABELS = "kube_namespace_labels"
+JOB_LABELS = "kube_job_labels"
+OWNERS_OF: tuple[tuple[str, str, str], ...] = (
+    ("ReplicaSet", REPLICASET_OWNER, "replicaset"),
+    ("Job", JOB_OWNER, "job_name"),
+)
+"""Kinds of which the owners are told: kind, series, label of its name."""
+OWNER_LABELS: tuple[tuple[str, str, str], ...] = (
+    ("Job", JOB_LABELS, "job_name"),
+    ("CronJob", "kube_cronjob_labels", "cronjob"),
+    ("Deployment", "kube_deployment_labels", "deployment"),
+    ("StatefulSet", "kube_statefulset_labels", "statefulset"),
+    ("DaemonSet", "kube_daemonset_labels", "daemonset"),
+)
+"""Kinds of which the labels are told, where they are allowed: kind, series, label of its name."""
+NODE_INFO = "kube_node_info"
+NODE_CREATED = "kube_node_created"
+NODE_LABELS = "kube_node_labels"
+NODE_CAPACITY = "kube_node_status_capacity"
+NODE_ALLOCATABLE = "kube_node_status_allocatable"
+NODE_CONDITION = "kube_node_status_condition"
+NODE_UNSCHEDULABLE = "kube_node_spec_unschedulable"
+
+UP = "up"
+"""Not its own: Prometheus writes it at each scrape of a target, with that scrape's time."""
+
+ENDED_PHASES = ("Succeeded", "Failed")
+NOBODY = "<none>"
+"""Owner of what has none."""
+
+_UNFIT = re.compile(r"[^a-zA-Z0-9_]")
+_MIG = re.compile(r"nvidia_com_mig_(?P<profile>\d+g_\d+gb)(?P<media>_me)?(?P<shared>_shared)?\Z")
+
+
+def sanitised(name: str) -> str:
+    """``nvidia.com/gpu`` -> ``nvidia_com_gpu``, as the value of label ``resource`` and within label names."""
+    return _UNFIT.sub("_", name)
+
+
+def label_name(kubernetes_label: str) -> str:
+    """``example.com/tier`` -> ``label_example_com_tier``, in kube_*_labels."""
+    return f"label_{sanitised(kubernetes_label)}"
+
+
+def annotation_name(annotation: str) -> str:
+    """``example.com/tier`` -> ``annotation_example_com_tier``, in kube_pod_annotations."""
+    return f"annotation_{sanitised(annotation)}"
+
+
+def resource_name(found: str, known: Mapping[str, str]) -> str | None:
+    """The resource that ``found``, a value of label ``resource``, was made of; None for one that is no GPU.
+
+    ``known`` are GPU resources by their sanitised names (``by_sanitised``); those of MIG are recognised.
+    """
+    if found in known:
+        return known[found]
+    match = _MIG.match(found)
+    if match is None:
+        return None
+    profile = match["profile"].replace("_", ".")
+    media, shared = ".me" if match["media"] else "", ".shared" if match["shared"] else ""
+    return f"nvidia.com/mig-{profile}{media}{shared}"
+
+
+def by_sanitised(resources: Iterable[str]) -> Mapping[str, str]:
+    """GPU resources by their sanitised names."""
+    return {sanitised(resource): resource for resource in resources}

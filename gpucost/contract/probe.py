@@ -1,0 +1,187 @@
+"""What was found in a Prometheus, as facts: what ``gpucost doctor`` reads, and what its diagnosis is made of.
+
+A fact that could not be read is None, and its question stands in ``Probe.unread``: not known is not absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpucost.contract.opencost import NODE_GPU, NODE_TOTAL
+from gpucost.domain.time import Window
+
+OWN_STATE = "gpucost_state_up"
+KUBE_JOBS, OWN_JOBS = "kube_state_metrics_jobs", "gpucost_jobs"
+"""Settings that say which scrape jobs are believed."""
+OPENCOST_PRICES = (NODE_GPU, NODE_TOTAL)
+KUEUE_QUOTAS = (
+    "kueue_cluster_queue_nominal_quota",
+    "kueue_cluster_queue_borrowing_limit",
+    "kueue_cluster_queue_lending_limit",
+    "kueue_cluster_queue_resource_usage",
+    "kueue_cluster_queue_resource_reservation",
+    "kueue_cluster_queue_resource_pending",
+)
+"""Given only with ``metrics.enableClusterQueueResources``."""
+KUEUE_QUEUES = (
+    "kueue_pending_workloads",
+    "kueue_admitted_active_workloads",
+    "kueue_cluster_queue_status",
+    "kueue_local_queue_resource_usage",
+    "kueue_local_queue_resource_reservation",
+)
+"""Given by default."""
+VOLCANO_QUOTAS = (
+    "volcano_queue_allocated_scalar_resources",
+    "volcano_queue_request_scalar_resources",
+    "volcano_queue_deserved_scalar_resources",
+    "volcano_queue_capacity_scalar_resources",
+)
+VOLCANO_QUEUES = ("volcano_queue_weight", "volcano_queue_share", "volcano_queue_overused")
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A question that the server did not answer, and what it said."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """When a kind of series was there, of instants an hour apart: the first and last, and how many in the
+    month."""
+
+    first_ms: int
+    last_ms: int
+    instants: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scrapes:
+    """A scrape job: its targets at the probe's instant, those that are down, and the time between scrapes."""
+
+    job: str
+    targets: int
+    down: int
+    interval_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Scrapes of kube-state-metrics in the month, in cells of ``cell_ms``: how much of it has none."""
+
+    asked_ms: int
+    missing_ms: int
+    longest_ms: int
+    longest_from_ms: int
+    cell_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Doubles:
+    """Series of ``exporter`` for the same subject: how many subjects, and the labels that tell them apart."""
+
+    exporter: str
+    subjects: int
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeries:
+    """What kube-state-metrics says of pods that request GPUs. ``labels`` and the like are label names as they
+    stand in Prometheus; None where they could not be read. ``unread`` are names of series that are not known
+    to be there or not, beside ``names``."""
+
+    pods: int = 0
+    with_uid: int = 0
+    with_node: int = 0
+    resources: tuple[str, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    names: frozenset[str] | None = None
+    owners: frozenset[str] = frozenset()
+    labels: frozenset[str] | None = None
+    annotations: frozenset[str] | None = None
+    namespace_labels: frozenset[str] | None = None
+    job_labels: frozenset[str] | None = None
+    unread: frozenset[str] = frozenset()
+    renamed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeries:
+    """What kube-state-metrics says of nodes that advertise GPUs."""
+
+    nodes: int = 0
+    resources: tuple[str, ...] = ()
+    names: frozenset[str] | None = None
+    labels: frozenset[str] | None = None
+    products: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSeries:
+    """What dcgm-exporter says, by one of its fields: ``rows`` are boards and MIG slices, each once.
+
+    ``fields`` counts the rows of each field (names of contract.dcgm.Field). ``held`` are rows that name a
+    pod, ``own_pod`` those that name the exporter's; ``replicas`` are copies of shared GPUs (``vgpu``).
+    """
+
+    rows: int
+    held: int = 0
+    own_pod: int = 0
+    replicas: int = 0
+    fields: Mapping[str, int] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
+    labels: frozenset[str] = frozenset()
+    profiles: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
+    renamed: frozenset[str] = frozenset()
+    unclear_units: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterProbe:
+    """One cluster. ``series`` counts the series of each name asked for at the probe's instant; ``seen`` says
+    when, in the month, kinds of series were there (keys: ``state``, ``gpus``, ``own``). ``gpus`` is None
+    where there are none, and where ``gpus_unread`` not known. ``jobs`` are the scrape jobs that give series
+    of kube-state-metrics and of gpucost, by the setting that would choose among them, with how many nodes
+    (series) each gives."""
+
+    cluster: str
+    series: Mapping[str, int] = field(default_factory=dict)
+    seen: Mapping[str, Seen] | None = None
+    pods: PodSeries | None = None
+    nodes: NodeSeries | None = None
+    gpus: GpuSeries | None = None
+    gpus_unread: bool = False
+    doubles: tuple[Doubles, ...] = ()
+    scrapes: tuple[Scrapes, ...] = ()
+    gaps: Gaps | None = None
+    jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def has(self, *names: str) -> bool:
+        """Whether any of these names has a series."""
+        return any(self.series.get(name) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One server, looked at ``at_ms`` for the ``month``, of which the past part is ``asked``.
+
+    ``retention`` is what the server says of itself (``15d``), None where it does not say; ``targets`` are all
+    that it scrapes, of whatever job.
+    """
+
+    url: str
+    now_ms: int
+    at_ms: int
+    month: str
+    asked: Window
+    retention: str | None = None
+    targets: int = 0
+    clusters: tuple[ClusterProbe, ...] = ()
+    unread: tuple[Unread, ...] = ()

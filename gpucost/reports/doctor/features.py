@@ -1,0 +1,384 @@
+"""The verdict on each feature, out of the facts of one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpucost.contract import kube_state as ksm
+from gpucost.contract.dcgm import Field
+from gpucost.contract.gpu_metrics import POD_BUSY
+from gpucost.contract.opencost import CONTAINER_RUNNING
+from gpucost.contract.probe import (
+    KUEUE_QUEUES,
+    KUEUE_QUOTAS,
+    OPENCOST_PRICES,
+    OWN_STATE,
+    VOLCANO_QUEUES,
+    VOLCANO_QUOTAS,
+    ClusterProbe,
+    Seen,
+)
+from gpucost.domain.time import HOUR_MS, Window, iso
+from gpucost.reports.doctor.model import Feature, Finding, Verdict
+from gpucost.reports.doctor.wanted import (
+    COUNT,
+    PRODUCTS,
+    QUEUES,
+    REPLICAS,
+    Wanted,
+    annotations_in,
+    labels_in,
+)
+
+YES, PART, NO, UNKNOWN = Verdict.YES, Verdict.PART, Verdict.NO, Verdict.UNKNOWN
+_OWN = "from gpucost's own exporters"
+_NOTHING = "there is no month's cost to divide"
+_NOW = " (now)"
+_UNDATED = (Feature.COST, Feature.LIVE)
+"""Told when it is judged; and what is about now alone."""
+STARTS = (ksm.SCHEDULED, ksm.STARTED, ksm.CREATED)
+_USE = {
+    Feature.BUSY: (Field.BUSY, Field.GRAPHICS),
+    Feature.SM: (Field.SM,),
+    Feature.TENSOR: (Field.TENSOR,),
+    Feature.MEMORY: (Field.MEMORY_USED,),
+    Feature.ENERGY: (Field.ENERGY, Field.POWER),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One cluster, looked at ``at_ms``, and the part of the month that is past."""
+
+    probe: ClusterProbe
+    asked: Window
+    wanted: Wanted
+    at_ms: int
+
+    @property
+    def is_later(self) -> bool:
+        """Whether what is there is looked at after the month: it says nothing of what was there then."""
+        return self.at_ms > self.asked.end_ms
+
+    def seen(self, kind: str) -> Seen | None:
+        return (self.probe.seen or {}).get(kind)
+
+    @property
+    def state(self) -> Seen | None:
+        """Of what says who held what: whichever was there all the time, gpucost's collector first; else
+        whichever was there longer."""
+        found = [each for each in (self.seen("own"), self.seen("state")) if each is not None]
+        return max(found, key=lambda each: (self.is_whole(each), each.instants), default=None)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether gpucost's collector is what costs are told from."""
+        own = self.seen("own")
+        return own is not None and own is self.state
+
+    @property
+    def is_there_now(self) -> bool:
+        """Whether either is scraped at the time of the probe."""
+        return self.probe.has(OWN_STATE, ksm.NODE_CREATED, ksm.NODE_INFO)
+
+    def is_whole(self, seen: Seen) -> bool:
+        """Whether it was there from the beginning to the end, to the hour."""
+        starts = seen.first_ms <= self.asked.start_ms + HOUR_MS
+        return starts and seen.last_ms >= self.asked.end_ms - HOUR_MS
+
+    def bounds(self, seen: Seen) -> str:
+        """Which part of the month is there."""
+        begins = (
+            f"samples begin {iso(seen.first_ms)}" if seen.first_ms > self.asked.start_ms + HOUR_MS else ""
+        )
+        ends = f"samples end {iso(seen.last_ms)}" if seen.last_ms < self.asked.end_ms - HOUR_MS else ""
+        return ", ".join(each for each in (begins, ends) if each)
+
+    @property
+    def all_bounds(self) -> tuple[str, ...]:
+        return tuple(self.bounds(seen) for seen in (self.probe.seen or {}).values())
+
+
+def judge(case: Case) -> dict[Feature, Finding]:
+    """Every feature, in order."""
+    cost = _dated(case, _cost(case))
+    found = {Feature.COST: cost}
+    if cost.verdict is NO:
+        nothing = Finding(NO, _NOTHING)
+        found |= dict.fromkeys((Feature.TEAMS, Feature.QUEUES, Feature.JOBS, Feature.SHARING), nothing)
+    else:
+        found |= {
+            Feature.TEAMS: _teams(case),
+            Feature.QUEUES: _queues(case),
+            Feature.JOBS: _jobs(case),
+            Feature.SHARING: _sharing(case),
+        }
+    found |= {feature: _use(case, feature, fields) for feature, fields in _USE.items()}
+    found |= {
+        Feature.IDLE: _idle(found),
+        Feature.QUOTAS: _quotas(case),
+        Feature.UNADVERTISED: _unadvertised(case),
+        Feature.BROKEN: _broken(case),
+        Feature.PRICES: _prices(case),
+        Feature.COMPARE: _compare(case, cost),
+        Feature.LIVE: _live(case),
+    }
+    return {
+        feature: found[feature] if feature in _UNDATED else _dated(case, found[feature])
+        for feature in Feature
+    }
+
+
+def _dated(case: Case, finding: Finding) -> Finding:
+    """What is lacking now may have been there in the month, and is told as what it is."""
+    is_of_now = case.is_later and finding.verdict in (PART, NO)
+    says = finding.why
+    if not is_of_now or says.endswith(_NOW) or says == _NOTHING or says in case.all_bounds:
+        return finding
+    return Finding(finding.verdict, says + _NOW)
+
+
+def _cost(case: Case) -> Finding:
+    if case.probe.seen is None:
+        return Finding(UNKNOWN, "the server does not say since when there are series")
+    if case.state is None:
+        if case.is_there_now:
+            return Finding(NO, f"no sample is of that month, though kube-state-metrics is there{_NOW}")
+        return Finding(NO, "no series of kube-state-metrics, nor of gpucost's collector")
+    if case.is_own:
+        return _covered(case, case.state, Finding(YES, _OWN))
+    return _covered(case, case.state, _cost_of_kube_state(case))
+
+
+def _covered(case: Case, seen: Seen, otherwise: Finding) -> Finding:
+    if case.is_whole(seen) or otherwise.verdict is NO:
+        return otherwise
+    return Finding(PART, case.bounds(seen))
+
+
+def _cost_of_kube_state(case: Case) -> Finding:
+    pods, nodes = case.probe.pods, case.probe.nodes
+    if pods is None or nodes is None:
+        return Finding(UNKNOWN, "the server did not answer for requests or nodes")
+    if not pods.pods and not nodes.nodes:
+        return Finding(NO, "no node advertises GPUs and no pod requests any")
+    if not pods.pods:
+        return Finding(PART, f"no {ksm.REQUESTS} of GPUs: nobody held any of late, or the series is dropped")
+    if pods.with_uid < pods.pods:
+        return Finding(NO, "requests have no label uid, so lifetimes cannot be told")
+    lacks = []
+    if pods.with_node < pods.pods and not pods.with_node:
+        lacks.append("requests name no node")
+    if not nodes.nodes:
+        lacks.append("without kube_node_status_allocatable capacity is unknown")
+    if pods.names is not None and ksm.PHASE not in pods.names:
+        lacks.append("without kube_pod_status_phase a pod counts as ended once one of its containers has")
+    if pods.names is not None and not pods.names.intersection(STARTS):
+        lacks.append("without start times a pod begins at its first scrape")
+    if nodes.labels is not None and not labels_in(PRODUCTS, nodes.labels):
+        lacks.append("GPU models are unknown, so prices by model do not apply")
+    if lacks:
+        return Finding(PART, "; ".join(lacks))
+    if pods.names is None:
+        return Finding(UNKNOWN, "whether times and phases of pods are there could not be read")
+    return Finding(YES, "requests, lifetimes and capacity from kube-state-metrics")
+
+
+def _teams(case: Case) -> Finding:
+    if case.is_own:
+        return Finding(YES, _OWN)
+    pods = case.probe.pods
+    if pods is None or pods.labels is None:
+        return Finding(UNKNOWN, "labels of pods could not be read")
+    owners = case.wanted.owners
+    exported = {
+        kind: labels_in(keys, pods.labels | (pods.namespace_labels or frozenset()))
+        or annotations_in(keys, pods.annotations or ())
+        for kind, keys in (("team", owners.team), ("project", owners.project), ("user", owners.user))
+    }
+    found = ", ".join(f"{kind} from {keys[0]}" for kind, keys in exported.items() if keys)
+    missing = [kind for kind, keys in exported.items() if not keys]
+    if not missing:
+        return Finding(YES, found)
+    if pods.namespace_labels is None or pods.annotations is None:
+        unread = f"whether namespaces or annotations name {', '.join(missing)} could not be read"
+        return Finding(UNKNOWN, f"{found}; {unread}" if found else unread)
+    says = f"no exported label names {', '.join(missing)}; rules by namespace work (teams.rules)"
+    return Finding(PART, f"{found}; {says}" if found else says)
+
+
+def _queues(case: Case) -> Finding:
+    if case.is_own:
+        return Finding(YES, _OWN)
+    pods = case.probe.pods
+    if pods is None or pods.labels is None:
+        return Finding(UNKNOWN, "labels of pods could not be read")
+    found = labels_in(QUEUES, pods.labels) or annotations_in(QUEUES, pods.annotations or ())
+    if found:
+        return Finding(YES, f"from {', '.join(found)}")
+    if pods.annotations is None:
+        return Finding(UNKNOWN, "annotations of pods could not be read")
+    return Finding(NO, "no exported label or annotation of pods names a queue")
+
+
+def _jobs(case: Case) -> Finding:
+    if case.is_own:
+        return Finding(YES, _OWN)
+    pods = case.probe.pods
+    if pods is None or pods.names is None:
+        return Finding(UNKNOWN, "owners of pods could not be read")
+    if pods.pods and ksm.POD_OWNER not in pods.names:
+        return Finding(NO, "no kube_pod_owner: each pod is a job of its own")
+    lacking = [
+        metric
+        for kind, metric in (("Job", ksm.JOB_OWNER), ("ReplicaSet", ksm.REPLICASET_OWNER))
+        if kind in pods.owners and metric not in pods.names
+    ]
+    if pods.unread.intersection(lacking):
+        return Finding(UNKNOWN, "owners of jobs and replica sets could not be read")
+    if lacking:
+        return Finding(PART, f"jobs stop at the pods' own owners, without {' and '.join(lacking)}")
+    return Finding(YES, "from owners; by namespace, kind and name, as uids are not told")
+
+
+def _sharing(case: Case) -> Finding:
+    if case.is_own:
+        return Finding(YES, _OWN)
+    nodes = case.probe.nodes
+    if nodes is None or nodes.labels is None:
+        return Finding(UNKNOWN, "labels of nodes could not be read")
+    if not labels_in((REPLICAS,), nodes.labels):
+        return Finding(PART, f"MIG yes; without label {REPLICAS} nobody knows how often a GPU is shared")
+    gpus = case.probe.gpus
+    if is_shared(case.probe) and gpus is not None and not gpus.replicas:
+        return Finding(PART, "costs yes; use is that of one pod of several, without KUBERNETES_VIRTUAL_GPUS")
+    return Finding(YES, f"from resource names and label {REPLICAS}")
+
+
+def is_shared(probe: ClusterProbe) -> bool:
+    """Whether anything says that GPUs are handed out several times."""
+    nodes, gpus = probe.nodes, probe.gpus
+    if gpus is not None and gpus.replicas:
+        return True
+    if nodes is None:
+        return False
+    by_name = any(name.endswith(".shared") for name in nodes.resources)
+    return by_name or any(product.upper().endswith("-SHARED") for product in nodes.products)
+
+
+def _use(case: Case, feature: Feature, fields: tuple[Field, ...]) -> Finding:
+    if case.probe.has(POD_BUSY.name):
+        return Finding(YES, _OWN)
+    gpus, seen = case.probe.gpus, case.seen("gpus")
+    if gpus is None:
+        return _no_rows(case)
+    held = case.probe.pods.pods if case.probe.pods is not None else 0
+    if held and not gpus.held:
+        return Finding(NO, "no row of dcgm-exporter names a pod that holds the GPU")
+    rows = max((gpus.fields.get(each.value, 0) for each in fields), default=0)
+    if feature is Feature.BUSY:  # slices have the one, old exporters the other
+        rows = min(gpus.rows, sum(gpus.fields.get(each.value, 0) for each in fields))
+    if not rows:
+        return Finding(NO, f"dcgm-exporter gives no {' or '.join(each.value for each in fields)}")
+    kind = "GPUs and slices" if gpus.profiles else "GPUs"
+    if rows < gpus.rows:
+        return Finding(PART, f"of {rows} of {gpus.rows} {kind}")
+    if seen is not None and not case.is_whole(seen):
+        return Finding(PART, case.bounds(seen))
+    unclear = [name for name in gpus.unclear_units if feature is Feature.BUSY]
+    if unclear:
+        return Finding(PART, f"whether {unclear[0]} is a ratio or a percentage cannot be told yet")
+    return Finding(YES, f"of {rows} {kind}")
+
+
+def _no_rows(case: Case) -> Finding:
+    seen = case.seen("gpus")
+    if case.probe.gpus_unread:
+        return Finding(UNKNOWN, "rows of dcgm-exporter could not be read")
+    if seen is None:
+        return Finding(NO, "no series of dcgm-exporter")
+    return Finding(PART, f"in the month until {iso(seen.last_ms)}, no series of dcgm-exporter{_NOW}")
+
+
+def _idle(found: Mapping[Feature, Finding]) -> Finding:
+    busy, memory = found[Feature.BUSY], found[Feature.MEMORY]
+    if UNKNOWN in (busy.verdict, memory.verdict):
+        return busy if busy.verdict is UNKNOWN else memory
+    if busy.verdict is YES and memory.verdict is YES:
+        return Finding(YES, "busy time and memory are there")
+    if NO in (busy.verdict, memory.verdict) and busy.verdict is memory.verdict:
+        return Finding(NO, busy.why)
+    lacking = busy if busy.verdict is not YES else memory
+    name = "busy time" if lacking is busy else "memory"
+    return Finding(NO if busy.verdict is NO else PART, f"{name}: {lacking.why}")
+
+
+def _quotas(case: Case) -> Finding:
+    if case.is_own:
+        return Finding(YES, _OWN)
+    probe = case.probe
+    if probe.has(*KUEUE_QUOTAS) or probe.has(*VOLCANO_QUOTAS):
+        return Finding(PART, "quotas and their use; which job waits only gpucost's collector tells")
+    if probe.has(*KUEUE_QUEUES):
+        return Finding(PART, "numbers of Kueue's workloads; no quotas, without enableClusterQueueResources")
+    if probe.has(*VOLCANO_QUEUES):
+        return Finding(PART, "Volcano's queues; no GPU quotas")
+    return Finding(NO, "no series of Kueue or Volcano")
+
+
+def _unadvertised(case: Case) -> Finding:
+    nodes = case.probe.nodes
+    if case.is_own:
+        return Finding(YES, _OWN)
+    if nodes is None or nodes.labels is None:
+        return Finding(UNKNOWN, "labels of nodes could not be read")
+    if labels_in((COUNT,), nodes.labels):
+        return Finding(YES, f"label {COUNT} against what is allocatable")
+    if nodes.names is None:
+        return Finding(UNKNOWN, f"no label {COUNT}; facts of nodes could not be read")
+    if ksm.NODE_CAPACITY in nodes.names:
+        return Finding(PART, f"capacity against allocatable; without label {COUNT} a lost GPU is not missed")
+    return Finding(NO, f"neither label {COUNT} nor kube_node_status_capacity")
+
+
+def _broken(case: Case) -> Finding:
+    gpus = case.probe.gpus
+    if case.probe.has(POD_BUSY.name):
+        return Finding(YES, _OWN)
+    if gpus is None:
+        return _no_rows(case)
+    if Field.XID.value in gpus.fields:
+        return Finding(YES, "from the last XID of each GPU")
+    return Finding(PART, "no XID is told: none has happened, or the field is not exported")
+
+
+def _prices(case: Case) -> Finding:
+    if case.probe.has(OPENCOST_PRICES[0]):
+        return Finding(YES, f"from {OPENCOST_PRICES[0]}")
+    if case.probe.has(OPENCOST_PRICES[1]):
+        return Finding(PART, f"{OPENCOST_PRICES[1]}, but no {OPENCOST_PRICES[0]}")
+    return Finding(NO, "no series of OpenCost; the price book is used")
+
+
+def _compare(case: Case, cost: Finding) -> Finding:
+    prices = _prices(case)
+    if prices.verdict is NO:
+        return Finding(NO, "no series of OpenCost")
+    if cost.verdict in (NO, UNKNOWN):
+        return cost
+    pods = case.probe.pods
+    if (
+        not case.is_own
+        and pods is not None
+        and pods.names is not None
+        and CONTAINER_RUNNING not in pods.names
+    ):
+        return Finding(PART, f"without {CONTAINER_RUNNING} what OpenCost bills by is not known")
+    return prices if cost.verdict is YES else cost
+
+
+def _live(case: Case) -> Finding:
+    if case.probe.has(OWN_STATE):
+        return Finding(YES, "gpucost's collector runs")
+    return Finding(NO, "needs gpucost's collector in the cluster")

@@ -1,0 +1,310 @@
+"""The exact settings of others' software: names as their command lines and Helm charts have them.
+
+kube-state-metrics: docs/cli-arguments.md and its chart; kube-prometheus-stack: values.yaml; dcgm-exporter and
+GPU operator: their flags, environment and charts; Kueue: Configuration, field ``metrics``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+from gpucost.contract.dcgm import Field
+from gpucost.reports.doctor.model import Feature, Setting, Step
+from gpucost.reports.doctor.wanted import Allowlist
+
+STACK = "kube-prometheus-stack (Helm)"
+KSM = "kube-state-metrics (flag)"
+KSM_CHART = "kube-state-metrics (Helm)"
+OPERATOR = "GPU operator (Helm)"
+DCGM_CHART = "dcgm-exporter (Helm)"
+GPUCOST = "gpucost (settings file)"
+PROMETHEUS = "Prometheus (flag)"
+_MOST = 20
+RETENTION = "62d"
+"""A month, and the month after it in which it is asked for."""
+
+_CSV = {
+    Field.BUSY: "DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %).",
+    Field.GRAPHICS: "DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, Ratio of time the graphics engine is active.",
+    Field.SM: "DCGM_FI_PROF_SM_ACTIVE, gauge, Ratio of cycles an SM has at least 1 warp assigned.",
+    Field.TENSOR: "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE, gauge, Ratio of cycles the tensor pipe is active.",
+    Field.MEMORY_USED: "DCGM_FI_DEV_FB_USED, gauge, Framebuffer memory used (in MiB).",
+    Field.MEMORY_FREE: "DCGM_FI_DEV_FB_FREE, gauge, Framebuffer memory free (in MiB).",
+    Field.ENERGY: "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION, counter, Total energy since boot (in mJ).",
+    Field.XID: "DCGM_FI_DEV_XID_ERRORS, gauge, Value of the last XID error encountered.",
+}
+
+
+def kube_state() -> Step:
+    return Step(
+        "Let Prometheus scrape kube-state-metrics",
+        (
+            Setting(STACK, "kubeStateMetrics:\n  enabled: true"),
+            Setting(KSM_CHART, "prometheus:\n  monitor:\n    enabled: true\n    honorLabels: true"),
+        ),
+        (Feature.COST, Feature.TEAMS, Feature.JOBS, Feature.SHARING),
+        "It says which pods requested and held GPUs, and which nodes have them: nothing can be told without.",
+    )
+
+
+def kube_series(names: Iterable[str], gains: tuple[Feature, ...]) -> Step:
+    """Series that kube-state-metrics gives by default, and that something keeps from Prometheus."""
+    listed = sorted(names)
+    return Step(
+        f"Keep {', '.join(listed)}",
+        (
+            Setting(KSM, "\n".join(f"--metric-denylist must not match {name}" for name in listed)),
+            Setting("Prometheus (scrape job)", "metric_relabel_configs must not drop these names"),
+        ),
+        gains,
+        "kube-state-metrics gives them by default; --metric-allowlist, where it is set, must name them.",
+    )
+
+
+def label_lists(allowed: Sequence[Allowlist], gains: tuple[Feature, ...]) -> Step:
+    lists = [str(each) for each in allowed]
+    listed = "\n".join(f"    - {each}" for each in lists)
+    return Step(
+        "Export the labels that name teams, queues and GPU models",
+        (
+            Setting(KSM, f"--metric-labels-allowlist={','.join(lists)}"),
+            Setting(KSM_CHART, "metricLabelsAllowlist:\n" + listed.replace("    -", "  -")),
+            Setting(STACK, f"kube-state-metrics:\n  metricLabelsAllowlist:\n{listed}"),
+        ),
+        gains,
+        f"What is listed replaces what was listed before. {_kept(allowed)}",
+    )
+
+
+def _kept(allowed: Sequence[Allowlist]) -> str:
+    """What else is exported, under the names that Prometheus has."""
+    others = [
+        f"{each.kind} {', '.join(each.others[:_MOST])}"
+        + (f" and {len(each.others) - _MOST} more" if len(each.others) > _MOST else "")
+        for each in allowed
+        if each.others
+    ]
+    unknown = ", ".join(each.kind for each in allowed if not each.is_known)
+    says = [f"What is exported now of {unknown} is not known: keep it."] if unknown else []
+    if others:
+        renamed = "names as Prometheus has them, where . / - became _"
+        says.append(
+            f"Also exported now: keep them ({renamed}): {'; '.join(others)}. A list that is [*] can stay."
+        )
+    return " ".join(says) or "All that is exported now is in it."
+
+
+def annotation_list(allowed: Allowlist) -> Step:
+    listed = str(allowed)
+    return Step(
+        "Export the annotations that name Volcano's queues",
+        (
+            Setting(KSM, f"--metric-annotations-allowlist={listed}"),
+            Setting(KSM_CHART, f"metricAnnotationsAllowList:\n  - {listed}"),
+            Setting(STACK, f"kube-state-metrics:\n  metricAnnotationsAllowList:\n    - {listed}"),
+        ),
+        (Feature.QUEUES,),
+        f"What is listed replaces what was listed before. {_kept([allowed])}",
+    )
+
+
+def pod_uids() -> Step:
+    return Step(
+        "Keep the label uid of kube-state-metrics' series",
+        (
+            Setting(
+                "Prometheus (scrape job)", "metric_relabel_configs must not drop uid (labeldrop, labelkeep)"
+            ),
+            Setting("kube-state-metrics (image)", "2.0 or later"),
+        ),
+        (Feature.COST, Feature.JOBS),
+        "By uid pods of one name are told apart, and their requests, times and labels belong together.",
+    )
+
+
+def believed_jobs(setting: str, job: str, what: str) -> Step:
+    """One of several scrape jobs that give the same kind of series."""
+    text = job if _PLAIN.fullmatch(job) else json.dumps(job)
+    return Step(
+        f"Say which scrape job of {what} is right",
+        (Setting(GPUCOST, f"prometheus:\n  {setting}: [{text}]"),),
+        (),
+        "Whoever can have a target of their own scraped can write such series. This job shows most of them; "
+        "list several where each sees a part of the cluster.",
+    )
+
+
+def retention(note: str) -> Step:
+    return Step(
+        "Keep samples for the month and the month after it",
+        (
+            Setting(PROMETHEUS, f"--storage.tsdb.retention.time={RETENTION}"),
+            Setting(STACK, f"prometheus:\n  prometheusSpec:\n    retention: {RETENTION}"),
+        ),
+        (Feature.COST,),
+        note,
+    )
+
+
+def dcgm() -> Step:
+    return Step(
+        "Let Prometheus scrape dcgm-exporter",
+        (
+            Setting(OPERATOR, "dcgmExporter:\n  enabled: true\n  serviceMonitor:\n    enabled: true"),
+            Setting(DCGM_CHART, "serviceMonitor:\n  enabled: true"),
+        ),
+        (*USES, Feature.IDLE, Feature.BROKEN),
+        "The ServiceMonitor needs the labels that your Prometheus selects (additionalLabels). Costs do not "
+        "depend on it; gpucost's own exporter is the alternative, see docs/install.md.",
+    )
+
+
+def dcgm_fields(fields: Sequence[Field], gains: tuple[Feature, ...]) -> Step:
+    lines = "\n".join(_CSV[each] for each in fields)
+    return Step(
+        "Let dcgm-exporter give the fields that are missing",
+        (
+            Setting("dcgm-exporter (counters file, -f)", lines),
+            Setting(OPERATOR, "dcgmExporter:\n  config:\n    name: dcgm-metrics  # key dcgm-metrics.csv"),
+        ),
+        gains,
+        "A file of your own replaces the default one: begin with a copy of it. Profiling fields (PROF) need "
+        "a data centre GPU and the capability SYS_ADMIN; GPU utilization has no value on MIG slices.",
+    )
+
+
+def dcgm_pods() -> Step:
+    return Step(
+        "Let dcgm-exporter say which pod holds a GPU",
+        (
+            Setting("dcgm-exporter (environment)", "DCGM_EXPORTER_KUBERNETES=true"),
+            Setting(
+                OPERATOR, 'dcgmExporter:\n  env:\n    - name: DCGM_EXPORTER_KUBERNETES\n      value: "true"'
+            ),
+        ),
+        (*USES, Feature.IDLE),
+        "It needs the kubelet's socket in /var/lib/kubelet/pod-resources; on GKE also "
+        "--kubernetes-gpu-id-type=device-name.",
+    )
+
+
+def shared_gpus() -> Step:
+    name = "KUBERNETES_VIRTUAL_GPUS"
+    return Step(
+        "Let dcgm-exporter name every pod on a shared GPU",
+        (
+            Setting("dcgm-exporter (environment)", f"{name}=true"),
+            Setting(OPERATOR, f'dcgmExporter:\n  env:\n    - name: {name}\n      value: "true"'),
+        ),
+        (Feature.SHARING,),
+        "Without it one pod of several, which one is chance, has all the use. The copies that it brings are "
+        "counted once.",
+    )
+
+
+def kueue() -> Step:
+    setting = "metrics:\n  enableClusterQueueResources: true"
+    return Step(
+        "Let Kueue give quotas and their use",
+        (
+            Setting("Kueue (controller_manager_config.yaml)", setting),
+            Setting(
+                "Kueue (Helm)",
+                "managerConfig:\n  controllerManagerConfigYaml: |-\n    metrics:\n"
+                "      enableClusterQueueResources: true",
+            ),
+        ),
+        (Feature.QUOTAS,),
+        "In Helm the text is the whole configuration: add the line to the one that is there.",
+    )
+
+
+def replicas(labels: Sequence[str]) -> Step:
+    return Step(
+        "Name the labels that tell HA members apart",
+        (Setting(GPUCOST, f"prometheus:\n  replica_labels: [{', '.join(labels)}]"),),
+        (Feature.COST, *USES),
+        "Or let the querier take copies out (Thanos: --query.replica-label; Mimir: its HA tracker).",
+    )
+
+
+def one_job(exporter: str, labels: Sequence[str]) -> Step:
+    return Step(
+        f"Scrape {exporter} once",
+        (Setting("Prometheus (scrape jobs)", f"one job for {exporter}; {', '.join(labels)} differ now"),),
+        (),
+        "gpucost counts each pod, node and GPU once all the same; the copies cost memory and can disagree.",
+    )
+
+
+def honor_labels() -> Step:
+    return Step(
+        "Keep kube-state-metrics' own labels",
+        (
+            Setting("Prometheus (scrape job)", "honor_labels: true"),
+            Setting("ServiceMonitor (endpoint)", "honorLabels: true"),
+            Setting(KSM_CHART, "prometheus:\n  monitor:\n    honorLabels: true"),
+            Setting(STACK, "kube-state-metrics:\n  prometheus:\n    monitor:\n      honorLabels: true"),
+        ),
+        (),
+        "Not needed: gpucost reads exported_pod and its like as well. OpenCost and most dashboards do not.",
+    )
+
+
+def opencost() -> Step:
+    return Step(
+        "Let Prometheus scrape OpenCost",
+        (Setting("OpenCost (Helm)", "opencost:\n  metrics:\n    serviceMonitor:\n      enabled: true"),),
+        (Feature.PRICES, Feature.COMPARE),
+        "Only to take its prices or to explain differences: gpucost has a price book of its own.",
+    )
+
+
+def scrape_interval(job: str, gains: tuple[Feature, ...]) -> Step:
+    return Step(
+        "Scrape more often",
+        (Setting(f"Prometheus (scrape job {job})", "scrape_interval: 30s"),),
+        gains,
+        "Pods that live between two scrapes are never seen, and scrapes further apart than "
+        "prometheus.max_gap count as a gap.",
+    )
+
+
+def targets(job: str) -> Step:
+    return Step(
+        f"Mend the targets of {job} that are down",
+        (Setting("Prometheus (query)", f'up{{job="{_escaped(job)}"}} == 0'),),
+        (),
+        "The page Status > Targets shows the error of each.",
+    )
+
+
+def again(last: str) -> Step:
+    """What was scraped, and is no more."""
+    return Step(
+        "Find out why kube-state-metrics is scraped no more",
+        (Setting("Prometheus (query)", 'up{job=~".*kube-state-metrics.*"}'),),
+        (Feature.COST,),
+        f"Its last series is of {last}. No result means that no scrape job finds it; 0, that it does not "
+        "answer: the page Status > Targets shows the error.",
+    )
+
+
+def own_collector(gains: tuple[Feature, ...]) -> Step:
+    return Step(
+        "Install gpucost in the cluster",
+        (Setting("gpucost (Helm)", "see docs/install.md"),),
+        gains,
+        "Its collector watches the API server, so nothing falls between two scrapes; its exporter measures "
+        "every second.",
+    )
+
+
+_PLAIN = re.compile(r"[A-Za-z][\w./-]*")
+USES = (Feature.BUSY, Feature.SM, Feature.TENSOR, Feature.MEMORY, Feature.ENERGY)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,282 @@
+"""What to turn on in one cluster, what gains most first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from gpucost.contract import kube_state as ksm
+from gpucost.contract.dcgm import Field
+from gpucost.contract.opencost import CONTAINER_RUNNING
+from gpucost.contract.probe import (
+    KUBE_JOBS,
+    KUEUE_QUEUES,
+    KUEUE_QUOTAS,
+    OPENCOST_PRICES,
+    OWN_JOBS,
+    VOLCANO_QUEUES,
+    VOLCANO_QUOTAS,
+    Doubles,
+    Probe,
+)
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Month, iso
+from gpucost.reports.display import span_of_days
+from gpucost.reports.doctor import settings
+from gpucost.reports.doctor.features import STARTS, Case, is_shared
+from gpucost.reports.doctor.model import Feature, Finding, Step, Verdict
+from gpucost.reports.doctor.wanted import (
+    COUNT,
+    PRODUCTS,
+    QUEUES,
+    REPLICAS,
+    allowlists,
+    annotation_lists,
+    annotations_in,
+    labels_in,
+)
+
+JOBS = {KUBE_JOBS: "kube-state-metrics", OWN_JOBS: "gpucost"}
+"""Settings of scrape jobs, and whose they are."""
+_NOT_REPLICAS = frozenset({"job", "instance", "pod", "service", "endpoint", "namespace", "container", "node"})
+"""What differs between targets; any other label that differs is one that a Prometheus or a proxy added."""
+_LABELLED = (Feature.TEAMS, Feature.QUEUES, Feature.SHARING, Feature.UNADVERTISED)
+_OWN = (Feature.LIVE, Feature.QUOTAS, *settings.USES)
+_AGE = re.compile(r"(\d+)(ms|[smhdwy])")
+_UNITS = {
+    "ms": 1,
+    "s": SECOND_MS,
+    "m": MINUTE_MS,
+    "h": HOUR_MS,
+    "d": DAY_MS,
+    "w": 7 * DAY_MS,
+    "y": 365 * DAY_MS,
+}
+_FIELDS = (
+    (Feature.BUSY, (Field.GRAPHICS, Field.BUSY)),
+    (Feature.SM, (Field.SM,)),
+    (Feature.TENSOR, (Field.TENSOR,)),
+    (Feature.MEMORY, (Field.MEMORY_USED, Field.MEMORY_FREE)),
+    (Feature.ENERGY, (Field.ENERGY,)),
+    (Feature.BROKEN, (Field.XID,)),
+)
+
+
+def steps(case: Case, found: Mapping[Feature, Finding], probe: Probe) -> tuple[Step, ...]:
+    """In order: what costs need, what they are divided by, use, queues, and what is only tidier."""
+    if case.is_own:
+        return (*_believed(case), *_copies(case), *_kept(case, probe), *_health(case, found))
+    if case.state is None and not case.is_there_now:
+        return (settings.kube_state(), *([settings.dcgm()] if case.probe.gpus is None else []))
+    return (
+        *_stopped(case, probe),
+        *_believed(case),
+        *_copies(case),
+        *_kept(case, probe),
+        *_series(case),
+        *_labels(case, found),
+        *_gpus(case, found),
+        *_queues(case),
+        *_health(case, found),
+        *_extras(case, found),
+    )
+
+
+def first_whole(case: Case) -> Month | None:
+    """The first month that will be there as a whole, where the one asked for is not."""
+    seen = case.state
+    if seen is None:
+        return Month.of(case.at_ms).next() if case.is_there_now else None
+    if seen.first_ms <= case.asked.start_ms + HOUR_MS:
+        return None
+    return Month.of(seen.first_ms).next()
+
+
+def retention_ms(text: str | None) -> int | None:
+    """``15d``, ``1w2d`` or ``15d or 10GB`` in milliseconds; None for what is not said, or without an end."""
+    word = (text or "").split(" ")[0]
+    parts = _AGE.findall(word)
+    if not parts or "".join(number + unit for number, unit in parts) != word:
+        return None
+    return sum(int(number) * _UNITS[unit] for number, unit in parts) or None
+
+
+def is_too_short(case: Case, probe: Probe) -> bool:
+    """Whether what is missing of the month was, or may have been, dropped for its age."""
+    if first_whole(case) is None:
+        return False
+    kept = retention_ms(probe.retention)
+    return kept is None or kept < probe.now_ms - case.asked.start_ms
+
+
+def _kept(case: Case, probe: Probe) -> Iterator[Step]:
+    whole = first_whole(case)
+    if whole is not None and is_too_short(case, probe):
+        oldest = "Nothing is of that month" if case.state is None else f"It begins {iso(case.state.first_ms)}"
+        says = f"it is set to {probe.retention} now" if probe.retention else "the server does not say its own"
+        yield settings.retention(
+            f"{oldest}; {says}. What is gone does not come back: "
+            f"the first whole month is {whole}. With Thanos or Mimir it is the retention of the object store."
+        )
+
+
+def _stopped(case: Case, probe: Probe) -> Iterator[Step]:
+    seen = case.state
+    is_now = case.asked.end_ms >= probe.now_ms
+    if seen is not None and not case.is_own and is_now and seen.last_ms < case.asked.end_ms - HOUR_MS:
+        yield settings.again(iso(seen.last_ms))
+
+
+def _copies(case: Case) -> Iterator[Step]:
+    for double in case.probe.doubles:
+        labels = replica_labels(double)
+        if labels:
+            yield settings.replicas((*case.wanted.replica_labels, *labels))
+            return
+
+
+def replica_labels(double: Doubles) -> tuple[str, ...]:
+    """The labels that can only be those of HA members; none where two scrape jobs are the reason."""
+    if "job" in double.labels:
+        return ()
+    return tuple(label for label in double.labels if label not in _NOT_REPLICAS)
+
+
+def _series(case: Case) -> Iterator[Step]:
+    pods, nodes = case.probe.pods, case.probe.nodes
+    if pods is not None and pods.with_uid < pods.pods:
+        yield settings.pod_uids()
+    lacking, gains = set[str](), set[Feature]()
+    if pods is not None and nodes is not None:
+        if not pods.pods and nodes.nodes:
+            lacking.add(ksm.REQUESTS)
+        if pods.pods and not nodes.nodes:
+            lacking |= {ksm.NODE_ALLOCATABLE, ksm.NODE_CAPACITY}
+    if pods is not None and pods.pods and pods.names is not None:
+        starts = set() if pods.names.intersection(STARTS) else {ksm.SCHEDULED, ksm.STARTED}
+        lacking |= ({ksm.PHASE} | starts) - pods.names
+        kinds = {"Job": ksm.JOB_OWNER, "ReplicaSet": ksm.REPLICASET_OWNER}
+        owners = {ksm.POD_OWNER, *(kinds[kind] for kind in pods.owners if kind in kinds)}
+        owners -= pods.names | pods.unread
+        if case.probe.has(*OPENCOST_PRICES) and CONTAINER_RUNNING not in pods.names:
+            gains.add(Feature.COMPARE)
+        if lacking:
+            gains.add(Feature.COST)
+        if owners:
+            gains.add(Feature.JOBS)
+        lacking |= owners | ({CONTAINER_RUNNING} if Feature.COMPARE in gains else set())
+    elif lacking:
+        gains.add(Feature.COST)
+    if lacking:
+        ordered = tuple(each for each in Feature if each in gains)
+        yield settings.kube_series(lacking, ordered)
+
+
+def _labels(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
+    nodes, pods, wanted = case.probe.nodes, case.probe.pods, case.wanted
+    missing = _missing_labels(case)
+    gains = tuple(
+        each
+        for each in (Feature.COST, *_LABELLED)
+        if each in missing and found[each].verdict in (Verdict.NO, Verdict.PART)
+    )
+    knows_queues = bool(case.probe.has(*KUEUE_QUEUES, *KUEUE_QUOTAS, *VOLCANO_QUEUES, *VOLCANO_QUOTAS))
+    if gains == (Feature.QUEUES,) and not knows_queues:
+        gains = ()
+    if gains:
+        yield settings.label_lists(allowlists(wanted, pods, nodes), gains)
+    if case.probe.has(*VOLCANO_QUEUES, *VOLCANO_QUOTAS) and Feature.QUEUES in gains:
+        yield settings.annotation_list(annotation_lists(wanted, pods))
+
+
+def _missing_labels(case: Case) -> set[Feature]:
+    """The features of which a label is not exported: where labels could not be read, none."""
+    nodes, pods = case.probe.nodes, case.probe.pods
+    missing = set()
+    if nodes is not None and nodes.labels is not None:
+        wanted = (
+            (Feature.COST, PRODUCTS),
+            (Feature.SHARING, (REPLICAS,)),
+            (Feature.UNADVERTISED, (COUNT,)),
+        )
+        missing |= {feature for feature, keys in wanted if not labels_in(keys, nodes.labels)}
+    if pods is None or pods.labels is None or pods.namespace_labels is None or pods.annotations is None:
+        return missing
+    owners = case.wanted.owners
+    for keys in (owners.team, owners.project, owners.user):
+        there = labels_in(keys, pods.labels | pods.namespace_labels)
+        if not there and not annotations_in(keys, pods.annotations):
+            missing.add(Feature.TEAMS)
+    if not labels_in(QUEUES, pods.labels) and not annotations_in(QUEUES, pods.annotations):
+        missing.add(Feature.QUEUES)
+    return missing
+
+
+def _gpus(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
+    gpus = case.probe.gpus
+    if gpus is None:
+        if not case.probe.gpus_unread:
+            yield settings.dcgm()
+        return
+    if not gpus.held and case.probe.pods is not None and case.probe.pods.pods:
+        yield settings.dcgm_pods()
+    if is_shared(case.probe) and not gpus.replicas:
+        yield settings.shared_gpus()
+    # A field that some GPUs have is exported already: the others cannot give it.
+    missing = [
+        (feature, each)
+        for feature, fields in _FIELDS
+        for each in fields
+        if found[feature].verdict is not Verdict.YES and not gpus.fields.get(each.value)
+    ]
+    # Rows of XID are there only once one has happened.
+    if any(each is not Field.XID for _, each in missing):
+        fields = tuple(dict.fromkeys(each for _, each in missing))
+        yield settings.dcgm_fields(fields, tuple(dict.fromkeys(feature for feature, _ in missing)))
+
+
+def _queues(case: Case) -> Iterator[Step]:
+    if case.probe.has(*KUEUE_QUEUES) and not case.probe.has(*KUEUE_QUOTAS):
+        yield settings.kueue()
+
+
+def _believed(case: Case) -> Iterator[Step]:
+    for setting, what in JOBS.items():
+        found = case.probe.jobs.get(setting, {})
+        if len(found) > 1:
+            yield settings.believed_jobs(setting, min(found, key=lambda job: (-found[job], job)), what)
+
+
+def _health(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
+    """Targets, scrape intervals and two jobs for one exporter."""
+    lacks = () if found[Feature.COST].verdict is Verdict.YES else (Feature.COST,)
+    for each in case.probe.scrapes:
+        if each.interval_ms is not None and each.interval_ms > case.wanted.max_gap_ms // 2:
+            yield settings.scrape_interval(each.job, lacks)
+        if each.down:
+            yield settings.targets(each.job)
+    for double in case.probe.doubles:
+        if not replica_labels(double):
+            yield settings.one_job(double.exporter, double.labels)
+
+
+def _extras(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
+    own = tuple(each for each in _OWN if found[each].verdict is not Verdict.YES)
+    yield settings.own_collector(own)
+    if found[Feature.PRICES].verdict is not Verdict.YES:
+        yield settings.opencost()
+    if case.probe.pods is not None and case.probe.pods.renamed:
+        yield settings.honor_labels()
+
+
+def gap_words(case: Case) -> str:
+    """How regularly the month was scraped, in words."""
+    gaps = case.probe.gaps
+    if gaps is None:
+        return "not known"
+    if not gaps.missing_ms:
+        return f"none longer than {span_of_days(gaps.cell_ms)}"
+    longest = span_of_days(gaps.longest_ms)
+    return (
+        f"{span_of_days(gaps.missing_ms)} of {span_of_days(gaps.asked_ms)} without a scrape; the longest, of "
+        f"{longest}, begins {iso(gaps.longest_from_ms)}: known start and end times carry pods across"
+    )

@@ -1,0 +1,96 @@
+"""A comparison on a terminal: a line per row, under it what makes its difference, and what that means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gpucost.domain.words import counted
+from gpucost.reports import display
+from gpucost.reports.opencost.causes import READ_MORE, Cause
+from gpucost.reports.opencost.compare import CauseAmount, ComparedRow, Explained, Kind, OpenCostComparison
+from gpucost.reports.terminal_parts import MOST_ROWS, new_table
+
+_HALF_A_CENT = 5_000_000
+
+
+def print_comparison(found: OpenCostComparison, console: Console) -> None:
+    """``found`` in tables; amounts in its currency, rounded to cents."""
+    month = display.month_name(found.month)
+    days = counted(found.days, "day")
+    console.print(f"OpenCost and gpucost, {month}, {found.currency}, {days}", style="bold", markup=False)
+    if found.missing_days:
+        missing = counted(found.missing_days, "day")
+        console.print(f"{missing} left out: OpenCost's series have nothing of them.", style="yellow")
+    several = len({row.cluster for row in found.rows}) > 1
+    console.print(_rows_table(found, several))
+    for note in sorted({note for row in found.rows for note in row.notes}):
+        console.print(f"({note.replace(' ', ') ', 1)}.", markup=False)
+    if not found.causes:
+        console.print("No difference.", style="dim")
+        return
+    console.print(_causes_table(found))
+    console.print(f"{READ_MORE} explains each cause.", style="dim")
+
+
+def _rows_table(found: OpenCostComparison, several: bool) -> Table:
+    table = new_table("")
+    table.add_column(found.by.value, overflow="fold")
+    for head in ("OpenCost", "gpucost", "difference"):
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column("efficiency: theirs", justify="right")
+    table.add_column("ours (seen)", justify="right", no_wrap=True)
+    for row in found.rows[:MOST_ROWS]:
+        name = "idle" if row.kind is Kind.IDLE else display.name(row.name)
+        if row.kind is Kind.IDLE and row.name:
+            name = f"{display.name(row.name)} idle"
+        _add_row(table, f"{display.name(row.cluster)}: {name}" if several else name, row)
+    if len(found.rows) > MOST_ROWS:
+        table.caption = f"{len(found.rows) - MOST_ROWS} more in the other formats"
+    table.add_section()
+    _add_row(table, "total", found.total, with_causes=False)
+    return table
+
+
+def _add_row(table: Table, name: str, row: ComparedRow, *, with_causes: bool = True) -> None:
+    seen = row.efficiency
+    ours = display.MISSING
+    if seen.ours is not None:
+        ours = f"{display.percent(seen.ours)} ({display.percent(seen.coverage)})"
+    codes = ", ".join(note.partition(" ")[0] for note in row.notes)
+    table.add_row(
+        Text(f"{name} ({codes})" if codes else name),
+        display.money(row.opencost_nano),
+        display.money(row.ours_nano) if row.is_priced else "no price",
+        display.signed_money(row.ours_nano - row.opencost_nano),
+        display.percent(seen.opencost, 1),
+        ours,
+    )
+    for each in _shown(row.causes) if with_causes else ():
+        label, amount = f"  {each.defect} {each.title}".replace("   ", "  "), display.signed_money(each.nano)
+        table.add_row(Text(label, "dim"), "", "", Text(amount, "dim"))
+
+
+def _causes_table(found: OpenCostComparison) -> Table:
+    table = new_table("Why they differ")
+    table.add_column("cause", no_wrap=True)
+    table.add_column("in all", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    totals = {amount.cause: amount.nano for amount in found.total.causes}
+
+    def rank(each: Explained) -> tuple[bool, int]:
+        return each.cause is Cause.NOT_EXPLAINED, -abs(totals.get(each.cause, 0))
+
+    for each in sorted(found.causes, key=rank):
+        label = f"{each.defect} {each.title}".strip()
+        table.add_row(label, display.signed_money(totals.get(each.cause, 0)), Text(each.sentence))
+    return table
+
+
+def _shown(causes: Sequence[CauseAmount]) -> list[CauseAmount]:
+    """Those of a cent or more, what nothing explains last."""
+    kept = [each for each in causes if abs(each.nano) >= _HALF_A_CENT]
+    return sorted(kept, key=lambda each: each.cause is Cause.NOT_EXPLAINED)

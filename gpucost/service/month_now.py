@@ -1,0 +1,117 @@
+"""A month straight from Prometheus, with nothing installed and nothing kept: the pipeline of every other run,
+into a ledger that is thrown away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from gpucost.attribution.teams import TeamRules
+from gpucost.domain.errors import InputError
+from gpucost.domain.time import DAY_MS, Month, Window
+from gpucost.ledger import Ledger
+from gpucost.pricing.book import PriceBook
+from gpucost.service.assemble import (
+    Now,
+    build_assessing,
+    build_pipeline,
+    build_reporting,
+    open_source,
+    rules_of,
+)
+from gpucost.service.pipeline import OnWindow, Pipeline, nobody
+from gpucost.service.reporting import Reporting
+from gpucost.service.settings import Settings
+from gpucost.service.status import Failure
+from gpucost.telemetry.source import Source
+
+Watch = Callable[[str, int], OnWindow]
+"""Told what is begun, and how many windows it has; its answer is told of each window."""
+
+
+@dataclass(frozen=True)
+class MonthNow:
+    """What was read: reports over it, and what could not be."""
+
+    reporting: Reporting
+    ledger: Ledger
+    source: Source
+    clusters: tuple[str, ...]
+    failures: tuple[Failure, ...]
+
+
+@contextmanager
+def read_month(
+    settings: Settings,
+    book: PriceBook,
+    teams: TeamRules,
+    month: Month,
+    now: Now,
+    *,
+    cluster: str | None = None,
+    watch: Watch = lambda what, windows: nobody,  # noqa: ARG005  nobody watches
+) -> Iterator[MonthNow]:
+    """Read ``month``, of one cluster or all of the source, and of the running month what is over.
+
+    Raises SourceError when the source cannot be asked, InputError for a cluster it does not know.
+    """
+    source = open_source(settings, book, now)
+    known = source.clusters()
+    if cluster is not None and cluster not in known:
+        raise InputError("--cluster", cluster, ", ".join(known) or "nothing: the source knows no cluster")
+    wanted = known if cluster is None else (cluster,)
+    with TemporaryDirectory(prefix="gpucost-") as folder:
+        url = f"sqlite:///{Path(folder) / 'month.db'}"
+        with Ledger.open(url, now=now) as ledger:
+            failures: list[Failure] = []
+            for name in wanted:
+                failures += _cluster(settings, book, teams, source, ledger, name, month.window, now, watch)
+            yield MonthNow(build_reporting(ledger, teams), ledger, source, wanted, tuple(failures))
+
+
+def _cluster(
+    settings: Settings,
+    book: PriceBook,
+    teams: TeamRules,
+    source: Source,
+    ledger: Ledger,
+    cluster: str,
+    month: Window,
+    now: Now,
+    watch: Watch,
+) -> Sequence[Failure]:
+    covered = source.covered(cluster)
+    span = None if covered is None else covered.intersect(month)
+    if span is None:
+        return ()
+    rules = rules_of(settings, book, teams)
+    failures: list[Failure] = []
+    for part, window in _parts(span):
+        ingest = settings.ingest.model_copy(update={"window": window, "batch": timedelta(days=1)})
+        pipeline = build_pipeline(ingest, source, ledger, rules, now)
+        windows = pipeline.pending(cluster, part)
+        failures += pipeline.ingest(cluster, windows, on_window=watch(cluster, len(windows))).failures
+    if settings.detectors.enabled:
+        failures += _assess(settings, pipeline, cluster, span, watch)
+    return failures
+
+
+def _parts(span: Window) -> Iterator[tuple[Window, timedelta]]:
+    """Whole days, and the hours of the day that a running month has reached."""
+    until = span.end_ms - span.end_ms % DAY_MS
+    if span.start_ms < until:
+        yield Window(span.start_ms, until), timedelta(days=1)
+    if until < span.end_ms:
+        yield Window(max(until, span.start_ms), span.end_ms), timedelta(hours=1)
+
+
+def _assess(
+    settings: Settings, pipeline: Pipeline, cluster: str, span: Window, watch: Watch
+) -> Sequence[Failure]:
+    assessing = build_assessing(settings.detectors, pipeline)
+    windows = assessing.pending(cluster, span)
+    return assessing.assess(cluster, windows, on_window=watch(f"{cluster}: waste", len(windows))).failures

@@ -1,0 +1,118 @@
+"""Questions that may fail: an answer, or a fact that is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from gpucost.contract.probe import Unread
+from gpucost.domain.errors import SourceError
+from gpucost.telemetry.answers import Answer, Series, holding
+from gpucost.telemetry.promapi import PrometheusClient
+from gpucost.telemetry.promql import PromQL, equals, one_of, select
+from gpucost.telemetry.settings import PrometheusSettings
+
+SAMPLED = 40
+"""Pods and nodes of each cluster that are looked at closely."""
+_LONGEST = 300
+T = TypeVar("T")
+
+
+class Asker:
+    """Asks one server, about one cluster where ``cluster`` names it. ``unread`` is what failed."""
+
+    def __init__(self, client: PrometheusClient, settings: PrometheusSettings, cluster: str | None) -> None:
+        self.settings = settings
+        self.unread: list[Unread] = []
+        self._client = client
+        self._only = cluster
+
+    def select(self, names: str | Sequence[str], *matchers: PromQL, cluster: str | None = None) -> PromQL:
+        """The series of these metrics, in the cluster that is asked about."""
+        wanted = self._only if cluster is None else cluster
+        listed = [names] if isinstance(names, str) else names
+        believed = {tuple(self.jobs(name)) for name in listed}
+        jobs = believed.pop() if len(believed) == 1 else ()
+        fixed = [equals(label, value) for label, value in self.settings.matchers.items()]
+        if wanted is not None:
+            fixed.append(self._in(wanted))
+        return select(names, (*fixed, *([one_of("job", jobs)] if jobs else []), *matchers))
+
+    def jobs(self, name: str) -> Sequence[str]:
+        """The scrape jobs whose series of this name are believed; none for all."""
+        return next((jobs for start, jobs in self.settings.jobs.items() if name.startswith(start)), ())
+
+    def _in(self, cluster: str) -> PromQL:
+        label = self.settings.cluster_label
+        is_fallback = cluster == self.settings.fallback_cluster
+        return one_of(label, ["", cluster]) if is_fallback else equals(label, cluster)
+
+    def cluster_of(self, series: Series) -> str:
+        named: str = series["metric"].get(self.settings.cluster_label, "")
+        return named or self.settings.fallback_cluster
+
+    def first(self, expression: PromQL, at_ms: int) -> list[Series]:
+        """A vector that must be answered: raises SourceError where the server cannot be asked at all."""
+        return self._whole("series", holding("value", self._client.query(expression, at_ms)))
+
+    def vector(self, what: str, expression: PromQL, at_ms: int) -> list[Series] | None:
+        return self._tried(what, lambda: holding("value", self._client.query(expression, at_ms)))
+
+    def matrix(
+        self, what: str, expression: PromQL, start_ms: int, end_ms: int, step_ms: int
+    ) -> list[Series] | None:
+        return self._tried(what, lambda: self._client.query_range(expression, start_ms, end_ms, step_ms))
+
+    def raw(self, what: str, selector: PromQL, start_ms: int, end_ms: int) -> list[Series] | None:
+        return self._tried(what, lambda: self._client.raw(selector, start_ms, end_ms))
+
+    def label_sets(self, what: str, selector: PromQL, start_ms: int, end_ms: int) -> list[Series] | None:
+        return self._tried(what, lambda: self._client.series(selector, start_ms, end_ms))
+
+    def label_names(
+        self, what: str, selector: PromQL, start_ms: int, end_ms: int, prefix: str
+    ) -> frozenset[str] | None:
+        """The labels that begin with ``prefix``, of all series of ``selector``."""
+        found = self._tried(what, lambda: self._client.label_names(selector, start_ms, end_ms))
+        if found is None:
+            return None
+        names = (str(each["label"]) for each in found)
+        return frozenset(name for name in names if name.startswith(prefix))
+
+    def status(self, key: str, page: str) -> str | None:
+        """What the server says of itself; many do not say."""
+        try:
+            return self._client.status(page).get(key) or None
+        except SourceError:
+            return None
+
+    def _tried(self, what: str, ask: Callable[[], Answer]) -> list[Series] | None:
+        try:
+            return self._whole(what, ask())
+        except SourceError as error:
+            self.unread.append(Unread(what, str(error)[:_LONGEST]))
+            return None
+
+    def _whole(self, what: str, answer: Answer) -> list[Series]:
+        """An answer with warnings is taken, and told to be in part."""
+        if answer.warnings:
+            self.unread.append(Unread(what, f"answered in part: {answer.warnings[0]}"[:_LONGEST]))
+        return answer.result
+
+
+def grouped(asker: Asker, result: Iterable[Series] | None) -> dict[str, list[Series]]:
+    """By cluster."""
+    found: dict[str, list[Series]] = {}
+    for series in result or ():
+        found.setdefault(asker.cluster_of(series), []).append(series)
+    return found
+
+
+def some(values: Iterable[str]) -> list[str]:
+    """A few of them, the same each time."""
+    return sorted({value for value in values if value})[:SAMPLED]
+
+
+def ratio_of(counts: Iterable[int], of: int, rows: int) -> int:
+    """How many of ``rows`` have what is counted, where copies of ``rows`` count ``of``."""
+    return min(rows, round(rows * sum(counts) / of)) if of else 0

@@ -1,0 +1,197 @@
+"""The probe: facts of every cluster that a server knows. Raises SourceError where it cannot be asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from gpucost.contract import kube_state as ksm
+from gpucost.contract.gpu_metrics import POD_BUSY, POD_SM_ACTIVE
+from gpucost.contract.probe import (
+    KUBE_JOBS,
+    KUEUE_QUEUES,
+    KUEUE_QUOTAS,
+    OPENCOST_PRICES,
+    OWN_JOBS,
+    OWN_STATE,
+    VOLCANO_QUEUES,
+    VOLCANO_QUOTAS,
+    ClusterProbe,
+    Doubles,
+    Gaps,
+    GpuSeries,
+    NodeSeries,
+    PodSeries,
+    Probe,
+    Scrapes,
+    Seen,
+)
+from gpucost.domain.errors import InputError
+from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.time import Month, Window
+from gpucost.telemetry.answers import Series
+from gpucost.telemetry.doctor import gpus, scrapes, state
+from gpucost.telemetry.doctor.asking import Asker, grouped
+from gpucost.telemetry.promapi import PrometheusClient
+from gpucost.telemetry.reader import own_label
+from gpucost.telemetry.settings import PrometheusSettings
+
+_RETENTION = "storage.tsdb.retention.time"
+_COUNTED = (
+    *(ksm.NODE_CREATED, ksm.NODE_INFO, ksm.NODE_LABELS, ksm.NODE_ALLOCATABLE, ksm.NODE_CAPACITY, ksm.UP),
+    *(OWN_STATE, POD_BUSY.name, POD_SM_ACTIVE.name, *gpus.METRICS),
+    *(*KUEUE_QUOTAS, *KUEUE_QUEUES, *VOLCANO_QUOTAS, *VOLCANO_QUEUES, *OPENCOST_PRICES),
+)
+
+
+def probe(
+    client: PrometheusClient,
+    settings: PrometheusSettings,
+    catalog: ResourceCatalog,
+    month: Month,
+    now_ms: int,
+    cluster: str | None = None,
+) -> Probe:
+    """What there is now, or was when anything was last there; and when, in the past part of ``month``.
+
+    Raises InputError for a month to come, and for a cluster that is not among those of the server.
+    """
+    if month.window.start_ms >= now_ms:
+        raise InputError("month", str(month), f"a month that has begun, such as {Month.of(now_ms)}")
+    asker = Asker(client, settings, cluster)
+    asked = Window(month.window.start_ms, min(month.window.end_ms, now_ms))
+    counts, at_ms = _counts(asker, now_ms), now_ms
+    seen = scrapes.read_seen(asker, asked, counts.values())
+    if not any(_has_more_than_up(series) for series in counts.values()) and seen:
+        at_ms = max(each.last_ms for kinds in seen.values() for each in kinds.values())
+        counts = _counts(asker, at_ms)
+    if cluster is not None and not seen and not any(_has_more_than_up(series) for series in counts.values()):
+        _refuse_unknown(Asker(client, settings, None), cluster, asked, now_ms)
+    facts = _Facts(asker, ksm.by_sanitised(catalog.shares), at_ms, asked, counts, seen)
+    return Probe(
+        url=client.url,
+        now_ms=now_ms,
+        at_ms=at_ms,
+        month=str(month),
+        asked=asked,
+        retention=asker.status("storageRetention", "runtimeinfo") or asker.status(_RETENTION, "flags"),
+        targets=sum(series.get(ksm.UP, 0) for series in counts.values()),
+        clusters=facts.clusters(),
+        unread=tuple(asker.unread),
+    )
+
+
+def _refuse_unknown(asker: Asker, cluster: str, asked: Window, now_ms: int) -> None:
+    """Raise InputError where the server has other clusters, now or in the month."""
+    counts = _counts(asker, now_ms)
+    known = {name for name, series in counts.items() if _has_more_than_up(series)}
+    known |= set(scrapes.read_seen(asker, asked, counts.values()) or ())
+    if known - {cluster}:
+        raise InputError("cluster", cluster, ", ".join(sorted(known)))
+
+
+def _counts(asker: Asker, at_ms: int) -> dict[str, dict[str, int]]:
+    """By cluster, how many series of each name."""
+    found: dict[str, dict[str, int]] = {}
+    for series in asker.first(state.counted(asker, asker.select(sorted(_COUNTED))), at_ms):
+        names = found.setdefault(asker.cluster_of(series), {})
+        names[series["metric"]["__name__"]] = int(float(series["value"][1]))
+    return found
+
+
+def _jobs(asker: Asker, result: list[Series]) -> dict[str, dict[str, int]]:
+    """By setting: the jobs that are believed now, with how many nodes, or targets of gpucost, each shows."""
+    shown: dict[str, dict[str, set[str]]] = {}
+    for series in result:
+        labels = series["metric"]
+        name, job = labels.get("__name__", ""), labels.get("job", "")
+        setting, subject = (OWN_JOBS, "instance") if name == OWN_STATE else (KUBE_JOBS, "node")
+        believed = asker.jobs(name)
+        if not believed or job in believed:
+            of_jobs = shown.setdefault(setting, {})
+            of_jobs.setdefault(job, set()).add(own_label(series, subject))
+    return {setting: {job: len(each) for job, each in found.items()} for setting, found in shown.items()}
+
+
+def _has_more_than_up(series: Mapping[str, int]) -> bool:
+    return any(name != ksm.UP for name in series)
+
+
+@dataclass
+class _Facts:
+    """What is asked for all clusters at once, and put together for each."""
+
+    asker: Asker
+    known: Mapping[str, str]
+    at_ms: int
+    asked: Window
+    counts: Mapping[str, Mapping[str, int]]
+    seen: Mapping[str, Mapping[str, Seen]] | None
+    rows: dict[str, list[Series]] = field(default_factory=dict)
+    jobs: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    exporters: set[tuple[str, str]] = field(default_factory=set)
+    scraped: dict[str, tuple[Scrapes, ...]] = field(default_factory=dict)
+    node_of: dict[str, str] = field(default_factory=dict)
+
+    def clusters(self) -> tuple[ClusterProbe, ...]:
+        pods = state.read_pods(self.asker, self.known, self.at_ms)
+        nodes = state.read_nodes(self.asker, self.known, self.at_ms)
+        named = {cluster for cluster, series in self.counts.items() if _has_more_than_up(series)}
+        named |= {*(self.seen or {}), *(pods[0] if pods else ()), *(nodes or {})}
+        rows = gpus.read_rows(self.asker, self.counts, self.at_ms)
+        self.rows = rows or {}
+        unclear = gpus.unclear_units(self.asker, self.counts.values(), self.at_ms)
+        self._read_targets()
+        no_pods, no_nodes = PodSeries(names=frozenset()), NodeSeries(names=frozenset())
+        return tuple(
+            ClusterProbe(
+                cluster=name,
+                series=dict(self.counts.get(name, {})),
+                seen=None if self.seen is None else dict(self.seen.get(name, {})),
+                pods=None if pods is None else pods[0].get(name, no_pods),
+                nodes=None if nodes is None else nodes.get(name, no_nodes),
+                gpus=self._gpus(name, unclear.get(name, ())),
+                gpus_unread=rows is None and bool(gpus.base_of(self.counts.get(name, {}))),
+                doubles=self._doubles(name, None if pods is None else pods[1].get(name)),
+                scrapes=self.scraped.get(name, ()),
+                gaps=self._gaps(name),
+                jobs=self.jobs.get(name, {}),
+            )
+            for name in sorted(named)
+        )
+
+    def _gpus(self, cluster: str, unclear: Collection[str]) -> GpuSeries | None:
+        rows = self.rows.get(cluster)
+        if not rows:
+            return None
+        return gpus.gpu_series(rows, self.counts.get(cluster, {}), self.exporters, unclear)
+
+    def _doubles(self, cluster: str, of_pods: Doubles | None) -> tuple[Doubles, ...]:
+        of_gpus = gpus.twice(self.rows.get(cluster, []), self.asker.settings.replica_labels)
+        return tuple(each for each in (of_pods, of_gpus) if each is not None)
+
+    def _read_targets(self) -> None:
+        """The targets of whatever gave something: how they are scraped, and which pods the exporters are."""
+        asker = self.asker
+        own = [name for name in (OWN_STATE,) if any(name in each for each in self.counts.values())]
+        beside = asker.vector("targets", asker.select([ksm.NODE_CREATED, *own]), self.at_ms) or []
+        for cluster, found in grouped(asker, beside).items():
+            self.jobs[cluster] = _jobs(asker, found)
+        rows = [row for found in self.rows.values() for row in found]
+        jobs = {each["metric"].get("job", "") for each in (*beside, *rows)} - {""}
+        up = scrapes.read_up(asker, jobs, self.at_ms) or []
+        self.scraped = scrapes.read_scrapes(asker, up, self.at_ms)
+        of_rows = scrapes.targets_of(asker, rows)
+        self.exporters = {
+            (each["metric"].get("namespace", ""), each["metric"].get("pod", ""))
+            for each in up
+            if scrapes.targets_of(asker, [each]) <= of_rows and each["metric"].get("pod")
+        }
+        self.node_of = {
+            cluster: min(each["metric"].get("node", "") for each in found)
+            for cluster, found in grouped(asker, beside).items()
+        }
+
+    def _gaps(self, cluster: str) -> Gaps | None:
+        node = self.node_of.get(cluster, "")
+        return scrapes.read_gaps(self.asker, cluster, self.asked, node) if node else None

@@ -1,0 +1,194 @@
+"""What kube-state-metrics says: of the pods that request GPUs, and of the nodes that advertise them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gpucost.contract import kube_state as ksm
+from gpucost.contract.opencost import CONTAINER_RUNNING
+from gpucost.contract.probe import Doubles, NodeSeries, PodSeries
+from gpucost.domain.time import DAY_MS, HOUR_MS
+from gpucost.telemetry.answers import Series
+from gpucost.telemetry.doctor.asking import Asker, grouped, some
+from gpucost.telemetry.doctor.doubles import doubles
+from gpucost.telemetry.promql import PromQL, by, one_of, one_of_or_like, over_time, union
+from gpucost.telemetry.reader import own_label, renamed
+
+EXPORTER = "kube-state-metrics"
+_MIG = "nvidia_com_mig_"
+_NAMES = ("namespace", "pod", "container", "node", "uid")
+_OF_PODS = (
+    *(ksm.POD_INFO, ksm.POD_OWNER, ksm.PHASE),
+    *(ksm.SCHEDULED, ksm.STARTED, ksm.CREATED, ksm.COMPLETED, CONTAINER_RUNNING),
+)
+_OF_NODES = (
+    *(ksm.NODE_INFO, ksm.NODE_CREATED, ksm.NODE_LABELS, ksm.NODE_CAPACITY),
+    *(ksm.NODE_CONDITION, ksm.NODE_UNSCHEDULABLE),
+)
+_OF_OWNERS = frozenset({ksm.JOB_OWNER, ksm.REPLICASET_OWNER})
+_PRODUCT = ksm.label_name("nvidia.com/gpu.product")
+
+
+def gpu_matcher(known: Iterable[str]) -> PromQL:
+    """Of GPU resources by their sanitised names, and of MIG's."""
+    return one_of_or_like("resource", sorted(known), [_MIG])
+
+
+def read_pods(
+    asker: Asker, known: Mapping[str, str], at_ms: int
+) -> tuple[dict[str, PodSeries], dict[str, Doubles]] | None:
+    """By cluster, what is said of its pods, and what is said twice. None where requests cannot be read."""
+    selector = asker.select(ksm.REQUESTS, gpu_matcher(known))
+    requests = asker.vector("GPU requests of pods", selector, at_ms)
+    if requests == []:
+        requests = asker.vector("GPU requests of pods", over_time("last_over_time", selector, DAY_MS), at_ms)
+    if requests is None:
+        return None
+    clusters = grouped(asker, requests)
+    details = _details(asker, requests, at_ms)
+    owners = None if details is None else _owners(asker, details, at_ms)
+    of_pods, of_owners = grouped(asker, details), grouped(asker, owners)
+    pods, twice = {}, {}
+    for cluster, found in clusters.items():
+        more = None if details is None else [*of_pods.get(cluster, ()), *of_owners.get(cluster, ())]
+        unread = _OF_OWNERS if owners is None else frozenset[str]()
+        pods[cluster] = replace(_pods(asker, cluster, found, more, known, at_ms), unread=unread)
+        double = doubles(EXPORTER, found, _request_key, asker.settings.replica_labels)
+        if double is not None:
+            twice[cluster] = double
+    return pods, twice
+
+
+def _request_key(series: Series) -> tuple[str, ...]:
+    return (*(own_label(series, name) for name in _NAMES), series["metric"].get("resource", ""))
+
+
+def _pod_key(series: Series) -> tuple[str, str, str]:
+    return own_label(series, "namespace"), own_label(series, "pod"), own_label(series, "uid")
+
+
+def _details(asker: Asker, requests: list[Series], at_ms: int) -> list[Series] | None:
+    """Whatever is said of a few of the pods, found under the name of the label that holds their names. None
+    where any of it cannot be read."""
+    by_label: dict[str, set[str]] = {}
+    for series in requests:
+        label = renamed("pod") if renamed("pod") in series["metric"] else "pod"
+        by_label.setdefault(label, set()).add(own_label(series, "pod"))
+    return _closely(asker, "start, end, phase and owner of pods", _OF_PODS, by_label, at_ms)
+
+
+def _closely(
+    asker: Asker, what: str, metrics: Sequence[str], by_label: Mapping[str, set[str]], at_ms: int
+) -> list[Series] | None:
+    """These metrics of a few subjects; None where any of them cannot be read."""
+    found: list[Series] = []
+    for label, names in by_label.items():
+        answer = asker.vector(what, asker.select(metrics, one_of(label, some(names))), at_ms)
+        if answer is None:
+            return None
+        found += answer
+    return found
+
+
+def _owners(asker: Asker, details: list[Series], at_ms: int) -> list[Series] | None:
+    names: dict[str, set[str]] = {}
+    for series in details:
+        if series["metric"].get("__name__") == ksm.POD_OWNER:
+            kind = series["metric"].get("owner_kind", "")
+            names.setdefault(kind, set()).add(series["metric"].get("owner_name", ""))
+    wanted = [
+        asker.select(metric, one_of(label, some(names[kind])))
+        for kind, metric, label in (
+            ("ReplicaSet", ksm.REPLICASET_OWNER, "replicaset"),
+            ("Job", ksm.JOB_OWNER, "job_name"),
+        )
+        if names.get(kind)
+    ]
+    return asker.vector("owners of jobs and replica sets", union(*wanted), at_ms) if wanted else []
+
+
+def _pods(
+    asker: Asker,
+    cluster: str,
+    requests: list[Series],
+    details: list[Series] | None,
+    known: Mapping[str, str],
+    at_ms: int,
+) -> PodSeries:
+    keys = {_pod_key(series): series for series in requests}
+    metrics = [series["metric"] for series in details or ()]
+
+    def labels(metric: str, prefix: str) -> frozenset[str] | None:
+        selector = asker.select(metric, cluster=cluster)
+        return asker.label_names(f"labels of {metric}", selector, max(0, at_ms - HOUR_MS), at_ms, prefix)
+
+    return PodSeries(
+        pods=len(keys),
+        with_uid=sum(bool(own_label(series, "uid")) for series in keys.values()),
+        with_node=sum(bool(own_label(series, "node")) for series in keys.values()),
+        resources=_resources(requests, known),
+        namespaces=tuple(some(key[0] for key in keys)),
+        names=None if details is None else _names(metrics),
+        owners=frozenset(labels["owner_kind"] for labels in metrics if labels.get("owner_kind")),
+        labels=labels(ksm.POD_LABELS, "label_"),
+        annotations=labels(ksm.POD_ANNOTATIONS, "annotation_"),
+        namespace_labels=labels(ksm.NAMESPACE_LABELS, "label_"),
+        job_labels=labels(ksm.JOB_LABELS, "label_"),
+        renamed=frozenset(
+            name for name in _NAMES if any(renamed(name) in series["metric"] for series in requests)
+        ),
+    )
+
+
+def read_nodes(asker: Asker, known: Mapping[str, str], at_ms: int) -> dict[str, NodeSeries] | None:
+    """By cluster, what is said of the nodes that advertise GPUs. None where it cannot be read."""
+    found = asker.vector("GPUs of nodes", asker.select(ksm.NODE_ALLOCATABLE, gpu_matcher(known)), at_ms)
+    if found is None:
+        return None
+    by_label: dict[str, set[str]] = {}
+    for series in found:
+        label = renamed("node") if renamed("node") in series["metric"] else "node"
+        by_label.setdefault(label, set()).add(own_label(series, "node"))
+    details = _closely(asker, "facts of nodes", _OF_NODES, by_label, at_ms)
+    closely = grouped(asker, details)
+    return {
+        cluster: _nodes(
+            asker, cluster, each, None if details is None else closely.get(cluster, []), known, at_ms
+        )
+        for cluster, each in grouped(asker, found).items()
+    }
+
+
+def _nodes(
+    asker: Asker,
+    cluster: str,
+    advertised: list[Series],
+    details: list[Series] | None,
+    known: Mapping[str, str],
+    at_ms: int,
+) -> NodeSeries:
+    metrics = [series["metric"] for series in details or ()]
+    selector = asker.select(ksm.NODE_LABELS, cluster=cluster)
+    return NodeSeries(
+        nodes=len({own_label(series, "node") for series in advertised}),
+        resources=_resources(advertised, known),
+        names=None if details is None else _names(metrics),
+        labels=asker.label_names("labels of nodes", selector, max(0, at_ms - HOUR_MS), at_ms, "label_"),
+        products=tuple(some(labels.get(_PRODUCT, "") for labels in metrics)),
+    )
+
+
+def _names(metrics: Iterable[Mapping[str, str]]) -> frozenset[str]:
+    return frozenset(labels["__name__"] for labels in metrics if "__name__" in labels)
+
+
+def _resources(result: list[Series], known: Mapping[str, str]) -> tuple[str, ...]:
+    """GPU resources, by their names in Kubernetes."""
+    found = {ksm.resource_name(series["metric"].get("resource", ""), known) for series in result}
+    return tuple(sorted(name for name in found if name))
+
+
+def counted(asker: Asker, selector: PromQL) -> PromQL:
+    """How many series of each name, by cluster."""
+    return by("count", ("__name__", asker.settings.cluster_label), selector)

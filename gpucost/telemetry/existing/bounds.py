@@ -1,0 +1,98 @@
+"""How far numbers of this dialect may be off, as problems: what is not certain is said, with its size.
+
+Texts hold no counts, so that rows of many windows are one row, whose board time adds up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from gpucost.contract.frames import CAPACITY, NODES
+from gpucost.domain.errors import InputError
+from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.domain.time import Window
+from gpucost.telemetry.evidence import Evidence
+from gpucost.telemetry.existing.pods import PodName, Span
+from gpucost.telemetry.existing.settings import ExistingSettings
+from gpucost.telemetry.rows import Row
+
+Shares = Callable[[str, str], Fraction | None]
+"""Node and resource -> what one unit is of a board; None where that cannot be said."""
+
+END_TEXT = (
+    "of pods that went without saying when (deleted, evicted), each is taken to have held until half-way "
+    "between the last scrape that showed it and the next"
+)
+SHORT_TEXT = (
+    "pods that were bound and deleted between two scrapes are not seen, and their time stands as "
+    "unallocated: each for less than the distance of the scrapes"
+)
+
+
+def shares_of(settings: ExistingSettings, nodes: Sequence[Row], capacity: Sequence[Row]) -> Shares:
+    """Of rows of frames.NODES and frames.CAPACITY."""
+    product = {str(row[_NODE]): str(row[_PRODUCT]) for row in nodes}
+    replicas: Mapping[tuple[str, str], int] = {
+        (str(row[_HOLDER]), str(row[_RESOURCE])): int(str(row[_REPLICAS])) for row in capacity
+    }
+
+    def share(node: str, resource: str) -> Fraction | None:
+        times = max(1, replicas.get((node, resource), 1))
+        try:
+            return settings.catalog.unit(resource, product.get(node, ""), times, settings.basis).share
+        except InputError:
+            return None
+
+    return share
+
+
+def bounds(
+    cluster: str, evidence: Evidence, spans: Iterable[Span], names: Mapping[str, PodName], shares: Shares
+) -> list[Problem]:
+    """Of one part that was read."""
+    window = evidence.window
+    off = Fraction(0)
+    for span in spans:
+        if span.off_ms and window.start_ms < span.end_ms <= window.end_ms:
+            share = shares(names[span.uid].node, span.resource)
+            off += 0 if share is None else share * span.units * span.off_ms
+    found = [_problem(ProblemCode.SHORT_UNSEEN, cluster, window, SHORT_TEXT + _distance(evidence), None)]
+    if off:
+        found.append(_problem(ProblemCode.END_BOUNDED, cluster, window, END_TEXT, -int(-off // 1)))
+    return found
+
+
+def several_jobs(
+    cluster: str, window: Window, believed: Sequence[str], others: Sequence[str]
+) -> list[Problem]:
+    """A problem where more than one scrape job gives series of nodes: only one is believed."""
+    if not others:
+        return []
+    detail = (
+        f"jobs {', '.join((*believed, *others))} all give series of kube-state-metrics; only those of "
+        f"{', '.join(believed)} are believed, which shows most nodes. Name the right one in "
+        "prometheus.kube_state_metrics_jobs"
+    )
+    return [
+        Problem(ProblemCode.DUPLICATE_SOURCE, cluster, "kube-state-metrics", detail, None, window.start_ms)
+    ]
+
+
+def _distance(evidence: Evidence) -> str:
+    if len(evidence.beats) < 2:
+        return ""
+    seconds = int(np.median(np.diff(evidence.beats))) / 1000
+    return f", {seconds:g} s"
+
+
+def _problem(code: ProblemCode, cluster: str, window: Window, text: str, board_ms: int | None) -> Problem:
+    return Problem(code, cluster, "kube-state-metrics", text, board_ms, window.start_ms)
+
+
+_NODE, _PRODUCT = (NODES.column_names.index(name) for name in ("node", "product"))
+_HOLDER, _RESOURCE, _REPLICAS = (
+    CAPACITY.column_names.index(name) for name in ("node", "resource", "replicas")
+)

@@ -1,0 +1,289 @@
+"""Nodes of one window out of kube-state-metrics, and what dcgm-exporter says where their labels do not.
+
+As in the first dialect, nodes of which nothing changed come from a few aggregated queries, the others are
+read scrape by scrape; what was found is put into the terms of gpucost's own contract, from which the rows are
+made.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpucost.cluster.gpu_labels import gpu_labels, label_keys
+from gpucost.cluster.node_labels import PLACE_LABELS, node_place
+from gpucost.contract import kube_state as ksm
+from gpucost.contract.metrics import (
+    NODE_BOARDS,
+    NODE_GPU_ALLOCATABLE,
+    NODE_GPU_CAPACITY,
+    NODE_GPU_EXPECTED,
+    NODE_GPU_REPLICAS,
+    NODE_SCHEDULABLE,
+)
+from gpucost.domain.problems import Problem
+from gpucost.telemetry.answers import Series
+from gpucost.telemetry.evidence import NONE, Evidence, as_expected, in_force, lives
+from gpucost.telemetry.existing.lifetimes import endings
+from gpucost.telemetry.existing.reader import ExistingReader
+from gpucost.telemetry.node_rows import Info, NodeSpan, State
+from gpucost.telemetry.promql import PromQL, by, differing, equals, over_time, tagged, union
+from gpucost.telemetry.reader import column, numbers, own_column, own_label, points, with_renamed
+from gpucost.telemetry.samples import to_millis
+
+_NODE = with_renamed(("node",))
+_AMOUNTS = {ksm.NODE_CAPACITY: NODE_GPU_CAPACITY.name, ksm.NODE_ALLOCATABLE: NODE_GPU_ALLOCATABLE.name}
+_READY, _CORDONED, _CREATED = "ready", "cordoned", "created"
+_GPU = "nvidia.com/gpu"
+_SHARED = (_GPU, f"{_GPU}.shared")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBoards:
+    """What dcgm-exporter says of nodes: physical boards, and the product's name."""
+
+    count: Mapping[str, int] = field(default_factory=dict)
+    product: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A node at one time: units by (metric, resource), flags, and its labels."""
+
+    units: Mapping[tuple[str, str], float]
+    is_schedulable: bool
+    labels: tuple[tuple[str, str], ...]
+
+
+def read_nodes(
+    reader: ExistingReader, evidence: Evidence, boards: KnownBoards, *, whole: bool
+) -> tuple[list[NodeSpan], list[Problem]]:
+    """Spans of all nodes that have or should have GPUs, not clipped, and what was odd about them."""
+    units = _units(reader, evidence)
+    flags = _flags(reader, evidence)
+    labels = _labels(reader, evidence)
+    named = {node for node, sets in labels.items() if any(_counts_gpus(each) for each in sets)}
+    nodes = sorted((units.keys() | boards.count.keys() | named) & flags[_CREATED].keys())
+    counts = _samples(reader, evidence)
+    start_ms = to_millis([flags[_CREATED].get(node) for node in nodes])
+    samples = np.array([counts.get(node, 0) for node in nodes], dtype=np.int64)
+    none = np.zeros(len(nodes), dtype=np.int64)
+    stands = as_expected(start_ms, none + NONE, samples, none, evidence)
+    gone = endings(start_ms, samples, evidence, whole=whole)
+    changed = _changed(reader, evidence) | {node for node, sets in labels.items() if len(sets) > 1}
+    spans: list[NodeSpan] = []
+    odd: set[str] = set()
+    for at, node in enumerate(nodes):
+        if node in changed or not (stands[at] or gone.told[at]):
+            odd.add(node)
+            continue
+        until = evidence.window.end_ms if stands[at] else int(gone.end_ms[at])
+        is_schedulable = flags[_READY].get(node, 1) == 1 and flags[_CORDONED].get(node, 0) == 0
+        seen = _Seen(units.get(node, {}), is_schedulable, _only(labels.get(node, set())))
+        spans.append(_span(reader, boards, node, int(start_ms[at]), until, seen))
+    odd_spans, problems = _odd_spans(reader, evidence, boards, odd)
+    return [*spans, *odd_spans], problems
+
+
+def _only(sets: Set[tuple[tuple[str, str], ...]]) -> tuple[tuple[str, str], ...]:
+    return min(sets, default=())
+
+
+def _units(reader: ExistingReader, evidence: Evidence) -> Mapping[str, dict[tuple[str, str], float]]:
+    """By node: units by (metric of the contract, resource)."""
+    latest = over_time("last_over_time", reader.select(tuple(_AMOUNTS), reader.is_gpu), evidence.range_ms)
+    result = reader.vector(by("max", ("__name__", *_NODE, "resource"), latest), evidence.end_ms)
+    found: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
+    keys = zip(
+        own_column(result, "node"), column(result, "__name__"), column(result, "resource"), strict=True
+    )
+    for (node, name, each), value in zip(keys, numbers(result), strict=True):
+        resource = reader.resource(each)
+        if resource is not None:
+            found[node][_AMOUNTS[name], resource] = value
+    return found
+
+
+def _flag_queries(reader: ExistingReader) -> Mapping[str, PromQL]:
+    ready = equals("condition", "Ready"), equals("status", "true")
+    return {
+        _READY: reader.select(ksm.NODE_CONDITION, *ready),
+        _CORDONED: reader.select(ksm.NODE_UNSCHEDULABLE),
+        _CREATED: reader.select(ksm.NODE_CREATED),
+    }
+
+
+def _flags(reader: ExistingReader, evidence: Evidence) -> Mapping[str, dict[str, float]]:
+    """By flag and node, the last value."""
+    parts = [
+        tagged(by("max", _NODE, over_time("last_over_time", selector, evidence.range_ms)), "flag", flag)
+        for flag, selector in _flag_queries(reader).items()
+    ]
+    result = reader.vector(union(*parts), evidence.end_ms)
+    found: dict[str, dict[str, float]] = {flag: {} for flag in (_READY, _CORDONED, _CREATED)}
+    keys = zip(column(result, "flag"), own_column(result, "node"), strict=True)
+    for (flag, node), value in zip(keys, numbers(result), strict=True):
+        found[flag][node] = value
+    return found
+
+
+def _label_keys(reader: ExistingReader) -> Mapping[str, str]:
+    """Name of a series' label -> the node label it was made of."""
+    keys = (*label_keys(), *PLACE_LABELS, *reader.settings.node_labels)
+    return {ksm.label_name(key): key for key in keys}
+
+
+def _labels(reader: ExistingReader, evidence: Evidence) -> Mapping[str, set[tuple[tuple[str, str], ...]]]:
+    latest = over_time("last_over_time", reader.select(ksm.NODE_LABELS), evidence.range_ms)
+    keys = _label_keys(reader)
+    result = reader.vector(by("group", (*_NODE, *keys), latest), evidence.end_ms)
+    found: dict[str, set[tuple[tuple[str, str], ...]]] = defaultdict(set)
+    for series in result:
+        found[own_label(series, "node")].add(_labels_of(series, keys))
+    return found
+
+
+def _labels_of(series: Series, keys: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    labels = series["metric"]
+    return tuple(sorted((key, labels[name]) for name, key in keys.items() if labels.get(name)))
+
+
+def _counts_gpus(labels: Sequence[tuple[str, str]]) -> bool:
+    return bool(gpu_labels(dict(labels), _nobody).expected)
+
+
+def _nobody(label: str, found: object, allowed: str) -> None:
+    """Labels that make no sense are as good as none here: the collector's page says them."""
+
+
+def _samples(reader: ExistingReader, evidence: Evidence) -> Mapping[str, int]:
+    counted = over_time("count_over_time", reader.select(ksm.NODE_CREATED), evidence.range_ms)
+    result = reader.vector(by("sum", _NODE, counted), evidence.end_ms)
+    return dict(zip(own_column(result, "node"), map(int, numbers(result)), strict=True))
+
+
+def _changed(reader: ExistingReader, evidence: Evidence) -> set[str]:
+    """Nodes of which any number is not the same in all samples of the evidence, or has fewer than others."""
+    selectors = [
+        reader.select(ksm.NODE_CAPACITY, reader.is_gpu),
+        reader.select(ksm.NODE_ALLOCATABLE, reader.is_gpu),
+        *list(_flag_queries(reader).values())[:2],
+    ]
+    parts = [
+        differing(
+            *(
+                by(extreme, (*_NODE, "resource"), over_time(f"{extreme}_over_time", each, evidence.range_ms))
+                for extreme in ("max", "min")
+            )
+        )
+        for each in selectors
+    ]
+    amounts = reader.select(ksm.NODE_ALLOCATABLE, reader.is_gpu)
+    counted = by("sum", (*_NODE, "resource"), over_time("count_over_time", amounts, evidence.range_ms))
+    created = over_time("count_over_time", reader.select(ksm.NODE_CREATED), evidence.range_ms)
+    patchy = by("max", _NODE, counted)
+    parts.append(differing(patchy, by("sum", _NODE, created)))
+    return set(own_column(reader.vector(by("count", _NODE, union(*parts)), evidence.end_ms), "node"))
+
+
+def _span(
+    reader: ExistingReader, boards: KnownBoards, node: str, start_ms: int, end_ms: int, seen: _Seen
+) -> NodeSpan:
+    return NodeSpan(node, start_ms, end_ms, *_facts(reader, boards, node, seen))
+
+
+def _facts(
+    reader: ExistingReader, boards: KnownBoards, node: str, seen: _Seen
+) -> tuple[Info, Mapping[tuple[str, str], float]]:
+    """In the terms of the contract: labels first, and dcgm-exporter where they say nothing."""
+    labels = dict(seen.labels)
+    said, place = gpu_labels(labels, _nobody), node_place(labels, _nobody)
+    product = said.product or boards.product.get(node, "")
+    info = (product, place.instance_type, place.capacity_type, place.region, place.zone, place.pool)
+    further = tuple(labels.get(name, "") for name in reader.settings.node_labels)
+    state: State = dict(seen.units)
+    count = said.boards if said.boards is not None else boards.count.get(node)
+    if count:
+        state[NODE_BOARDS.name, ""] = count
+    replicas, expected = dict(said.replicas), dict(said.expected)
+    if count and not expected:
+        _guess(state, count, replicas, expected)
+    state |= {(NODE_GPU_EXPECTED.name, resource): units for resource, units in expected.items()}
+    state |= {(NODE_GPU_REPLICAS.name, resource): times for resource, times in replicas.items()}
+    state[NODE_SCHEDULABLE.name, ""] = int(seen.is_schedulable)
+    return (*info, *further), state
+
+
+def _guess(state: State, boards: int, replicas: dict[str, int], expected: dict[str, int]) -> None:
+    """Without labels: a node that has a multiple of its boards hands each out so many times; one that has
+    fewer should have as many. Beside MIG slices nobody knows how many boards are whole."""
+    resources = {resource for _, resource in state if resource}
+    for resource in sorted(resources & set(_SHARED)):
+        units = state.get((NODE_GPU_CAPACITY.name, resource)) or 0
+        times = int(units) // boards
+        if times > 1 and units == times * boards:
+            replicas[resource] = times
+            expected[resource] = int(units)
+        elif units <= boards and resources == {_GPU}:
+            expected[resource] = boards
+
+
+def _odd_spans(
+    reader: ExistingReader, evidence: Evidence, boards: KnownBoards, odd: set[str]
+) -> tuple[list[NodeSpan], list[Problem]]:
+    names = (*_AMOUNTS, ksm.NODE_CONDITION, ksm.NODE_UNSCHEDULABLE, ksm.NODE_CREATED, ksm.NODE_LABELS)
+    raw = reader.raw_where(names, _NODE, odd, evidence.start_ms, evidence.end_ms)
+    by_node: dict[str, list[Series]] = defaultdict(list)
+    for series in raw:
+        by_node[own_label(series, "node")].append(series)
+    spans: list[NodeSpan] = []
+    problems: list[Problem] = []
+    for node in sorted(odd & by_node.keys()):
+        created, seen = _by_scrape(reader, by_node[node], evidence)
+        times = sorted(created)
+        starts = to_millis([created[at] for at in times]).tolist()
+        for life in lives(times, starts, [NONE] * len(times), evidence):
+            if life.doubt is not None:
+                problems.append(Problem(life.doubt, reader.cluster, node, f"node: {life.why}"))
+            for start, end, value in in_force(times, [seen[at] for at in times], life):
+                spans.append(_span(reader, boards, node, start, end, value))
+    return spans, problems
+
+
+def _by_scrape(
+    reader: ExistingReader, group: Iterable[Series], evidence: Evidence
+) -> tuple[dict[int, float], dict[int, _Seen]]:
+    """When the node was created, and what it was, at each scrape that showed it; labels last until others."""
+    keys = _label_keys(reader)
+    created: dict[int, float] = {}
+    units: dict[int, dict[tuple[str, str], float]] = defaultdict(dict)
+    labels: dict[int, tuple[tuple[str, str], ...]] = {}
+    blocked: set[int] = set()
+    for series in group:
+        found = series["metric"]
+        name = found.get("__name__", "")
+        times, values = points(series)
+        resource = reader.resource(found.get("resource", "")) if name in _AMOUNTS else None
+        is_ready = name == ksm.NODE_CONDITION and found.get("condition") == "Ready"
+        if name == ksm.NODE_CREATED:
+            created |= {
+                at: value for at, value in zip(times, values, strict=True) if at not in evidence.stale
+            }
+        elif resource is not None:
+            for at, value in zip(times, values, strict=True):
+                units[at][_AMOUNTS[name], resource] = value
+        elif name == ksm.NODE_LABELS:
+            labels |= dict.fromkeys(times, _labels_of(series, keys))
+        elif name == ksm.NODE_UNSCHEDULABLE:
+            blocked |= {at for at, value in zip(times, values, strict=True) if value != 0}
+        elif is_ready and found.get("status") == "true":
+            blocked |= {at for at, value in zip(times, values, strict=True) if value != 1}
+    current = labels[min(labels)] if labels else ()
+    seen: dict[int, _Seen] = {}
+    for at in sorted(created):
+        current = labels.get(at, current)
+        seen[at] = _Seen(units.get(at, {}), at not in blocked, current)
+    return created, seen

@@ -1,0 +1,145 @@
+"""Questions to the series of kube-state-metrics: which scrapes there were, and what counts as a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from gpucost.contract import kube_state as ksm
+from gpucost.domain.time import HOUR_MS, Window
+from gpucost.telemetry.answers import Series
+from gpucost.telemetry.evidence import Evidence
+from gpucost.telemetry.existing.settings import ExistingSettings
+from gpucost.telemetry.promapi import PrometheusClient
+from gpucost.telemetry.promql import PromQL, by, one_of, one_of_or_like, over_time, select
+from gpucost.telemetry.reader import ClusterReader, column, numbers, own_column, with_renamed
+from gpucost.telemetry.settings import PrometheusSettings
+
+_MIG = "nvidia_com_mig_"
+_KUBE = "kube_"
+_NEAR_MS = HOUR_MS
+_TARGET = ("job", "instance")
+_OF_NODE = with_renamed(("node",))
+_NOWHERE = " "
+"""A value that no label has: matches nothing."""
+
+
+class KubeJobs(NamedTuple):
+    """Scrape jobs that give series of kube-state-metrics."""
+
+    believed: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+class ExistingReader(ClusterReader):
+    """A ClusterReader whose heartbeats are the scrapes of kube-state-metrics.
+
+    Prometheus writes ``up`` at each scrape of a target, with the time of that scrape. Where ``up`` was not
+    kept (relabelled or federated series), the scrapes are those that show one node.
+    """
+
+    def __init__(
+        self,
+        client: PrometheusClient,
+        settings: PrometheusSettings,
+        cluster: str,
+        window: Window,
+        existing: ExistingSettings,
+    ) -> None:
+        super().__init__(client, settings, cluster, window)
+        self.existing = existing
+
+    def jobs(self, name: str) -> Sequence[str]:
+        """Those of the settings; of kube-state-metrics else the job that shows most nodes. Whoever has a
+        target of their own scraped may write any series, about anybody's pods."""
+        given = super().jobs(name)
+        return given or (self.kube_jobs.believed if name.startswith(_KUBE) else ())
+
+    @cached_property
+    def kube_jobs(self) -> KubeJobs:
+        """Whose series of kube-state-metrics are believed. A job that was renamed in the window is two."""
+        nodes = select(ksm.NODE_CREATED, self._matchers)
+        every = {labels.get("job", "") for labels in self.label_sets(nodes)}
+        given = super().jobs(ksm.NODE_CREATED)
+        if given or len(every) < 2:
+            return KubeJobs(tuple(given or sorted(every)), ())
+        start, end = self._around
+        first, last = (self._nodes_by_job(nodes, at) for at in (start + 2 * _NEAR_MS, end))
+        most = [max(each, key=lambda job: (each[job], job)) for each in (first, last) if each]
+        if len(most) == 2 and 2 * last.get(most[0], 0) >= last[most[1]]:
+            most = most[:1]
+        believed = tuple(sorted(set(most)))
+        return KubeJobs(believed, tuple(sorted(every - {*believed})))
+
+    def _nodes_by_job(self, nodes: PromQL, at_ms: int) -> dict[str, int]:
+        there = by("group", ("job", "node"), over_time("last_over_time", nodes, 2 * _NEAR_MS))
+        found = self.vector(by("count", ("job",), there), at_ms)
+        return dict(zip(column(found, "job"), map(int, numbers(found)), strict=True))
+
+    @cached_property
+    def known(self) -> Mapping[str, str]:
+        """GPU resources by their sanitised names."""
+        return ksm.by_sanitised(self.existing.catalog.shares)
+
+    @cached_property
+    def is_gpu(self) -> PromQL:
+        """The matcher of GPU resources."""
+        return one_of_or_like("resource", sorted(self.known), [_MIG])
+
+    def raw(self, selector: PromQL, start_ms: int, end_ms: int) -> list[Series]:
+        found = super().raw(selector, start_ms, end_ms)
+        if selector == self.heartbeat and not selector.startswith(ksm.UP):
+            return _scrapes(found)
+        return found
+
+    def _lasting(self) -> list[str]:
+        """Nodes that are there at the ends of the window: one that is at both, where there is one."""
+        start, end = self._around
+        range_ms = max(2 * HOUR_MS, self.settings.max_gap_ms)
+        latest = over_time("last_over_time", self.select(ksm.NODE_CREATED), range_ms)
+        there = [
+            set(own_column(self.vector(latest, at), "node")) for at in (start + range_ms, max(end, range_ms))
+        ]
+        return sorted(there[0] & there[1])[:1] or sorted(min(each) for each in there if each)
+
+    def is_whole(self, evidence: Evidence) -> bool:
+        """Whether some node was in every scrape: kube-state-metrics begins empty after a restart."""
+        counted = over_time("count_over_time", self.select(ksm.NODE_CREATED), evidence.range_ms)
+        (most, *_) = *numbers(self.vector(by("max", (), by("sum", ("node",), counted)), evidence.end_ms)), 0.0
+        return int(most) >= len(evidence.scrapes)
+
+    def resource(self, found: str) -> str | None:
+        """The resource that a value of the label ``resource`` stands for; None for one that is no GPU."""
+        return ksm.resource_name(found, self.known)
+
+    @cached_property
+    def heartbeat(self) -> PromQL:
+        """``up`` of the targets that gave series of nodes; else the creation times of one node."""
+        found = self.label_sets(self.select(ksm.NODE_CREATED))
+        targets = {tuple(labels.get(name, "") for name in _TARGET) for labels in found}
+        values = [sorted(set(column)) for column in zip(*targets, strict=True)] or [[_NOWHERE]] * len(_TARGET)
+        up = self.select(ksm.UP, *(one_of(name, each) for name, each in zip(_TARGET, values, strict=True)))
+        if not found or self.label_sets(up):
+            return up
+        return self.select(ksm.NODE_CREATED, one_of("node", self._lasting()))
+
+    @property
+    def heartbeat_name(self) -> str:
+        return "up of kube-state-metrics"
+
+    @property
+    def _own(self) -> PromQL:
+        return self.select((ksm.REQUESTS, ksm.NODE_CAPACITY), self.is_gpu)
+
+
+def _scrapes(found: list[Series]) -> list[Series]:
+    """One series for each target, with a 1 at each of its scrapes, whichever node showed it."""
+    times: dict[tuple[tuple[str, str], ...], set[float]] = {}
+    for one in found:
+        labels = tuple(sorted(item for item in one["metric"].items() if item[0] not in _OF_NODE))
+        times.setdefault(labels, set()).update(at for at, _ in one["values"])
+    return [
+        {"metric": dict(labels), "values": [(at, "1") for at in sorted(each)]}
+        for labels, each in times.items()
+    ]

@@ -1,0 +1,128 @@
+"""Whose a series of dcgm-exporter is: its device, and the pods of the name that it gives, told by its labels.
+
+A row names the pod that uses the GPU in ``exported_pod`` or, where the scrape honours labels, in ``pod``;
+where nobody uses it, and where labels are not honoured, ``pod`` is the exporter's own. Which of the two,
+is known from who held GPUs then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpucost.contract.dcgm import INSTANCE_LABELS, NAMES, UUID_LABELS, Field
+from gpucost.domain.time import MINUTE_MS, Window
+from gpucost.telemetry.existing.holdings import Holdings
+from gpucost.telemetry.existing.reader import ExistingReader
+from gpucost.telemetry.promql import by, except_where
+from gpucost.telemetry.reader import column
+
+_LOOKED_MS = 15 * MINUTE_MS
+_FEW_LOOKS = 6
+_POD = ("exported_pod", "exported_pod_name", "pod_name", "pod")
+_NAMESPACE = ("exported_namespace", "exported_pod_namespace", "pod_namespace", "namespace")
+# Of no use here, and most of what an answer would be.
+NEEDLESS = (
+    *("gpu", "device", "pci_bus_id", "endpoint", "service", "container", "exported_container"),
+    *("container_name", "DCGM_FI_DRIVER_VERSION", "DCGM_FI_SYSTEM_DRIVER_VERSION", "DCGM_FI_PROCESS_NAME"),
+)
+_ALL = tuple(dict.fromkeys(each for name in NAMES for each in (name, name.lower())))
+
+Labels = Mapping[str, str]
+Place = frozenset[tuple[str, str]]
+Device = tuple[str, str]
+"""UUID of the board, and id of the MIG instance or an empty text."""
+Source = tuple[str, ...]
+
+
+def first_of(labels: Labels, names: Iterable[str]) -> str:
+    """The first that is not empty: an empty label and none are the same."""
+    return next((labels[name] for name in names if labels.get(name)), "")
+
+
+def place_of(labels: Labels) -> Place:
+    """What tells a series from others of its metric, without what is of no use here."""
+    return frozenset(each for each in labels.items() if each[0] != "__name__" and each[0] not in NEEDLESS)
+
+
+def pod_of(labels: Labels) -> tuple[str, str]:
+    """Namespace and name of the pod that a row names: of one that uses the GPU, or of the exporter itself."""
+    return first_of(labels, _NAMESPACE), first_of(labels, _POD)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One device, for the pods of one name (none: nobody), in one of the copies that ``vgpu`` numbers."""
+
+    device: Device
+    uids: tuple[str, ...] = ()
+    vgpu: str = ""
+
+
+def _looks(window: Window, most: int) -> tuple[int, int, int]:
+    """The first and the last of the instants at which ``window`` is looked at, and how far they are apart:
+    few enough to cost little beside what is read of every scrape."""
+    every = min(window.length_ms, max(_LOOKED_MS, -(-window.length_ms // most)))
+    return window.end_ms - window.length_ms // every * every, window.end_ms, every
+
+
+def field_names(reader: ExistingReader, window: Window) -> Mapping[Field, tuple[str, ...]]:
+    """The names that have samples in ``window``, by what they mean."""
+
+    def ask() -> frozenset[str]:
+        counted = by("count", ("__name__",), reader.select(_ALL))
+        # GPUs that come for one short job only are few: looking for them closely costs little.
+        for most in (_FEW_LOOKS, window.length_ms // _LOOKED_MS):
+            seen = column(reader.matrix(counted, *_looks(window, max(1, most))), "__name__")
+            if seen:
+                break
+        return frozenset(seen)
+
+    found = reader.once(("dcgm", window.start_ms, window.end_ms), ask)
+    names: dict[Field, tuple[str, ...]] = {}
+    for name in sorted(found):
+        meant = NAMES[name.upper()].field
+        names[meant] = (*names.get(meant, ()), name)
+    return names
+
+
+def has_others(reader: ExistingReader, window: Window, names: Sequence[str], beside: Sequence[str]) -> bool:
+    """Whether a device has series of ``names`` and none of ``beside``."""
+    place = (*UUID_LABELS, *INSTANCE_LABELS)
+    lacking = except_where(reader.select(names), reader.select(beside), place)
+    return bool(reader.matrix(by("count", (), lacking), *_looks(window, _FEW_LOOKS)))
+
+
+class Subjects:
+    """Whose each series is, in ``window``: a pod that held GPUs then, or nobody."""
+
+    def __init__(self, reader: ExistingReader, holdings: Holdings, window: Window) -> None:
+        self._holdings = holdings
+        self._window = window
+        self._replicas = reader.settings.replica_labels
+        self.products: dict[Device, tuple[str, str]] = {}  # model name and profile
+
+    def of(self, labels: Labels) -> Key | None:
+        """None for a series that names no board."""
+        uuid = first_of(labels, UUID_LABELS)
+        if not uuid:
+            return None
+        device = uuid, first_of(labels, INSTANCE_LABELS)
+        if device not in self.products:
+            self.products[device] = (
+                first_of(labels, ("modelName", "model_name")),
+                first_of(labels, ("GPU_I_PROFILE", "gpu_i_profile")),
+            )
+        return Key(device, self.uids(labels), labels.get("vgpu", ""))
+
+    def uids(self, labels: Labels) -> tuple[str, ...]:
+        """The uids of the pods of that name which held GPUs, or the one that the row itself names."""
+        uid = first_of(labels, ("exported_pod_uid", "pod_uid"))
+        if uid and self._holdings.of_uid(uid, self._window):
+            return (uid,)
+        held = self._holdings.named(*pod_of(labels), self._window)
+        return tuple(dict.fromkeys(hold.pod_uid for hold in held))
+
+    def source(self, name: str, labels: Labels) -> Source:
+        """What tells copies of one reading apart: HA members, jobs, names, jobs of an HPC scheduler."""
+        return name, *(labels.get(each, "") for each in ("job", "hpc_job", *self._replicas))

@@ -1,0 +1,305 @@
+{{/* Names. Every helper of a component takes (dict "root" $ "component" "queue-collector"); the service's is "". */}}
+
+{{- define "gpucost.chartName" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/* A release may be called "1.a"; a Service may not. */}}
+{{- define "gpucost.base" -}}
+{{- $chart := include "gpucost.chartName" . -}}
+{{- $name := .Values.fullnameOverride -}}
+{{- if not $name -}}
+{{- $name = contains $chart .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $chart) -}}
+{{- end -}}
+{{- $name = $name | replace "." "-" -}}
+{{- regexMatch "^[0-9]" $name | ternary (printf "r%s" $name) $name -}}
+{{- end -}}
+
+{{/* At most 63 characters; what is cut off goes on in a hash, so that no two names become one. */}}
+{{- define "gpucost.fullname" -}}
+{{- $base := include "gpucost.base" .root -}}
+{{- $suffix := empty .component | ternary "" (printf "-%s" .component) -}}
+{{- if gt (add (len $base) (len $suffix)) 63 -}}
+{{- $room := sub 56 (len $suffix) | int -}}
+{{- printf "%s-%s%s" ($base | trunc $room | trimSuffix "-") ($base | sha256sum | trunc 6) $suffix -}}
+{{- else -}}
+{{- printf "%s%s" $base $suffix -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Of objects without a namespace: neither part has a dot, so two releases cannot meet. */}}
+{{- define "gpucost.clusterName" -}}
+{{- printf "%s.%s" (include "gpucost.fullname" .) .root.Release.Namespace -}}
+{{- end -}}
+
+{{- define "gpucost.selector" -}}
+app.kubernetes.io/name: {{ include "gpucost.chartName" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name | trunc 63 | trimSuffix "-" | quote }}
+app.kubernetes.io/component: {{ .component | default "service" }}
+{{- end -}}
+
+{{- define "gpucost.labels" -}}
+{{ include "gpucost.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/part-of: gpucost
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* metadata of an object; "annotations" and "labels" may be given, "clusterWide" leaves out the namespace. */}}
+{{- define "gpucost.metadata" -}}
+name: {{ .name | default (empty .clusterWide | ternary (include "gpucost.fullname" .) (include "gpucost.clusterName" .)) }}
+{{- if not .clusterWide }}
+namespace: {{ .namespace | default .root.Release.Namespace }}
+{{- end }}
+labels:
+  {{- include "gpucost.labels" . | nindent 2 }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "gpucost.podMetadata" -}}
+labels:
+  {{- include "gpucost.selector" . | nindent 2 }}
+  {{- with merge (dict) .values.podLabels .root.Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (.annotations | default dict) .values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "gpucost.image" -}}
+{{- $name := .image.repository -}}
+{{- with .root.Values.image.registry }}{{ $name = printf "%s/%s" (trimSuffix "/" .) $name }}{{ end -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" $name .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $name (.image.tag | default .root.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpucost.serviceAccountName" -}}
+{{- if .values.serviceAccount.name -}}
+{{ .values.serviceAccount.name }}
+{{- else if .values.serviceAccount.create -}}
+{{ include "gpucost.fullname" . }}
+{{- else -}}
+default
+{{- end -}}
+{{- end -}}
+
+{{- define "gpucost.serviceAccount" -}}
+{{- if .values.serviceAccount.create }}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  {{- $name := include "gpucost.serviceAccountName" . }}
+  {{- include "gpucost.metadata" (merge (dict "name" $name "annotations" .values.serviceAccount.annotations) .) | nindent 2 }}
+# Pods that use the token ask for it.
+automountServiceAccountToken: false
+{{- end }}
+{{- end -}}
+
+{{/* A binding of a role to the account of a component; "role" is its name, "kind" Role or ClusterRole. */}}
+{{- define "gpucost.binding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ .kind }}Binding
+metadata:
+  {{- include "gpucost.metadata" (merge (dict "name" .role "clusterWide" (eq .kind "ClusterRole")) .) | nindent 2 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ .kind }}
+  name: {{ .role }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ include "gpucost.serviceAccountName" . }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end -}}
+
+{{/* Of a pod. "root: true" is the exporter's, where the kubelet's socket is opened to root alone. */}}
+{{- define "gpucost.podSecurityContext" -}}
+{{- $ids := .root.Values.securityContext -}}
+{{- if .asRoot }}
+runAsUser: 0
+runAsGroup: 0
+{{- else }}
+runAsNonRoot: true
+{{- with $ids.runAsUser }}
+runAsUser: {{ int64 . }}
+{{- end }}
+{{- with $ids.runAsGroup }}
+runAsGroup: {{ int64 . }}
+{{- end }}
+{{- with $ids.fsGroup }}
+fsGroup: {{ int64 . }}
+fsGroupChangePolicy: OnRootMismatch
+{{- end }}
+{{- end }}
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- define "gpucost.containerSecurityContext" -}}
+allowPrivilegeEscalation: false
+privileged: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{/* What every pod has; "token" says whether it speaks to the API server. */}}
+{{- define "gpucost.podSpec" -}}
+serviceAccountName: {{ include "gpucost.serviceAccountName" . }}
+automountServiceAccountToken: {{ .token }}
+# Else a Service named gpucost would put variables into the pod that look like settings.
+enableServiceLinks: false
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+securityContext:
+  {{- include "gpucost.podSecurityContext" . | trim | nindent 2 }}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Free-form settings of an exporter, as variables with its prefix. */}}
+{{- define "gpucost.settingsEnv" -}}
+{{- $prefix := .prefix -}}
+{{- range $key, $value := .settings }}
+- name: {{ printf "%s_%s" $prefix (upper $key) }}
+  value: {{ kindIs "float64" $value | ternary (toJson $value) (toString $value) | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* (dict "resource" "pods" ...) of what a ClusterState is made of: held to gpucost.kube.collections by a test. */}}
+{{- define "gpucost.watchRules" -}}
+- apiGroups: [""]
+  resources: [pods, nodes, namespaces]
+  verbs: [list, watch]
+- apiGroups: [scheduling.k8s.io]
+  resources: [priorityclasses, workloads, podgroups]
+  verbs: [list, watch]
+- apiGroups: [batch]
+  resources: [jobs, cronjobs]
+  verbs: [list, watch]
+- apiGroups: [apps]
+  resources: [deployments, statefulsets, replicasets, daemonsets]
+  verbs: [list, watch]
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: [list, watch]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs]
+  verbs: [list, watch]
+- apiGroups: [kubeflow.org]
+  resources: [pytorchjobs, tfjobs, xgboostjobs, paddlejobs, jaxjobs, mpijobs, notebooks]
+  verbs: [list, watch]
+- apiGroups: [ray.io]
+  resources: [rayjobs, rayclusters, rayservices]
+  verbs: [list, watch]
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [list, watch]
+- apiGroups: [batch.volcano.sh]
+  resources: [jobs]
+  verbs: [list, watch]
+- apiGroups: [kueue.x-k8s.io]
+  resources:
+    - clusterqueues
+    - localqueues
+    - cohorts
+    - resourceflavors
+    - topologies
+    - admissionchecks
+    - workloadpriorityclasses
+    - workloads
+  verbs: [list, watch]
+- apiGroups: [scheduling.x-k8s.io]
+  resources: [podgroups]
+  verbs: [list, watch]
+- apiGroups: [scheduling.volcano.sh]
+  resources: [podgroups, queues]
+  verbs: [list, watch]
+- apiGroups: [topology.volcano.sh]
+  resources: [hypernodes]
+  verbs: [list, watch]
+- apiGroups: [resource.k8s.io]
+  resources: [resourceslices, resourceclaims]
+  verbs: [list, watch]
+{{- end -}}
+
+{{/* One endpoint of a monitor. Labels of the exporters' series are those of workloads, so they are kept. */}}
+{{- define "gpucost.endpoint" -}}
+- port: {{ .port }}
+  path: /metrics
+  interval: {{ .root.Values.monitoring.interval }}
+  {{- if .honour }}
+  honorLabels: true
+  relabelings:
+    - targetLabel: cluster
+      replacement: {{ .root.Values.cluster.name | quote }}
+      action: replace
+  {{- end }}
+{{- end -}}
+
+{{/* By which Prometheus and Alertmanager know the service. */}}
+{{- define "gpucost.serviceTlsConfig" -}}
+serverName: {{ printf "%s.%s.svc" (include "gpucost.fullname" (dict "root" . "component" "")) .Release.Namespace }}
+ca:
+  secret: {name: {{ .Values.service.tls.secret }}, key: ca.crt, optional: true}
+{{- end -}}
+
+{{/* A monitor's head and selector; "kind" and "list" name it, "endpoints" is text. */}}
+{{- define "gpucost.monitor" -}}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: {{ .kind }}
+metadata:
+  {{- include "gpucost.metadata" (merge (dict "labels" .root.Values.monitoring.labels) .) | nindent 2 }}
+spec:
+  selector:
+    matchLabels:
+      {{- include "gpucost.selector" . | nindent 6 }}
+  {{ .list }}:
+    {{- .endpoints | nindent 4 }}
+{{- end -}}
+
+{{- define "gpucost.pdb" -}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  {{- include "gpucost.metadata" . | nindent 2 }}
+spec:
+  maxUnavailable: {{ int .maxUnavailable }}
+  selector:
+    matchLabels:
+      {{- include "gpucost.selector" . | nindent 6 }}
+{{- end -}}

@@ -1,0 +1,72 @@
+"""The API over a ledger, answering on a loopback port from a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvicorn
+
+from gpucost.access.keys import KeyRecord, format_key, hash_secret
+from gpucost.access.principal import Role
+from gpucost.api.app import create_app
+from gpucost.cli.context import now_ms
+from gpucost.ledger import Ledger
+from gpucost.service.settings_api import ApiSettings
+from tests.kube.pki import Pki
+from tests.support.ports import free_port
+
+SECRET = "s3cret-that-nobody-may-read"
+
+
+@dataclass(frozen=True)
+class Server:
+    """``keys`` has a file with the key of each role."""
+
+    url: str
+    keys: Path
+    ledger: Ledger
+
+    def key(self, name: str) -> Path:
+        return self.keys / name
+
+
+@contextmanager
+def served(ledger_url: str, folder: Path, pki: Pki | None = None) -> Iterator[Server]:
+    """The ledger with the keys ``root``, ``fin``, ``prom``, ``lead`` and ``vera`` (both of team vision)."""
+    with Ledger.open(ledger_url, now=now_ms) as ledger:
+        folder.mkdir(exist_ok=True)
+        for name, role, teams in (
+            ("root", Role.ADMIN, frozenset[str]()),
+            ("fin", Role.FINANCE, frozenset[str]()),
+            ("prom", Role.METRICS, frozenset[str]()),
+            ("lead", Role.TEAM_ADMIN, frozenset({"vision"})),
+            ("vera", Role.VIEWER, frozenset({"vision"})),
+        ):
+            if ledger.key(name) is None:
+                record = KeyRecord(
+                    name, hash_secret(SECRET), role, teams, created_ms=now_ms(), created_by="test"
+                )
+                ledger.add_key(record)
+            (folder / name).write_text(format_key(name, SECRET) + "\n", encoding="utf-8")
+        app = create_app(ledger, ApiSettings(), now=now_ms)
+        tls = (
+            {} if pki is None else {"ssl_certfile": pki.server.with_suffix(".crt"), "ssl_keyfile": pki.server}
+        )
+        port = free_port()
+        config = uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, access_log=False, **tls)  # type: ignore[arg-type]
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            while not server.started:
+                assert thread.is_alive()
+                time.sleep(0.01)
+            yield Server(f"http{'s' if pki else ''}://127.0.0.1:{port}", folder, ledger)
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -1,0 +1,58 @@
+"""gpucost config check: what serve would read, without a service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gpucost.cli import app
+from gpucost.cli.exits import Exit
+
+TEAMS = "version: 1\nteams: [{name: vision}]\nrules: [{team: vision, namespace: vision}]\n"
+
+
+def check(file: Path) -> Result:
+    return CliRunner().invoke(app, ["--config", str(file), "config", "check"])
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Path:
+    (tmp_path / "teams.yaml").write_text(TEAMS, encoding="utf-8")
+    file = tmp_path / "config.yaml"
+    text = f"ledger: {{url: 'sqlite:///{tmp_path}/no.db'}}\nteams: {{rules: '{tmp_path}/teams.yaml'}}\n"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_what_was_read_from_where_is_said(settings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUCOST_LOG__LEVEL", "debug")
+    done = check(settings)
+    assert done.exit_code == Exit.OK, done.output
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [f"settings: {settings}", "environment: GPUCOST_LOG__LEVEL"]
+    assert f"team rules: {settings.parent / 'teams.yaml'}" in lines
+    assert lines[-1] == "ok"
+    assert not (settings.parent / "no.db").exists()
+    monkeypatch.setenv("GPUCOST_CONFIG", str(settings))
+    assert CliRunner().invoke(app, ["config", "check"]).stdout == done.stdout
+
+
+def test_what_is_wrong_is_named(settings: Path) -> None:
+    text = settings.read_text("utf-8")
+    wrong = {
+        "log: {levle: info}": "log.levle",
+        "notify: {channels: {room: {url_file: /nowhere}}}": "notify.channels",
+        "pricing: {book: /nowhere.yaml}": "/nowhere.yaml",
+    }
+    for line, name in wrong.items():
+        settings.write_text(f"{text}{line}\n", encoding="utf-8")
+        done = check(settings)
+        assert (done.exit_code, done.stdout) == (Exit.USAGE, ""), done.output
+        assert name in done.stderr
+    settings.write_text(text, encoding="utf-8")
+    (settings.parent / "teams.yaml").write_text(TEAMS.replace("rules:", "ruels:"), encoding="utf-8")
+    done = check(settings)
+    assert done.exit_code == Exit.USAGE
+    assert "ruels" in done.stderr

@@ -1,0 +1,220 @@
+"""gpucost ledger: as a job, an init container and a person run it."""
+
+from __future__ import annotations
+
+import logging
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gpucost.access.keys import KeyRecord
+from gpucost.access.principal import Role
+from gpucost.cli.main import app
+from gpucost.domain.errors import InputError
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import DAY_MS, Window
+from gpucost.ledger import Ledger
+from gpucost.ledger.database import Database
+from gpucost.service.retaining import Retaining, RetainingLoop
+from gpucost.service.settings_load import checked
+from gpucost.service.settings_operations import RetentionSettings
+from gpucost.service.status import LoopStatus
+from tests.ledger.builders import MONTH, NOW_MS, hour, ingest, line
+from tests.ledger.tampering import tamper
+
+
+@pytest.fixture(autouse=True)
+def url(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("GPUCOST_LEDGER__URL", sqlite_url)
+    # The real clock decides what is old; October 2026 is, ten years later.
+    monkeypatch.setattr("gpucost.cli.ledger.now_ms", lambda: NOW_MS + 3_650 * DAY_MS)
+    return sqlite_url
+
+
+def run(*words: str, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["ledger", *words])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def fill(url: str) -> None:
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+        for number in range(3):
+            ingest(ledger, hour(number), line(hour(number)))
+        ledger.close_month(MONTH, author="ann", min_coverage=Fraction(0), reason="three hours")
+
+
+@pytest.mark.fault(45)
+@pytest.mark.usefixtures("url")
+def test_upgrade_makes_migrates_and_does_nothing() -> None:
+    assert "from revision none (no tables) to 00" in run("upgrade").output
+    again = run("upgrade").output
+    assert again.endswith("already: nothing to do\n")
+    assert run("wait", "--timeout", "1s").output == "the ledger is ready\n"
+
+
+@pytest.mark.fault(45)
+def test_wait_creates_nothing_and_says_what_it_waits_for(url: str) -> None:
+    result = run("wait", "--timeout", "1ms", code=4)
+    assert "not ready after 1ms: no such ledger" in result.output
+    assert not Path(url.removeprefix("sqlite:///")).exists()
+    assert "--timeout" in run("wait", "--timeout", "soon", code=2).output
+    Path(url.removeprefix("sqlite:///")).touch()
+    missing = run("wait", "--timeout", "1ms", code=4).output
+    assert "has no tables, this program needs 00" in missing
+    assert "gpucost ledger upgrade brings it there" in missing
+
+
+@pytest.mark.fault(45)
+def test_wait_ends_when_the_ledger_is_upgraded(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says once what it waits for, and again when that changes."""
+    pauses = list[float]()
+
+    def upgraded_meanwhile(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            Path(url.removeprefix("sqlite:///")).touch()
+        elif len(pauses) == 4:
+            Database.open(url, 60_000).close()
+
+    monkeypatch.setattr("gpucost.cli.ledger.time.sleep", upgraded_meanwhile)
+    result = run("wait", "--timeout", "5m")
+    assert result.stdout == "the ledger is ready\n"
+    missing, empty = result.stderr.splitlines()
+    assert "waiting: no such ledger" in missing
+    assert "waiting: the ledger has no tables, this program needs 00" in empty
+    assert pauses == [2.0] * 4
+
+
+@pytest.mark.parametrize("given", ["--server", "login"])
+def test_each_goes_to_a_ledger_and_to_no_server(
+    url: str, given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is logged in would take this ledger for the server's."""
+    server, words = "https://costs.test", ["--server", "https://costs.test"]
+    if given == "login":
+        monkeypatch.setenv("GPUCOST_SERVER", server)
+        words = []
+    file = str(tmp_path / "copy.db")
+    for command in (("upgrade",), ("wait",), ("backup", file), ("restore", file), ("prune",)):
+        result = CliRunner().invoke(app, [*words, "ledger", *command])
+        assert result.exit_code == 2, command
+        assert f"this command: cannot ask {server}: it needs the ledger" in result.stderr
+    assert not Path(url.removeprefix("sqlite:///")).exists()
+    assert not Path(file).exists()
+
+
+@pytest.mark.fault(45)
+def test_a_newer_ledger_is_refused_by_each(url: str, tmp_path: Path) -> None:
+    run("upgrade")
+    tamper(url, "UPDATE alembic_version SET version_num = '9999'")
+    for words in (("upgrade",), ("wait",), ("backup", str(tmp_path / "copy.db")), ("prune",)):
+        result = run(*words, code=4)
+        assert "a newer gpucost has migrated this ledger (revision 9999" in result.output
+        assert "upgrade gpucost, or restore a backup" in result.output
+    assert not (tmp_path / "copy.db").exists()
+
+
+def test_backup_and_restore(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(url)
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+        for name in ("one", "two"):
+            ledger.add_key(KeyRecord(name, "0" * 64, Role.ADMIN, created_ms=NOW_MS, created_by="root"))
+    copy, file = str(tmp_path / "copy.db"), Path(url.removeprefix("sqlite:///"))
+    told = run("backup", copy).output
+    assert "3 windows, 1 closed month; every digest verified" in told
+    assert "not there yet" in run("backup", copy, code=2).output
+    assert "--replace" in run("restore", copy, code=2).output
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+        digest = ledger.month(MONTH).digest
+        ledger.revoke_key("two", "ann")
+        ingest(ledger, hour(0, MONTH.next()), line(hour(0, MONTH.next())))
+    told = run("restore", copy, "--replace").output
+    assert "the ledger that was there is kept as" in told
+    assert "1 valid API key in it; 1 key revoked since the backup stayed revoked" in told
+    assert list(tmp_path.glob(f"{file.name}.replaced-*Z"))
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+        assert ledger.month(MONTH).digest == digest
+        assert ledger.windows(MONTH.next().window) == ()
+    monkeypatch.setenv("GPUCOST_LEDGER__URL", f"sqlite:///{tmp_path / 'elsewhere.db'}")
+    told = run("restore", copy).output
+    assert "2 valid API keys in it; keys that were revoked since the backup are valid again" in told
+
+
+def test_postgresql_has_its_own_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = "postgresql+psycopg://ann:hunter2@127.0.0.1:1/ledger"
+    monkeypatch.setenv("GPUCOST_LEDGER__URL", address)
+    for name, command in (
+        ("backup", "pg_dump --format=custom --no-owner --file=f "),
+        ("restore", "pg_restore --no-owner --exit-on-error --single-transaction "),
+    ):
+        result = run(name, "f", code=2)
+        assert result.stdout.startswith(command)
+        assert "PGPASSWORD" in result.stderr
+        assert ("are valid again" in result.stderr) == (name == "restore")
+        assert "hunter2" not in result.output
+    assert "127.0.0.1:1" in run("wait", "--timeout", "1ms", code=4).output
+
+
+def test_prune_says_what_it_would_do_and_does_it(url: str) -> None:
+    fill(url)
+    dry = run("prune", "--dry-run").output
+    assert "2026-10 would be folded by day: 3 usage lines, 0 waste lines" in dry
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+        assert ledger.folded(MONTH) is None
+    done = run("prune", "--author", "ann", "--vacuum").output
+    assert "2026-10 folded by day: 3 usage lines became 1, 0 waste lines 0" in done
+    assert "forgotten: 0 resolved findings" in done
+    assert "room in the file for new lines: 0.0 MiB" in done
+    assert "no closed month is old enough" in run("prune").output
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+        assert ledger.folded(MONTH) is not None
+        assert ledger.audit(EVERYTHING)[-1].author == "ann"
+        assert ledger.verify() == ()
+
+
+def test_prune_ends_with_5_when_a_month_was_changed(url: str) -> None:
+    fill(url)
+    tamper(url, "UPDATE usage_line SET nano = 1")
+    assert "2026-10 is not folded" in run("prune", code=5).output
+
+
+def test_the_loop_folds_and_counts_what_fails(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    fill(url)
+    now = [MONTH.window.end_ms + 400 * DAY_MS - 1]
+    status, pauses = LoopStatus(), list[float]()
+
+    def wait(seconds: float) -> bool:
+        pauses.append(seconds)
+        return len(pauses) > 2
+
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+        retaining = Retaining(ledger, RetentionSettings(), lambda: now[0])
+        loop = RetainingLoop(retaining, status, wait=wait)
+        loop.turn()
+        assert ledger.folded(MONTH) is None, "not a millisecond early"
+        now[0] += 1
+        tamper(url, "UPDATE usage_line SET nano = nano + 1")
+        with caplog.at_level(logging.ERROR):
+            loop.turn()
+        assert "2026-10 is not folded, for it does not verify" in caplog.text
+        assert status.other_errors() == {"FoldRefused": 1}
+        tamper(url, "UPDATE usage_line SET nano = nano - 1")
+        loop.run()
+        assert ledger.folded(MONTH) is not None
+    assert pauses == [600.0, 86_400.0, 86_400.0]
+
+
+def test_detail_is_kept_for_ever_where_that_is_wanted(url: str) -> None:
+    fill(url)
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+        forever = RetentionSettings.model_validate({"detail": "0", "findings": "0"})
+        retaining = Retaining(ledger, forever, lambda: NOW_MS + 3_650 * DAY_MS)
+        assert retaining.foldable() == ()
+        assert retaining.forget().findings == 0
+        assert ledger.aggregate(EVERYTHING, Window(hour(1).start_ms, hour(1).end_ms), ["team"]) is not None
+    for name, value in (("detail", "1d"), ("detail", "4000d"), ("findings", "1d")):
+        with pytest.raises(InputError, match="0 is for ever"):
+            checked(RetentionSettings, {name: value}, "retention.")

@@ -1,0 +1,251 @@
+"""The read commands against a server say what they say against its ledger, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gpucost.cli import app
+from gpucost.cli.exits import Exit
+from gpucost.cli.remote import asking
+from gpucost.cli.remote.target import Target
+from gpucost.domain.errors import SourceUnreachable
+from tests.cli.api_server import SECRET, Server, served
+from tests.cli.findings_worlds import Run, detect, ingest, prepare
+from tests.detectors.worlds import CLUSTER
+from tests.support.http import Reply, scripted_server
+
+Ask = Callable[..., Result]
+DAY = "2026-10-06T00:00:00Z/2026-10-07T00:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("remote")
+
+
+@pytest.fixture(scope="module")
+def local(folder: Path) -> Run:
+    run = prepare(folder)
+    ingest(run)
+    detect(folder)
+    return run
+
+
+@pytest.fixture(scope="module")
+def server(local: Run, folder: Path) -> Iterator[Server]:
+    assert local("findings").exit_code == Exit.OK
+    with served(f"sqlite:///{folder / 'ledger.db'}", folder / "keys") as found:
+        yield found
+
+
+@pytest.fixture
+def ask(server: Server, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    def call(*words: str, key: str = "root", url: str = server.url) -> Result:
+        monkeypatch.setenv("GPUCOST_TOKEN_FILE", str(server.key(key)))
+        result = CliRunner().invoke(app, ["--server", url, *words])
+        assert SECRET not in result.output
+        return result
+
+    return call
+
+
+COMMANDS = {
+    "report": ("report", "2026-10"),
+    "report json": ("report", "2026-10", "-f", "json"),
+    "report csv": ("report", "2026-10", "-f", "csv"),
+    "report html": ("report", "2026-10", "-f", "html"),
+    "report of a cluster": ("report", "2026-10", "--cluster", CLUSTER),
+    "allocations": ("allocations", "2026-10", "--group-by", "team,job"),
+    "allocations json": ("allocations", DAY, "--step", "1h", "--group-by", "job", "-f", "json"),
+    "allocations csv": ("allocations", DAY, "--step", "1h", "--group-by", "node,bucket", "-f", "csv"),
+    "allocations of some": ("allocations", DAY, "--filter", "team=nlp,vision", "--idle", "proportional"),
+    "allocations of nobody": ("allocations", DAY, "--filter", "team=nobody"),
+    "job": ("job", "uid-forgotten", "--no-gpus"),
+    "job json": ("job", "uid-forgotten", "--no-gpus", "-f", "json"),
+    "job csv": ("job", "uid-train", "--no-gpus", "-f", "csv"),
+    "waste": ("waste", "2026-10"),
+    "waste json": ("waste", DAY, "-f", "json", "--top", "1"),
+    "waste csv": ("waste", DAY, "-f", "csv"),
+    "findings": ("findings",),
+    "findings json": ("findings", "-f", "json"),
+    "findings csv": ("findings", "-f", "csv", "--team", "vision", "--state", "open"),
+    "no findings": ("findings", "--severity", "low", "--team", "nobody"),
+    "finding": ("findings", "show", "1"),
+    "finding json": ("findings", "show", "1", "-f", "json"),
+}
+
+
+@pytest.mark.parametrize("case", COMMANDS)
+def test_a_server_is_asked_and_the_answer_is_the_same(case: str, local: Run, ask: Ask) -> None:
+    here, there = local(*COMMANDS[case]), ask(*COMMANDS[case])
+    assert here.exit_code == Exit.OK, here.output
+    assert (there.exit_code, there.stderr) == (Exit.OK, here.stderr)
+    assert there.stdout_bytes == here.stdout_bytes
+    assert here.stdout
+
+
+def test_parquet_is_a_file_as_well(local: Run, ask: Ask, tmp_path: Path) -> None:
+    for words in (("report", "2026-10"), ("allocations", DAY)):
+        here, there = tmp_path / "here", tmp_path / "there"
+        assert local(*words, "-f", "parquet", "-o", str(here)).exit_code == Exit.OK
+        assert ask(*words, "-f", "parquet", "-o", str(there)).exit_code == Exit.OK
+        assert there.read_bytes() == here.read_bytes()
+
+
+def test_pages_are_put_together(ask: Ask, local: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = asking.Remote.allocations
+
+    def few(self: asking.Remote, **params: str | None) -> object:
+        return found(self, **params, limit="3")
+
+    words = ("allocations", DAY, "--step", "1h", "--group-by", "job,bucket", "-f", "json")
+    monkeypatch.setattr(asking.Remote, "allocations", few)
+    assert ask(*words).stdout == local(*words).stdout
+
+
+@pytest.mark.parametrize(
+    ("call", "pages", "sentence"),
+    [
+        ("findings", 0, "answers with more than 3 pages"),
+        ("allocations", 2, "changed while its pages were read, 4 times"),
+        ("allocations", 4, "a number of pages that is none, or more than 3"),
+        ("allocations", "many", "a number of pages that is none, or more than 3"),
+        ("allocations", True, "a number of pages that is none, or more than 3"),
+    ],
+)
+def test_a_server_cannot_keep_one_for_ever(
+    call: str, pages: object, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    class Other:
+        def json(self, path: str, _params: object) -> dict[str, object]:
+            asked.append(path)
+            return {"pages": pages}
+
+    remote = asking.Remote(Target("http://127.0.0.1:1"))
+    monkeypatch.setattr(remote, "_client", Other())
+    monkeypatch.setattr(asking, "_MOST_PAGES", 3)
+    monkeypatch.setattr(asking, "_MOST_TRIES", 4)
+    page = SimpleNamespace(next="more", findings=())
+    monkeypatch.setattr(remote, "_read", lambda *_: page)
+    monkeypatch.setattr(remote, "_stand", lambda _: SimpleNamespace(digest=len(asked) + next(numbers)))
+    numbers = count()
+    with pytest.raises(SourceUnreachable, match=sentence):
+        getattr(remote, call)()
+    assert len(asked) <= 8
+
+
+@pytest.mark.fault(47)
+def test_a_team_sees_itself_only(ask: Ask) -> None:
+    for words in (("report", "2026-10", "-f", "json"), ("allocations", DAY, "--group-by", "team,job")):
+        text = ask(*words, key="vera").stdout
+        assert "vision" in text
+        assert "nlp" not in text
+    foreign = ask("job", "uid-train", key="vera")
+    assert foreign.exit_code == Exit.USAGE
+    assert foreign.stderr.startswith("gpucost: UID: 'uid-train' is not allowed; allowed: no such job")
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "code", "sentence"),
+    [
+        (("report", "2026-09"), "root", Exit.USAGE, "MONTH: '2026-09' is not allowed; allowed: 2026-10"),
+        (("waste", "2026-09"), "root", Exit.USAGE, "WINDOW: '2026-09' is not allowed; allowed: 2026-10"),
+        (("waste", "2026-10", "--cluster", "x"), "root", Exit.USAGE, "--cluster: 'x' is not allowed"),
+        (("allocations", DAY, "--filter", "page=2"), "root", Exit.USAGE, "--filter: 'page' is not allowed"),
+        (("allocations", DAY, "--group-by", "x"), "root", Exit.USAGE, "--group-by: 'x' is not allowed"),
+        (("allocations", DAY, "--idle", "proportional"), "vera", Exit.USAGE, "--idle: 'proportional'"),
+        (("findings", "show", "99"), "root", Exit.USAGE, "ID: '99' is not allowed; allowed: no such finding"),
+        (("job", "nobody"), "root", Exit.USAGE, "UID: 'nobody' is not allowed; allowed: no such job"),
+        (("job", "../keys"), "root", Exit.USAGE, "request: there is no such path"),
+        (("job", ".."), "root", Exit.USAGE, ""),
+        (("job", "x", "--gpus"), "root", Exit.USAGE, ""),
+        (("report", "2026-10"), "prom", Exit.USAGE, "key or token: the role metrics may not read this"),
+        (
+            ("findings", "mute", "1", "--for", "1d"),
+            "vera",
+            Exit.USAGE,
+            "key or token: the role viewer may not",
+        ),
+        (("findings", "mute", "1"), "root", Exit.USAGE, "--until: missing"),
+        (("findings", "mute", "1", "--for", "900d"), "root", Exit.USAGE, "--for: '900d' is not allowed"),
+        (("findings", "acknowledge", "1", "--author", "eve"), "root", Exit.USAGE, "--author: 'eve'"),
+        (("month", "status"), "root", Exit.USAGE, "this command: cannot ask http://127.0.0.1:"),
+        (("ingest",), "root", Exit.USAGE, "this command: cannot ask http://127.0.0.1:"),
+    ],
+)
+def test_refusals_name_what_was_written(
+    words: tuple[str, ...], key: str, code: Exit, sentence: str, ask: Ask
+) -> None:
+    result = ask(*words, key=key)
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
+    assert result.stderr.startswith(f"gpucost: {sentence}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_people_answer_findings_through_it(ask: Ask) -> None:
+    said = ask("findings", "acknowledge", "1", "--note", "mine", key="lead")
+    assert said.stdout.startswith("finding 1 is acknowledged: idle_allocation of ns/forgotten in ")
+    assert "finding 1 is muted until 20" in ask("findings", "mute", "1", "--for", "1d", key="lead").stdout
+    assert ask("findings", "unmute", "1", key="lead").stdout.startswith("finding 1 is acknowledged")
+    told = json.loads(ask("findings", "show", "1", "-f", "json").stdout)["events"]
+    assert [event["author"] for event in told[-3:]] == ["lead"] * 3
+
+
+@pytest.mark.fault(49)
+def test_a_key_that_is_revoked_is_refused_and_one_is_told_what_to_do(
+    ask: Ask, local: Run, server: Server
+) -> None:
+    made = local("key", "add", "k0", "--role", "finance")
+    assert made.exit_code == Exit.OK, made.output
+    server.key("k0").write_text(made.stdout, encoding="utf-8")
+    time.sleep(1.1)  # an unknown id is looked for again after a second
+    assert ask("findings", key="k0").exit_code == Exit.OK
+    assert ask("key", "revoke", "k0").stdout == "the key k0 is revoked\n"
+    refused = ask("findings", key="k0")
+    assert (refused.exit_code, refused.stdout) == (Exit.USAGE, "")
+    assert f"gpucost login {server.url}" in refused.stderr
+    assert made.stdout.strip() not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "words"),
+    [
+        (
+            Reply(200, "<html>Sign in</html>", "text/html"),
+            Exit.SOURCE,
+            "text/html' instead of application/json",
+        ),
+        (Reply(502, "<html>Bad gateway</html>", "text/html"), Exit.SOURCE, "HTTP 502 without an error of"),
+        (Reply(302, b"", headers={"Location": "https://u:pw@login.test/?k=1"}), Exit.SOURCE, "'login.test'"),
+        (Reply(200, "{"), Exit.SOURCE, "an answer that is not JSON"),
+        (Reply(200, "[]"), Exit.SOURCE, "does not understand"),
+        (Reply(200, {"schema": "gpucost/WasteReport/v1"}), Exit.SOURCE, "window is missing"),
+        (Reply(200, "[" * 100_000), Exit.SOURCE, "an answer that is not JSON"),
+        (Reply(401, {"detail": "no"}), Exit.SOURCE, "HTTP 401 without an error of gpucost's"),
+        (Reply(hang_up=True), Exit.SOURCE, "cannot be reached"),
+    ],
+)
+def test_what_is_not_gpucost_is_said_plainly(reply: Reply, code: Exit, words: str, ask: Ask) -> None:
+    with scripted_server(reply) as other:
+        result = ask("waste", "2026-10", url=other.url)
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
+    assert words in result.stderr
+    assert "pw@" not in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_page_of_a_proxy_is_no_report(ask: Ask) -> None:
+    with scripted_server(Reply(200, "<html>Sign in</html>", "text/html")) as other:
+        result = ask("report", "2026-10", "-f", "html", url=other.url)
+    assert (result.exit_code, result.stdout) == (Exit.SOURCE, "")
+    assert "an HTML page that is not gpucost's" in result.stderr

@@ -1,0 +1,128 @@
+"""A month straight from a Prometheus that has what clusters scrape anyway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from gpucost.cli.exits import Exit
+from gpucost.cli.main import app
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
+from tests.support.existing.text import Scrapes, Series, Target, Writer
+from tests.support.existing.totals import truth_of
+from tests.support.existing.variants import Variant, variants, write_second
+from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
+
+pytestmark = [needs_prometheus, pytest.mark.prometheus]
+
+Run = Callable[..., Result]
+VARIANT: Variant = next(each for each in variants(MINUTE_MS) if each.name == "restarted")
+"""Half of the second of October."""
+OPENCOST = Target({"cluster": "restarted", "job": "opencost", "instance": "10.2.0.77:9003"}, True)
+L4_HOUR = 4.60
+
+
+def prices() -> Iterator[Series]:
+    """Of the node whose model the book has no price for."""
+    node = {"node": "l4-1", "instance": "l4-1", "instance_type": "g6.12xlarge", "region": "eu-west-1"}
+    for name, value in (("node_total_hourly_cost", L4_HOUR), ("node_gpu_hourly_cost", 0.4)):
+        yield Series(name, node, value, VARIANT.window.start_ms, VARIANT.window.end_ms)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("month")
+    write_second([VARIANT], folder / "blocks")
+    writer = Writer()
+    writer.add(OPENCOST, Scrapes(VARIANT.window, MINUTE_MS), prices())
+    create_blocks(writer.text(), folder / "blocks")
+    with running_prometheus(folder / "blocks") as found:
+        yield found
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """In a folder without settings: nothing is installed."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: CliRunner().invoke(app, list(words), env={"COLUMNS": None})
+
+
+def test_the_month_comes_out_of_the_series_alone(url: str, run: Run, tmp_path: Path) -> None:
+    result = run("report", "2026-10", "--prometheus", url, "-f", "json")
+    assert result.exit_code == Exit.OK, result.stderr
+    report = json.loads(result.stdout)
+    hours = Window(VARIANT.window.start_ms, VARIANT.window.end_ms - HOUR_MS)
+    truth = truth_of(VARIANT.world, hours)
+    held = report["totals"]["held"]["board_ms"]
+    assert held == pytest.approx(float(sum(truth.held.values())), rel=0.005)
+    rows = {row["number"]: row for row in report["methods"]}
+    off = rows["held time and cost"]["off_board_ms"]
+    assert 0 < off < 0.005 * held
+    assert abs(held - float(sum(truth.held.values()))) <= off
+    assert "kube-state-metrics" in rows["held time and cost"]["method"]
+    (source,) = report["provenance"]["sources"]
+    assert source.startswith("kube-state-metrics and dcgm-exporter in prometheus http://127.0.0.1:")
+    assert report["capacity"]["difference_board_ms"] == report["capacity"]["difference_nano"] == 0
+    assert report["waste"] is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_the_book_has_no_price_for_is_priced_by_opencost(url: str, run: Run) -> None:
+    report = json.loads(run("report", "2026-10", "--prometheus", url, "-f", "json").stdout)
+    (found,) = [rate for rate in report["provenance"]["rates"] if rate["matched_by"] == "node"]
+    boards = VARIANT.world.node("l4-1").boards
+    assert found["price_nano"] == round(L4_HOUR / boards * 10**9)
+    assert found["source"] == f"OpenCost node_total_hourly_cost / {boards} boards"
+
+
+def test_a_table_says_how_exact_it_is(url: str, run: Run) -> None:
+    result = run("report", "2026-10", "--prometheus", url)
+    assert result.exit_code == Exit.OK
+    assert "How exact this is" in result.stdout
+    assert "with --waste, where the capacity went is said too" in result.stderr
+
+
+def test_with_waste_what_nobody_tells_is_not_zero(url: str, run: Run) -> None:
+    result = run("report", "2026-10", "--prometheus", url, "--waste")
+    assert result.exit_code == Exit.OK, result.stderr
+    assert "Not told by what was read: gang stall, preempted, starved" in " ".join(result.stdout.split())
+    assert "Starved" not in result.stdout
+
+
+def test_opencost_is_compared_with_a_month_that_is_read_now(url: str, run: Run) -> None:
+    result = run("compare", "opencost", "2026-10", "--prometheus", url, "-f", "json")
+    assert result.exit_code == Exit.OK, result.stderr
+    assert json.loads(result.stdout)["rows"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("--prometheus", "nonsense"), Exit.USAGE, "--prometheus: 'nonsense' is not allowed"),
+        (("--prometheus", "http://127.0.0.1:1"), Exit.SOURCE, "connection refused"),
+        (("--prometheus", "URL", "--cluster", "other"), Exit.USAGE, "--cluster: 'other' is not allowed"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    words: tuple[str, ...], code: Exit, sentence: str, url: str, run: Run
+) -> None:
+    result = run("report", "2026-10", *(url if word == "URL" else word for word in words))
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert sentence in " ".join(result.stderr.split())
+
+
+def test_a_month_that_is_not_there_leads_to_the_doctor(url: str, run: Run) -> None:
+    result = run("report", "2026-08", "--prometheus", url)
+    assert (result.exit_code, result.stdout) == (Exit.SOURCE, "")
+    command = f"gpucost doctor --prometheus {url} --month 2026-08"
+    assert f"nothing of 2026-08 could be read; {command} says why" in result.stderr
+
+
+def test_one_is_asked_not_two(url: str, run: Run) -> None:
+    result = run("--server", "http://127.0.0.1:1", "report", "2026-10", "--prometheus", url)
+    assert result.exit_code == Exit.USAGE
+    assert "one of the two" in result.stderr

@@ -1,0 +1,266 @@
+"""What is wrong in values is refused before anything is installed, and named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.helm_chart import (
+    CHART,
+    Values,
+    at,
+    defaults,
+    merged,
+    needs_helm,
+    objects,
+    one,
+    refusal,
+    texts,
+)
+
+pytestmark = [needs_helm, pytest.mark.fault(70)]
+
+WRONG: list[tuple[str, object]] = [
+    ("gpuExporter.podResources", "privileged"),
+    ("gpuExporter.perProcess", "yes"),
+    ("gpuExporter.dcgmUrl", "localhost:9400"),
+    ("gpuExporter.maxUnavailable", "0%"),
+    ("gpuExporter.image.digest", "sha256:abc"),
+    ("gpuExporter.settings", {"interval": "1s"}),
+    ("gpuExporter.stateHostPath", "var/lib"),
+    ("queueCollector.replicas", 0),
+    ("queueCollector.replicas", 11),
+    ("queueCollector.replicas", "2"),
+    ("securityContext.runAsUser", 0),
+    ("securityContext.runAsGroup", 0),
+    ("image.pullPolicy", "Sometimes"),
+    ("prometheus.url", ""),
+    ("prometheus.url", "prometheus:9090"),
+    ("ledger.kind", "mysql"),
+    ("ledger", {"kind": "postgresql"}),
+    ("ledger.sqlite.size", "lots"),
+    ("service.port", 0),
+    ("service.port", 70_000),
+    ("service.ingress", {"enabled": True}),
+    ("service.podDisruptionBudget.maxUnavailable", 2),
+    ("service.terminationGracePeriodSeconds", 1),
+    ("service.secrets", {"Slack": "secret"}),
+    ("webhook", {"enabled": True}),
+    ("webhook.token", "short"),
+    ("webhook.token", "0123456789abcdef/0123456789abcdef"),
+    ("webhook.timeoutSeconds", 30),
+    ("webhook.certificates", "openssl"),
+    ("monitoring.interval", "30"),
+    ("monitoring.alertmanager", {"enabled": True}),
+    ("networkPolicies.prometheusPort", 0),
+    ("networkPolicies.apiClients", [{"namespace": "x"}]),
+    ("networkPolicies.kubernetesApi.cidrs", ["10.0.0.1"]),
+    ("cluster.name", ""),
+    ("access.oidc.issuer", "dex.example.com"),
+    ("access.oidc.issuer", "http://dex.example.com"),
+    ("access.grants", [{"groups": ["a"], "role": "boss"}]),
+    ("access.grants", [{"groups": ["a"], "role": "viewer"}]),
+    ("access.grants", [{"groups": ["a"]}]),
+    ("access.grants", [{"groups": ["a"], "role": "team-admin", "teams": []}]),
+    ("access.grants", [{"groups": ["a"], "role": "finance", "teams": ["vision"]}]),
+    ("access.grants", [{"role": "admin"}]),
+    ("gpuExporter.podResources", True),
+    ("gpuExporter.kubernetes", True),
+    ("service.extraVolumes", [{"emptyDir": {}}]),
+    ("service.extraVolumeMounts", [{"name": "backups"}]),
+    ("networkPolicies.dnsPeers", [{"namespace": "x"}]),
+]
+
+
+POLICIES: Values = {"networkPolicies": {"enabled": True}}
+MISSING = {
+    "ledger": "ledger.postgresql.secret",
+    "service.ingress": "service.ingress.host",
+    "webhook": "webhook.token",
+    "monitoring.alertmanager": "monitoring.alertmanager.secret",
+}
+"""What is named where a value is given that needs another."""
+
+UNKNOWN = {"gpuExporter.settings": ["interval"], "service.secrets": ["Slack"]}
+
+
+@pytest.mark.parametrize(("key", "value"), WRONG, ids=lambda each: each if isinstance(each, str) else "")
+def test_a_wrong_value_is_refused_by_its_name(key: str, value: object) -> None:
+    said = refusal(at(key.split("."), value))
+    path = MISSING.get(key, key) if isinstance(value, dict) else key
+    assert path.replace(".", "/") in said
+    assert all(unknown in said for unknown in UNKNOWN.get(key, ()))
+
+
+REFUSED: list[tuple[Values, str, str]] = [
+    ({"prometheus": {"basicAuth": {"username": "me"}}}, "prometheus.basicAuth.secret", "needed"),
+    ({"prometheus": {"basicAuth": {"secret": "password"}}}, "prometheus.basicAuth.username", "needed"),
+    (
+        {"prometheus": {"basicAuth": {"username": "me", "secret": "p"}, "bearerToken": {"secret": "t"}}},
+        "prometheus.bearerToken and prometheus.basicAuth",
+        "one of them",
+    ),
+    *(
+        ({"service": {"config": at(key.split("."), value)}}, f"service.config.{key}", instead)
+        for key, value, instead in (
+            ("api.host", "127.0.0.1", "service.port"),
+            ("api.port", 9000, "service.port"),
+            ("api.auth", False, "always required"),
+            ("api.tls_cert_file", "/a", "service.tls.secret"),
+            ("api.tls_key_file", "/a", "service.tls.secret"),
+            ("ledger.url", "sqlite:////tmp/a.db", "ledger.kind"),
+            ("ledger.url_file", "/a", "ledger.postgresql.secret"),
+            ("webhook.enabled", True, "webhook.enabled"),
+            ("webhook.port", 9443, "the values below webhook"),
+            ("webhook.token", "0123456789abcdef", "webhook.token"),
+            ("webhook.tls_cert_file", "/a", "webhook.certificates"),
+            ("webhook.certificates", {"mode": "managed"}, "webhook.certificates"),
+            ("api", None, "a map"),
+            ("ledger", "sqlite", "a map"),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "key", "instead"), REFUSED)
+def test_what_cannot_go_together_is_refused_with_what_to_do(values: Values, key: str, instead: str) -> None:
+    said = refusal(values)
+    assert f"{key}:" in said
+    assert instead in said.partition(f"{key}:")[2]
+
+
+def test_grants_that_the_service_takes_are_taken() -> None:
+    grants = [
+        {"users": ["ada"], "teams": ["vision"]},
+        {"team_groups": "gpu-{team}", "role": "team-admin"},
+        {"groups": ["finance"], "role": "finance", "clusters": ["prod"]},
+    ]
+    assert objects({"access": {"oidc": {"issuer": "https://dex.example.com"}, "grants": grants}})
+
+
+def test_off_without_quotes_is_off() -> None:
+    """YAML reads it as false."""
+    exporters = [{"podResources": value, "kubernetes": value} for value in ("off", False)]
+    with_quotes, without = ({"gpuExporter": each, **POLICIES} for each in exporters)
+    assert objects(without) == objects(with_quotes)
+    assert texts(without)["NOTES.txt"] == texts(with_quotes)["NOTES.txt"]
+
+
+def test_no_settings_are_none() -> None:
+    assert objects({"service": {"config": None}}) == objects({})
+
+
+def test_further_volumes_are_the_services() -> None:
+    volume = {"name": "backups", "persistentVolumeClaim": {"claimName": "backups"}}
+    mount = {"name": "backups", "mountPath": "/backups"}
+    values = {"service": {"extraVolumes": [volume], "extraVolumeMounts": [mount]}}
+    spec = one(objects(values), "Deployment", "service")["spec"]["template"]["spec"]
+    assert volume in spec["volumes"]
+    assert mount in spec["containers"][0]["volumeMounts"]
+
+
+def settings_of(values: Values) -> Any:
+    return json.loads(one(objects(values), "ConfigMap", "service")["data"]["config.yaml"])
+
+
+def test_replicas_of_the_collector_are_told_apart() -> None:
+    """By ``instance`` alone: ``pod`` is the workload's, by which progress finds its pods."""
+    two: Values = {"queueCollector": {"replicas": 2}}
+    assert settings_of(two)["prometheus"]["replica_labels"] == ["instance"]
+    assert "replica_labels" not in settings_of({})["prometheus"]
+    mine = ["prometheus_replica", "instance"]
+    given = merged(two, at(["service", "config", "prometheus", "replica_labels"], mine))
+    assert settings_of(given)["prometheus"]["replica_labels"] == mine
+
+
+def groups(schema: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Where a map of fixed keys stands, by the defaults."""
+    found = []
+    for key, value in schema.items():
+        if isinstance(value, dict) and value:
+            found += [(*path, key), *groups(value, (*path, key))]
+    return found
+
+
+FREE = {"resources", "requests", "limits", "nodeSelector", "global"}
+FIXED = [path for path in groups(defaults()) if not FREE & set(path[:-1])]
+
+
+@pytest.mark.parametrize("path", [(), *(path for path in FIXED if path[-1] not in FREE)], ids=".".join)
+def test_a_typo_is_refused_by_its_name(path: tuple[str, ...]) -> None:
+    said = refusal(at((*path, "tpyo"), 1))
+    assert "tpyo" in said
+    assert "/".join(path) in said
+
+
+def test_the_schema_allows_no_unknown_key_where_keys_are_fixed() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+    assert schema["$schema"] == "http://json-schema.org/draft-07/schema#"
+
+    def known(part: Any, values: Any, path: str) -> None:
+        part = schema["definitions"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+        if not isinstance(values, dict) or "properties" not in part:
+            return
+        assert part["additionalProperties"] is False, path
+        assert set(part["properties"]) >= set(values), path
+        for key, value in values.items():
+            known(part["properties"][key], value, f"{path}.{key}")
+
+    assert schema["additionalProperties"] is False
+    known(schema, defaults(), "")
+    assert set(schema["properties"]) == set(defaults())
+
+
+def test_the_webhook_needs_a_cluster_that_is_watched() -> None:
+    said = refusal({"service": {"watchCluster": False}, "webhook": {"enabled": True, "token": "a" * 16}})
+    assert "service.watchCluster" in said
+
+
+@pytest.mark.parametrize(
+    ("drain", "seconds", "holds"), [("5m", 300, False), ("5m", 355, True), ("6s", 60, False)]
+)
+def test_a_stop_has_time_for_its_drain(drain: str, seconds: int, holds: bool) -> None:
+    """The longest of everything that a stop waits for is 55 s and the drain."""
+    values = {
+        "service": {"terminationGracePeriodSeconds": seconds, "config": {"api": {"drain": drain}}},
+        "prometheus": {"url": "http://prometheus:9090"},
+    }
+    if holds:
+        assert objects(values)
+    else:
+        assert "service.terminationGracePeriodSeconds" in refusal(values)
+
+
+def test_tokens_need_grants() -> None:
+    for way in ({"kubernetes": {"enabled": True}}, {"oidc": {"issuer": "https://dex.example.com"}}):
+        assert "access.grants" in refusal({"access": way})
+
+
+def test_a_secret_cannot_take_the_place_of_the_charts_own() -> None:
+    values: Values = {"prometheus": {"ca": {"secret": "ca"}}, "service": {"secrets": {"prometheus-ca": "x"}}}
+    assert "service.secrets.prometheus-ca" in refusal(values)
+
+
+def test_numbers_stay_numbers() -> None:
+    """Go's templates write 1000000 as 1e+06, which YAML reads as text."""
+    values = {"service": {"config": {"api": {"max_body_bytes": 65_536_000}}}}
+    assert '"max_body_bytes": 65536000' in texts(values)["service.yaml"]
+    settings = {"gpuExporter": {"settings": {"LISTEN_PORT": 1_000_000}}}
+    [found] = [
+        each["value"]
+        for each in one(objects(settings), "DaemonSet", "gpu-exporter")["spec"]["template"]["spec"][
+            "containers"
+        ][0]["env"]
+        if each["name"] == "GPUCOST_GPU_EXPORTER_LISTEN_PORT"
+    ]
+    assert found == "1000000"
+
+
+def test_values_are_merged_over_the_settings_of_the_chart() -> None:
+    config = {"ingest": {"window": "15m"}, "log": {"level": "debug"}}
+    found = one(objects(merged({"service": {"config": config}})), "ConfigMap", "service")
+    settings = json.loads(found["data"]["config.yaml"])
+    assert settings["ingest"] == {"window": "15m"}
+    assert settings["log"] == {"format": "json", "level": "debug"}
