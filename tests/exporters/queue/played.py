@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,9 +105,17 @@ class _Stage:
             self.world.play(step)
             if self.collector is not None:
                 self.server.settle()
+                self._await_refusals(self.collector)
                 self.played.overviews[step.at_ms] = self.collector.refresh()
         self._scrape_until(SCRAPED_UNTIL_MS)
         self.kill()
+
+    def _await_refusals(self, collector: Collector) -> None:
+        """A refusal that was sent may still be on its way: until the collector has taken in each."""
+        refused, deadline = self.server.standing_faults(), time.monotonic() + 20
+        while not all(collector.watch.statuses()[name].problem for name in refused):
+            assert time.monotonic() < deadline, refused
+            time.sleep(0.002)
 
     def _scrape_until(self, at_ms: int) -> None:
         half = SCRAPE_MS // 2

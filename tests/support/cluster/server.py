@@ -218,6 +218,17 @@ class ClusterServer:
         """Those that watched until now will not come back: ``settle`` waits for them no longer."""
         self._do(self._expected.clear)
 
+    def standing_faults(self) -> set[str]:
+        """Collections that a fault without an end keeps from being read, and whose client was told so."""
+        return self._do(
+            lambda: {
+                collection.kind.name
+                for collection in self._model.named("")
+                if self._watch_faults.stands(collection.kind.name)
+                or self._list_faults.stands(collection.kind.name)
+            }
+        )
+
     def open_watches(self) -> Counter[str]:
         """How many watches are open, by collection."""
         return self._do(lambda: Counter(watch.name for watch in self._watches))
