@@ -6,7 +6,7 @@ as these are, and what these cannot tell is bounded: the bounds are problems of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -93,10 +93,11 @@ def method_rows(
     covered: Fraction | None,
     problems: Sequence[Problem],
     clusters: Collection[str] = (),
-    priced: str = "",
+    remarks: Mapping[Number, Sequence[str]] | None = None,
 ) -> tuple[MethodRow, ...]:
-    """One row per number, in a fixed order. ``covered`` is the part of the time that was observed; ``priced``
-    a note on the cost. Of several ``clusters``, a note says whose it is, unless it is of them all."""
+    """One row per number, in a fixed order. ``covered``: the part of the time that was observed; ``remarks``
+    are notes beside those of ``problems``. Of several ``clusters``, a note says whose it is, unless it is of
+    them all."""
     kinds = {source.startswith(EXISTING_SOURCE) for source in sources}
     if not kinds:
         return ()
@@ -109,11 +110,9 @@ def method_rows(
         Number.MEMORY: None if found.memory is None else found.memory.coverage,
         Number.ENERGY: None if found.energy is None else found.energy.coverage,
     }
+    further = remarks or {}
     rows = (_row(number, kinds, coverage[number], held_ms, problems, clusters) for number in Number)
-    return tuple(
-        replace(row, notes=(*row.notes, priced)) if priced and row.number == Number.HELD else row
-        for row in rows
-    )
+    return tuple(replace(row, notes=(*row.notes, *further.get(Number(row.number), ()))) for row in rows)
 
 
 def without_bounds(problems: Iterable[Problem]) -> list[Problem]:

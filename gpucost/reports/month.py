@@ -12,7 +12,7 @@ from dataclasses import replace
 import pandas as pd
 
 from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
-from gpucost.domain.time import iso
+from gpucost.domain.time import Window, iso
 from gpucost.reports import display
 from gpucost.reports.comparison import Comparison, compare
 from gpucost.reports.groups import Tables, job_rows, job_rows_with_teams, ranked
@@ -24,7 +24,7 @@ from gpucost.reports.inputs import (
     AdjustmentFacts,
     MonthInputs,
 )
-from gpucost.reports.methods import MethodRow, method_rows, without_bounds
+from gpucost.reports.methods import MethodRow, Number, method_rows, without_bounds
 from gpucost.reports.model import (
     Buckets,
     Capacity,
@@ -107,6 +107,7 @@ def _methods(inputs: MonthInputs, tables: Tables, comparison: Comparison) -> tup
     until_ms = month.end_ms
     if goes_on and not inputs.facts.closed:
         until_ms = min(until_ms, max((item.end_ms for item in windows), default=until_ms))
+    so_far = _not_yet(month, until_ms)
     observed_ms = sum(item.observed_ms for item in windows)
     covered = ratio(observed_ms, len(clusters) * (until_ms - month.start_ms))
     return method_rows(
@@ -116,17 +117,28 @@ def _methods(inputs: MonthInputs, tables: Tables, comparison: Comparison) -> tup
         covered,
         inputs.problems,
         {item.cluster for item in windows},
-        _priced_by_opencost(inputs, tables.held),
+        {
+            Number.HELD: (*so_far, *_priced_by_opencost(inputs, tables.held)),
+            Number.CAPACITY: so_far,
+        },
     )
 
 
-def _priced_by_opencost(inputs: MonthInputs, held: pd.DataFrame) -> str:
-    """How much of the cost is by OpenCost's prices, which are those of one node; empty where none is."""
+def _not_yet(month: Window, until_ms: int) -> tuple[str, ...]:
+    """A report knows no clock: whether the rest is to come, or was never read, its reader knows."""
+    if until_ms >= month.end_ms:
+        return ()
+    rest = display.span_of_days(month.end_ms - until_ms)
+    return (f"up to {iso(until_ms)}; of {rest} of the month after that, nothing is in the ledger",)
+
+
+def _priced_by_opencost(inputs: MonthInputs, held: pd.DataFrame) -> tuple[str, ...]:
+    """How much of the cost is by OpenCost's prices, which are those of one node; nothing where none is."""
     rates = {rate_id for rate_id, rate in inputs.rates.items() if rate.matched_by == OBSERVED_KEY}
     found = total(held[held["rate_id"].isin(rates)]).amount
     if not found.nano:
-        return ""
-    return f"{display.money(found.nano)} {inputs.currency} of the cost is by OpenCost's prices"
+        return ()
+    return (f"{display.money(found.nano)} {inputs.currency} of the cost is by OpenCost's prices",)
 
 
 def _previous(inputs: MonthInputs) -> pd.DataFrame | None:
