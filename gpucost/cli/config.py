@@ -8,6 +8,7 @@ from functools import partial
 import typer
 
 from gpucost.cli.context import context_of, say_stale
+from gpucost.cli.exits import fields_as
 
 app = typer.Typer(
     no_args_is_help=True, help="Try the settings, price book and team rules.", rich_markup_mode=None
@@ -21,6 +22,7 @@ def check(ctx: typer.Context) -> None:
 
     What is wrong ends with exit code 2, and says what to change.
     """
+    from gpucost.ledger.database import parsed_url
     from gpucost.reports.display import visible
     from gpucost.service.configuration import Configuration
     from gpucost.service.settings_load import environment_names, load_settings
@@ -28,6 +30,8 @@ def check(ctx: typer.Context) -> None:
     context = context_of(ctx)
     found = Configuration.read(partial(load_settings, context.config))
     settings = found.settings
+    with fields_as({"ledger URL": "ledger.url"}):
+        parsed_url(settings.ledger.database_url())
     say_stale(found.book)
     known = set(environment_names())
     given = sorted(name for name in os.environ if name.upper() in known)

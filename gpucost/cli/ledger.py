@@ -87,7 +87,8 @@ def backup(ctx: typer.Context, file: BackupFile) -> None:
 
     context = context_of(ctx)
     url = _url(context)
-    source = copies.file_of(url)
+    with _named(context):
+        source = copies.file_of(url)
     if source is None:
         _other_tool("pg_dump", copies.dump_command(url, file))
     with _named(context):
@@ -110,7 +111,8 @@ def restore(
 
     context = context_of(ctx)
     url = _url(context)
-    target = copies.file_of(url)
+    with _named(context):
+        target = copies.file_of(url)
     if target is None:
         complain(_VALID_AGAIN)
         _other_tool("pg_restore", copies.restore_command(url, file))

@@ -15,13 +15,13 @@ from pathlib import Path
 from tempfile import mkstemp
 from urllib.parse import quote
 
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import URL
 
 from gpucost.access.keys import KeyRecord
 from gpucost.domain.errors import InputError, LedgerError, LedgerUnavailable
 from gpucost.domain.time import Month
 from gpucost.ledger import keys, verification
-from gpucost.ledger.database import Database
+from gpucost.ledger.database import Database, parsed_url
 from gpucost.ledger.restoring import carry_revocations, refuse_foreign_schema
 
 _HEADER = b"SQLite format 3\0"
@@ -46,8 +46,8 @@ class Checked:
 
 
 def file_of(url: str) -> Path | None:
-    """The file of a SQLite ledger; None for another database."""
-    parsed = make_url(url)
+    """The file of a SQLite ledger; None for another database. Raises InputError for a URL that is none."""
+    parsed = parsed_url(url)
     return Path(str(parsed.database)) if parsed.drivername.startswith("sqlite") else None
 
 
@@ -153,7 +153,7 @@ def _revisions(file: Path) -> tuple[str, str]:
 
 def _shown(url: str) -> str:
     """The URL for the tools of PostgreSQL: no driver, no password, no options of ours."""
-    parsed = make_url(url)
+    parsed = parsed_url(url)
     return URL.create(
         "postgresql", parsed.username, None, parsed.host, parsed.port, parsed.database
     ).render_as_string()

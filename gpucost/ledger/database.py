@@ -17,7 +17,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, Table, create_engine, event, insert, text
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import NullPool, PoolProxiedConnection
@@ -26,6 +26,7 @@ from gpucost.domain.errors import InputError, LedgerError, LedgerUnavailable, Mo
 from gpucost.ledger.errors import LedgerTooNew
 
 _ALLOWED_URL = "sqlite:///FILE, sqlite:////ABSOLUTE/FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME"
+_POSTGRES = "postgresql+psycopg"
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 # Sums over millions of lines by holder and unit: without room the server sorts them on disk, and compiling
@@ -218,7 +219,8 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, 
         connection.exec_driver_sql(str(insert(table).compile(dialect=connection.dialect)), list(rows))
 
 
-def _engine(url: str, wait_ms: int) -> Engine:
+def parsed_url(url: str) -> URL:
+    """Of a ledger. Raises InputError, in which nothing of a password stands."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -229,7 +231,15 @@ def _engine(url: str, wait_ms: int) -> Engine:
             Remark("its parts cannot be told apart"),
             "@, / and : in a password as %40, %2F, %3A",
         )
-    if parsed.drivername == "postgresql+psycopg":
+    is_file = parsed.drivername in ("sqlite", "sqlite+pysqlite")
+    if parsed.drivername != _POSTGRES and not (is_file and parsed.database not in (None, "", ":memory:")):
+        raise InputError("ledger URL", place_of(url), _ALLOWED_URL)
+    return parsed
+
+
+def _engine(url: str, wait_ms: int) -> Engine:
+    parsed = parsed_url(url)
+    if parsed.drivername == _POSTGRES:
         settings = f"-c lock_timeout={wait_ms} {_POSTGRES_SETTINGS} {parsed.query.get('options', '')}"
         engine = create_engine(
             parsed,
@@ -239,12 +249,10 @@ def _engine(url: str, wait_ms: int) -> Engine:
             isolation_level="READ COMMITTED",
             connect_args={"options": settings},
         )
-    elif parsed.drivername in ("sqlite", "sqlite+pysqlite") and parsed.database not in (None, "", ":memory:"):
+    else:
         engine = create_engine(parsed, connect_args={"timeout": wait_ms / 1000})
         event.listen(engine, "connect", _sqlite_settings)
         event.listen(engine, "begin", _sqlite_begin)
-    else:
-        raise InputError("ledger URL", place_of(url), _ALLOWED_URL)
     return engine
 
 

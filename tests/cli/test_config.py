@@ -51,6 +51,12 @@ def test_what_is_wrong_is_named(settings: Path) -> None:
         done = check(settings)
         assert (done.exit_code, done.stdout) == (Exit.USAGE, ""), done.output
         assert name in done.stderr
+    for url in ("postgres://db/gpucost", "postgresql+psycopg://gpucost:hunter2@db:port/gpucost"):
+        settings.write_text(f"ledger: {{url: '{url}'}}", encoding="utf-8")
+        done = check(settings)
+        assert (done.exit_code, done.stdout) == (Exit.USAGE, ""), done.output
+        assert "ledger.url" in done.stderr
+        assert "hunter2" not in done.stderr
     settings.write_text(text, encoding="utf-8")
     (settings.parent / "teams.yaml").write_text(TEAMS.replace("rules:", "ruels:"), encoding="utf-8")
     done = check(settings)

@@ -158,6 +158,22 @@ def test_postgresql_has_its_own_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "127.0.0.1:1" in run("wait", "--timeout", "1ms", code=4).output
 
 
+@pytest.mark.parametrize(
+    "given",
+    ["gpucost:p@ss:hunter2@db/gpucost", "gpucost:p@hunter2@db/gpucost", "gpucost:hunter2@db:x/gpucost"],
+)
+def test_a_url_that_cannot_be_read_is_refused_without_its_password(
+    given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The password has an @ or a colon as it is: what is read as host or port is a part of it."""
+    for scheme in ("postgresql+psycopg", "postgres"):
+        monkeypatch.setenv("GPUCOST_LEDGER__URL", f"{scheme}://{given}")
+        for words in (["upgrade"], ["wait"], ["backup", "f"], ["restore", "f"]):
+            said = run(*words, code=2).output
+            assert "ledger.url" in said, words
+            assert "hunter2" not in said, words
+
+
 def test_prune_says_what_it_would_do_and_does_it(url: str) -> None:
     fill(url)
     dry = run("prune", "--dry-run").output

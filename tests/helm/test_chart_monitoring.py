@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpucost.service.metrics import FINDING_ACTIVE
 from tests.support.helm_chart import (
     CHART,
     ROOT,
@@ -141,8 +142,17 @@ def test_series_of_exporters_keep_their_labels_and_get_the_clusters() -> None:
         spec = one(found, kind, component)["spec"]
         [endpoint] = spec.get("endpoints") or spec["podMetricsEndpoints"]
         assert endpoint["honorLabels"] is True
-        [label] = endpoint["relabelings"]
+        dropped, label = endpoint["relabelings"]
+        assert dropped == {"action": "labeldrop", "regex": "pod|container|endpoint|service"}
         assert (label["targetLabel"], label["replacement"]) == ("cluster", "prod-eu")
+
+
+def test_series_of_the_service_keep_the_namespace_of_jobs_and_findings() -> None:
+    """Else it is the service's own: in alerts, in their links, and on the board of a job."""
+    assert "namespace" in FINDING_ACTIVE.labels
+    [endpoint] = one(objects(ALL), "ServiceMonitor", "service")["spec"]["endpoints"]
+    assert endpoint["honorLabels"] is True
+    assert "relabelings" not in endpoint, "its series name their cluster themselves"
 
 
 def test_the_service_is_scraped_with_a_key_or_not_at_all() -> None:

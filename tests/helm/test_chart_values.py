@@ -6,17 +6,23 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.helm_chart import (
     CHART,
+    LOADER,
     Values,
     at,
+    containers,
     defaults,
     merged,
     needs_helm,
     objects,
+    of_kind,
     one,
+    pods,
     refusal,
+    scenarios,
     texts,
 )
 
@@ -71,6 +77,7 @@ WRONG: list[tuple[str, object]] = [
     ("service.extraVolumes", [{"emptyDir": {}}]),
     ("service.extraVolumeMounts", [{"name": "backups"}]),
     ("networkPolicies.dnsPeers", [{"namespace": "x"}]),
+    ("networkPolicies.dnsPorts", []),
 ]
 
 
@@ -121,6 +128,59 @@ REFUSED: list[tuple[Values, str, str]] = [
             ("ledger", "sqlite", "a map"),
         )
     ),
+    *(
+        (at(key.split("."), value), key, instead)
+        for key, value, instead in (
+            ("queueCollector.settings.REPLICAS", 2, "queueCollector.replicas"),
+            ("queueCollector.settings.LISTEN_PORT", 9000, "probes and monitors"),
+            ("queueCollector.settings.KUEUE_METRICS_URL", "http://k", "queueCollector.kueueMetrics"),
+            ("gpuExporter.settings.NODE", "n", "the name of the node"),
+            ("gpuExporter.settings.LISTEN_PORT", 9000, "probes and monitors"),
+            ("gpuExporter.settings.KUBERNETES", "off", "gpuExporter.kubernetes"),
+            ("gpuExporter.settings.PROCESSES", True, "gpuExporter.perProcess"),
+            ("gpuExporter.settings.DCGM_URL", "http://d", "gpuExporter.dcgmUrl"),
+        )
+    ),
+    *(
+        ({part: {**more, "extraEnv": [{"name": name, "value": "x"}]}}, f"{part}.extraEnv: {name}", instead)
+        for part, more, name, instead in (
+            ("service", {}, "GPUCOST_CONFIG", "service.config"),
+            ("service", {}, "GPUCOST_LEDGER__URL", "the values below ledger"),
+            ("service", {}, "GPUCOST_LEDGER__URL_FILE", "the values below ledger"),
+            ("gpuExporter", {}, "GPUCOST_GPU_EXPORTER_NODE", "the name of the node"),
+            ("gpuExporter", {"settings": {"INTERVAL": "1s"}}, "GPUCOST_GPU_EXPORTER_INTERVAL", "already"),
+            ("queueCollector", {}, "GPUCOST_QUEUE_COLLECTOR_REPLICAS", "queueCollector.replicas"),
+        )
+    ),
+    *(
+        (at([*path, "app.kubernetes.io/name"], "x"), said, "app.kubernetes.io/name is the chart's own")
+        for path, said in (
+            (("commonLabels",), "commonLabels"),
+            (("service", "podLabels"), "service.podLabels"),
+            (("gpuExporter", "podLabels"), "gpuExporter.podLabels"),
+            (("queueCollector", "podLabels"), "queueCollector.podLabels"),
+        )
+    ),
+    (
+        {part: {"serviceAccount": {"name": "gpucost"}} for part in ("gpuExporter", "queueCollector")},
+        "serviceAccount.name",
+        "gpuExporter and queueCollector; leave create on for one",
+    ),
+    (
+        {"monitoring": {"labels": {"app.kubernetes.io/component": "x"}, "rules": {"enabled": True}}},
+        "monitoring",
+        "app.kubernetes.io/component is the chart's own",
+    ),
+    (
+        {
+            "queueCollector": {
+                "kueueMetrics": {"enabled": True},
+                "settings": {"METRICS_INSECURE": True},
+            }
+        },
+        "queueCollector.settings.METRICS_INSECURE",
+        "queueCollector.kueueMetrics.insecure",
+    ),
 ]
 
 
@@ -138,6 +198,64 @@ def test_grants_that_the_service_takes_are_taken() -> None:
         {"groups": ["finance"], "role": "finance", "clusters": ["prod"]},
     ]
     assert objects({"access": {"oidc": {"issuer": "https://dex.example.com"}, "grants": grants}})
+
+
+def test_labels_of_a_user_stand_once_and_take_the_place_of_the_charts() -> None:
+    """A key that stands twice is no YAML to kustomize, which GitOps tools send charts through."""
+    part_of, release = "app.kubernetes.io/part-of", "release"
+    values: Values = {
+        "commonLabels": {part_of: "platform", release: "all"},
+        "service": {"podLabels": {part_of: "cost"}},
+        "monitoring": {
+            "labels": {release: "prometheus"},
+            "serviceMonitors": {"enabled": True},
+            "rules": {"enabled": True},
+        },
+        **POLICIES,
+    }
+    for name, text in texts(values).items():
+        if name != "NOTES.txt":
+            refuse_twins(text)
+    found = objects(values)
+    rules, pod = one(found, "PrometheusRule", "service"), one(found, "Deployment", "service")
+    assert rules["metadata"]["labels"].items() >= {part_of: "platform", release: "prometheus"}.items()
+    assert pod["metadata"]["labels"][part_of] == "platform"
+    assert pod["spec"]["template"]["metadata"]["labels"].items() >= {part_of: "cost", release: "all"}.items()
+
+
+def refuse_twins(text: str) -> None:
+    """Raises AssertionError for a map in which a key stands twice."""
+
+    def look(node: yaml.Node | None) -> None:
+        if isinstance(node, yaml.MappingNode):
+            keys = [key.value for key, _ in node.value]
+            assert len(keys) == len(set(keys)), keys
+            for _, value in node.value:
+                look(value)
+        elif isinstance(node, yaml.SequenceNode):
+            for each in node.value:
+                look(each)
+
+    for document in yaml.compose_all(text, LOADER):
+        look(document)
+
+
+def test_no_variable_stands_twice() -> None:
+    """An API server refuses that where objects are applied on its side."""
+    for values in scenarios().values():
+        for name, pod in pods(objects(values)).items():
+            for container in containers(pod):
+                names = [each["name"] for each in container.get("env", ())]
+                assert len(names) == len(set(names)), name
+
+
+def test_dns_answers_at_other_ports() -> None:
+    """A policy sees the port of the pod, not that of the Service before it."""
+    found = of_kind(objects(merged(POLICIES, {"networkPolicies": {"dnsPorts": [5353]}})), "NetworkPolicy")
+    assert found
+    for policy in found:
+        dns = [{"protocol": each, "port": 5353} for each in ("UDP", "TCP")]
+        assert policy["spec"]["egress"][0] == {"ports": dns}, policy["metadata"]["name"]
 
 
 def test_off_without_quotes_is_off() -> None:
@@ -247,13 +365,13 @@ def test_numbers_stay_numbers() -> None:
     """Go's templates write 1000000 as 1e+06, which YAML reads as text."""
     values = {"service": {"config": {"api": {"max_body_bytes": 65_536_000}}}}
     assert '"max_body_bytes": 65536000' in texts(values)["service.yaml"]
-    settings = {"gpuExporter": {"settings": {"LISTEN_PORT": 1_000_000}}}
+    settings = {"gpuExporter": {"settings": {"INTERVAL": 1_000_000}}}
     [found] = [
         each["value"]
         for each in one(objects(settings), "DaemonSet", "gpu-exporter")["spec"]["template"]["spec"][
             "containers"
         ][0]["env"]
-        if each["name"] == "GPUCOST_GPU_EXPORTER_LISTEN_PORT"
+        if each["name"] == "GPUCOST_GPU_EXPORTER_INTERVAL"
     ]
     assert found == "1000000"
 

@@ -38,15 +38,24 @@ app.kubernetes.io/instance: {{ .root.Release.Name | trunc 63 | trimSuffix "-" | 
 app.kubernetes.io/component: {{ .component | default "service" }}
 {{- end -}}
 
+{{/* By labels of a user no object may lose what selects it, or whose it is. */}}
+{{- define "gpucost.checkLabels" -}}
+{{- range $key := list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "app.kubernetes.io/managed-by" -}}
+{{- if hasKey ($.labels | default dict) $key }}{{ fail (printf "%s: %s is the chart's own; take another label" $.value $key) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Merged, since a key that stands twice is no YAML to many tools. "labels" may be given; they come before commonLabels. */}}
 {{- define "gpucost.labels" -}}
-{{ include "gpucost.selector" . }}
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-app.kubernetes.io/part-of: gpucost
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{- with .root.Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- include "gpucost.checkLabels" (dict "labels" .root.Values.commonLabels "value" "commonLabels") -}}
+{{- include "gpucost.checkLabels" (dict "labels" .labels "value" "monitoring") -}}
+{{- $found := include "gpucost.selector" . | fromYaml -}}
+{{- $_ := set $found "app.kubernetes.io/managed-by" .root.Release.Service -}}
+{{- $others := dict
+  "app.kubernetes.io/version" .root.Chart.AppVersion
+  "app.kubernetes.io/part-of" "gpucost"
+  "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
+{{- merge $found (.labels | default dict) (.root.Values.commonLabels | default dict) $others | toYaml -}}
 {{- end -}}
 
 {{/* metadata of an object; "annotations" and "labels" may be given, "clusterWide" leaves out the namespace. */}}
@@ -57,9 +66,6 @@ namespace: {{ .namespace | default .root.Release.Namespace }}
 {{- end }}
 labels:
   {{- include "gpucost.labels" . | nindent 2 }}
-  {{- with .labels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 {{- with .annotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
@@ -67,11 +73,10 @@ annotations:
 {{- end -}}
 
 {{- define "gpucost.podMetadata" -}}
+{{- $part := get (dict "gpu-exporter" "gpuExporter" "queue-collector" "queueCollector") .component | default "service" -}}
+{{- include "gpucost.checkLabels" (dict "labels" .values.podLabels "value" (printf "%s.podLabels" $part)) -}}
 labels:
-  {{- include "gpucost.selector" . | nindent 2 }}
-  {{- with merge (dict) .values.podLabels .root.Values.commonLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- merge (include "gpucost.selector" . | fromYaml) (.values.podLabels | default dict) (.root.Values.commonLabels | default dict) | toYaml | nindent 2 }}
 {{- with merge (.annotations | default dict) .values.podAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}
@@ -100,6 +105,16 @@ default
 
 {{- define "gpucost.serviceAccount" -}}
 {{- if .values.serviceAccount.create }}
+{{- with .values.serviceAccount.name }}
+{{- $makers := list }}
+{{- range $part := list "gpuExporter" "queueCollector" "service" }}
+{{- $v := get $.root.Values $part }}
+{{- if and $v.enabled $v.serviceAccount.create (eq $v.serviceAccount.name $.values.serviceAccount.name) }}{{ $makers = append $makers $part }}{{ end }}
+{{- end }}
+{{- if gt (len $makers) 1 }}
+{{- fail (printf "serviceAccount.name: %s would be made by %s; leave create on for one of them" . (join " and " $makers)) }}
+{{- end }}
+{{- end }}
 ---
 apiVersion: v1
 kind: ServiceAccount
@@ -189,12 +204,23 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* Free-form settings of an exporter, as variables with its prefix. */}}
+{{/* Further variables of an exporter: free-form settings with its prefix, then "values.extraEnv". What the chart writes
+itself is in "own", as KEY: what to use instead. */}}
 {{- define "gpucost.settingsEnv" -}}
-{{- $prefix := .prefix -}}
-{{- range $key, $value := .settings }}
-- name: {{ printf "%s_%s" $prefix (upper $key) }}
+{{- $names := dict -}}
+{{- range $key, $instead := .own -}}
+{{- if hasKey ($.values.settings | default dict) $key }}{{ fail (printf "%s.settings.%s: not here: %s" $.part $key $instead) }}{{ end -}}
+{{- $_ := set $names (printf "%s_%s" $.prefix $key) $instead -}}
+{{- end -}}
+{{- range $key, $value := .values.settings }}
+- name: {{ printf "%s_%s" $.prefix $key }}
   value: {{ kindIs "float64" $value | ternary (toJson $value) (toString $value) | quote }}
+{{- $_ := set $names (printf "%s_%s" $.prefix $key) (printf "it is in %s.settings already" $.part) }}
+{{- end }}
+{{- range .values.extraEnv }}
+{{- $name := .name }}
+{{- with get $names $name }}{{ fail (printf "%s.extraEnv: %s: not here: %s" $.part $name .) }}{{ end }}
+- {{ toYaml . | nindent 2 | trim }}
 {{- end }}
 {{- end -}}
 
@@ -255,14 +281,16 @@ affinity:
   verbs: [list, watch]
 {{- end -}}
 
-{{/* One endpoint of a monitor. Labels of the exporters' series are those of workloads, so they are kept. */}}
+{{/* One endpoint of a monitor. A namespace or pod in our series is that of a workload, so they are kept; series of
+exporters get no others from their target but the cluster. */}}
 {{- define "gpucost.endpoint" -}}
 - port: {{ .port }}
   path: /metrics
   interval: {{ .root.Values.monitoring.interval }}
-  {{- if .honour }}
   honorLabels: true
+  {{- if .exporter }}
   relabelings:
+    - {action: labeldrop, regex: pod|container|endpoint|service}
     - targetLabel: cluster
       replacement: {{ .root.Values.cluster.name | quote }}
       action: replace
