@@ -21,7 +21,7 @@ from gpucost.detectors.findings import Pattern
 from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.rates import RateLookup
-from gpucost.domain.time import MINUTE_MS
+from gpucost.domain.time import MINUTE_MS, Window
 from gpucost.kube.connect.connection import connect
 from gpucost.kube.connect.httpx_transport import HttpxTransport
 from gpucost.kube.connect.secure import SERVICE_ACCOUNT
@@ -159,11 +159,17 @@ def build_client(
 
 
 def open_source(
-    settings: Settings, book: PriceBook, now: Now, *, stopped: threading.Event | None = None
+    settings: Settings,
+    book: PriceBook,
+    now: Now,
+    *,
+    stopped: threading.Event | None = None,
+    days: Window | None = None,
 ) -> Source:
     """The source of the settings. Nothing is asked yet. Raises InputError for a folder that is none.
 
-    Once ``stopped`` is set, nothing that failed is asked again.
+    Once ``stopped`` is set, nothing that failed is asked again. ``days``, which are over, are those that will
+    be read, each with what is around it: then nothing is asked twice.
     """
     if settings.source.path is not None:
         return RecordedSource(settings.source.path)
@@ -174,10 +180,14 @@ def open_source(
     if found.dialect == "gpucost":
         return own
     # Here, since a cluster with gpucost's own exporters may have no need of it.
+    from gpucost.telemetry.existing.by_day import ExistingByDay, OwnOnce
     from gpucost.telemetry.existing.choice import EitherSource
     from gpucost.telemetry.existing.source import ExistingSource
 
     existing = ExistingSource(client, options, _existing(settings), now=now)
+    if days is not None:
+        own = OwnOnce(client, options, now=now)
+        existing = ExistingByDay(client, options, _existing(settings), now=now, days=days)
     return existing if found.dialect == "existing" else EitherSource(own, existing, now)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +23,8 @@ from gpucost.service.assemble import (
     open_source,
     rules_of,
 )
-from gpucost.service.pipeline import OnWindow, Pipeline, nobody
+from gpucost.service.assessing import Assessing
+from gpucost.service.pipeline import OnWindow, nobody
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings import Settings
 from gpucost.service.status import Failure
@@ -59,7 +60,7 @@ def read_month(
 
     Raises SourceError when the source cannot be asked, InputError for a cluster it does not know.
     """
-    source = open_source(settings, book, now)
+    source = open_source(settings, book, now, days=month.window)
     known = source.clusters()
     if cluster is not None and cluster not in known:
         raise InputError("--cluster", cluster, ", ".join(known) or "nothing: the source knows no cluster")
@@ -90,14 +91,53 @@ def _cluster(
         return ()
     rules = rules_of(settings, book, teams)
     failures: list[Failure] = []
+    parts = []
     for part, window in _parts(span):
         ingest = settings.ingest.model_copy(update={"window": window, "batch": timedelta(days=1)})
         pipeline = build_pipeline(ingest, source, ledger, rules, now)
         windows = pipeline.pending(cluster, part)
-        failures += pipeline.ingest(cluster, windows, on_window=watch(cluster, len(windows))).failures
+        parts.append((pipeline, windows, watch(cluster, len(windows))))
+    waste = None
     if settings.detectors.enabled:
-        failures += _assess(settings, pipeline, cluster, span, watch)
-    return failures
+        total = sum(len(windows) for _, windows, _ in parts)
+        waste = _Waste(build_assessing(settings.detectors, pipeline), watch(f"{cluster}: waste", total))
+    for pipeline, windows, told in parts:
+        written = told if waste is None else _both(told, waste.written)
+        failures += pipeline.ingest(cluster, windows, on_window=written).failures
+    return failures if waste is None else [*failures, *waste.rest(cluster, span)]
+
+
+@dataclass
+class _Waste:
+    """Where the capacity of a day went is looked at as soon as the day is in the ledger: what was read of it,
+    and will be of the next, is at hand then."""
+
+    assessing: Assessing
+    on_window: OnWindow
+    tried: set[Window] = field(default_factory=set)
+    failures: list[Failure] = field(default_factory=list)
+
+    def written(self, cluster: str, window: Window) -> None:
+        if window.length_ms == DAY_MS:
+            self._assess(cluster, window)
+
+    def rest(self, cluster: str, span: Window) -> Sequence[Failure]:
+        """Of a day that is not whole all at once; then, what failed."""
+        self._assess(cluster, span)
+        return self.failures
+
+    def _assess(self, cluster: str, span: Window) -> None:
+        found = [info for info in self.assessing.pending(cluster, span) if info.window not in self.tried]
+        self.tried |= {info.window for info in found}
+        self.failures += self.assessing.assess(cluster, found, on_window=self.on_window).failures
+
+
+def _both(one: OnWindow, other: OnWindow) -> OnWindow:
+    def tell(cluster: str, window: Window) -> None:
+        one(cluster, window)
+        other(cluster, window)
+
+    return tell
 
 
 def _parts(span: Window) -> Iterator[tuple[Window, timedelta]]:
@@ -107,11 +147,3 @@ def _parts(span: Window) -> Iterator[tuple[Window, timedelta]]:
         yield Window(span.start_ms, until), timedelta(days=1)
     if until < span.end_ms:
         yield Window(max(until, span.start_ms), span.end_ms), timedelta(hours=1)
-
-
-def _assess(
-    settings: Settings, pipeline: Pipeline, cluster: str, span: Window, watch: Watch
-) -> Sequence[Failure]:
-    assessing = build_assessing(settings.detectors, pipeline)
-    windows = assessing.pending(cluster, span)
-    return assessing.assess(cluster, windows, on_window=watch(f"{cluster}: waste", len(windows))).failures

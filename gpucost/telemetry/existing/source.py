@@ -93,20 +93,20 @@ class ExistingSource:
     def read(self, cluster: str, window: Window) -> Frames:
         """The frames of one cluster and window, intervals clipped to the window. Raises as
         PrometheusSource.read does."""
-        return self._read(self._reader(cluster, window), window, _READ)
+        return self._read_all(self._reader(cluster, window), window)
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> Frames:
         """As ``read``, with what detectors look at, as far as these series tell it. With ``only``, names of
         frames, the others stay empty. Raises what ``read`` raises."""
         reader = self._reader(cluster, window)
         # What GPUs did is told by pod, so who held what must be known for every frame.
-        found = with_history(reader, window, self._read(reader, window, _READ), only)
+        found = with_history(reader, window, self._read_all(reader, window), only)
         if only is None:
             return found
         return replace(found, **{name: getattr(Frames(), name) for name in _READ if name not in only})
 
-    def _read(self, reader: ExistingReader, window: Window, wanted: Collection[str]) -> Frames:
-        rows: dict[str, list[Row]] = {name: [] for name in wanted}
+    def _read_all(self, reader: ExistingReader, window: Window) -> Frames:
+        rows: dict[str, list[Row]] = {name: [] for name in _READ}
         problems: dict[tuple[Problem, int | None], Problem] = {}
         for part in window.split(self._settings.max_span_ms):
             for name, found in _read_part(reader, part, problems):

@@ -1,0 +1,230 @@
+"""Days that are read once, and kept for the days around them, say what each says that is read for itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import weakref
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from gpucost.attribution.frames import Frames
+from gpucost.cli.exits import Exit
+from gpucost.cli.main import app
+from gpucost.contract.frames import ACTIVITY, DEMAND, FRAMES, HEALTH, QUOTAS
+from gpucost.domain.errors import NotCovered
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window
+from gpucost.service import month_now
+from gpucost.service.assemble import open_source
+from gpucost.telemetry import heartbeat
+from gpucost.telemetry.existing.by_day import ExistingByDay, OwnOnce, joined_days
+from gpucost.telemetry.existing.settings import ExistingSettings
+from gpucost.telemetry.existing.source import ExistingSource
+from gpucost.telemetry.promapi import PrometheusClient
+from gpucost.telemetry.reader import ClusterReader
+from gpucost.telemetry.settings import PrometheusSettings
+from tests.support.existing.script import scripted
+from tests.support.existing.variants import MIXED_RELEASES, Variant, write_second
+from tests.support.existing.world import T0, at
+from tests.support.prometheus import needs_prometheus, running_prometheus
+
+pytestmark = [needs_prometheus, pytest.mark.prometheus]
+
+DAYS = 3
+GAP = Window(at(46), at(46) + 20 * MINUTE_MS)
+VARIANT = Variant(
+    scripted((0, 24 * DAYS), name="days"), 4 * MINUTE_MS, MIXED_RELEASES, gaps=(GAP,), lean=True
+)
+CLUSTER = VARIANT.name
+MONTH = Month(2026, 10).window
+NOW = at(24 * 40)
+SETTINGS = PrometheusSettings()
+AFTER_MS = 5 * HOUR_MS
+
+
+class AskedClient(PrometheusClient):
+    """Remembers what it asked."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.asked: list[str] = []
+
+    def _send(self, path: str, form: Mapping[str, Any] | None, timeout: float | None) -> tuple[int, bytes]:
+        self.asked.append(json.dumps([path, dict(form or {})], sort_keys=True))
+        return super()._send(path, form, timeout)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("days")
+    write_second([VARIANT], folder / "blocks")
+    with running_prometheus(folder / "blocks") as found:
+        yield found
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[AskedClient]:
+    with AskedClient(url) as found:
+        yield found
+
+
+def by_day(client: PrometheusClient, settings: PrometheusSettings = SETTINGS) -> ExistingByDay:
+    return ExistingByDay(client, settings, ExistingSettings(), now=lambda: NOW, days=MONTH)
+
+
+def alone(client: PrometheusClient, settings: PrometheusSettings = SETTINGS) -> ExistingSource:
+    return ExistingSource(client, settings, ExistingSettings(), now=lambda: NOW)
+
+
+def day(number: int) -> Window:
+    return Window(T0 + number * DAY_MS, T0 + (number + 1) * DAY_MS)
+
+
+def around(number: int, covered: Window) -> Window:
+    """What a day is assessed by."""
+    found = covered.intersect(Window(day(number).start_ms - DAY_MS, day(number).end_ms + AFTER_MS))
+    assert found is not None
+    return found
+
+
+def plain(frames: Frames, name: str) -> pd.DataFrame:
+    """Activity is in the order of whoever read it, and a text may be a code; all else is as it is."""
+    frame: pd.DataFrame = getattr(frames, name)
+    frame = frame.astype({each: "str" for each in frame if frame[each].dtype.name == "category"})
+    return frame.sort_values([*frame], ignore_index=True) if name == ACTIVITY.name else frame
+
+
+def same(found: Frames, expected: Frames) -> None:
+    for spec in FRAMES:
+        pd.testing.assert_frame_equal(
+            plain(found, spec.name), plain(expected, spec.name), check_exact=True, obj=spec.name
+        )
+    assert len(found.activity) > 100
+    assert [*found.lacks.items()] == [*expected.lacks.items()]
+
+
+def test_histories_are_those_of_each_day_for_itself(client: AskedClient) -> None:
+    source, other = by_day(client), alone(client)
+    covered = source.covered(CLUSTER)
+    assert covered is not None
+    for number in range(DAYS):
+        window = around(number, covered)
+        same(source.history(CLUSTER, window), other.history(CLUSTER, window))
+        read, each = source.read(CLUSTER, day(number)), other.read(CLUSTER, day(number))
+        for spec in FRAMES:
+            pd.testing.assert_frame_equal(getattr(read, spec.name), getattr(each, spec.name))
+        assert read.problems == each.problems
+
+
+@pytest.mark.parametrize(("step_ms", "after_ms"), [(7 * MINUTE_MS, HOUR_MS), (5 * MINUTE_MS, 33 * MINUTE_MS)])
+def test_where_steps_do_not_end_with_the_day_or_the_hour_nothing_is_cut(
+    client: AskedClient, step_ms: int, after_ms: int
+) -> None:
+    settings = PrometheusSettings(activity_step_ms=step_ms)
+    window = Window(day(1).end_ms - after_ms, day(1).end_ms + after_ms)
+    same(by_day(client, settings).history(CLUSTER, window), alone(client, settings).history(CLUSTER, window))
+
+
+def test_a_day_is_read_once(client: AskedClient) -> None:
+    source = by_day(client)
+    covered = source.covered(CLUSTER)
+    assert covered is not None
+    counts = []
+    for number in range(DAYS):
+        source.read(CLUSTER, day(number))
+        client.asked.clear()
+        source.history(CLUSTER, around(number, covered))
+        asked = len(client.asked)
+        client.asked.clear()
+        source.read(CLUSTER, day(number))
+        source.covered(CLUSTER)
+        assert client.asked == []
+        # Asked for again, only how quotas were is looked at anew.
+        source.history(CLUSTER, around(number, covered))
+        counts.append((asked, len(client.asked)))
+    assert all(again < 0.2 * asked for asked, again in counts)
+    client.asked.clear()
+    alone(client).history(CLUSTER, around(2, covered))
+    assert counts[2][0] < 0.65 * len(client.asked)
+
+
+def test_only_days_that_are_near_are_kept(client: AskedClient) -> None:
+    source = by_day(client)
+    covered = source.covered(CLUSTER)
+    assert covered is not None
+    first = weakref.ref(source.read(CLUSTER, day(0)))
+    for number in range(DAYS):
+        assert first() is not None
+        source.read(CLUSTER, day(number))
+        source.history(CLUSTER, around(number, covered))
+    assert first() is None
+
+
+def test_what_cannot_be_read_of_the_next_day_does_not_count_for_this_one(
+    client: AskedClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = Window(day(1).end_ms - HOUR_MS, day(1).end_ms + HOUR_MS)
+    part = Window(day(2).start_ms, window.end_ms)
+    read_evidence = heartbeat.read_evidence
+
+    def refused(reader: ClusterReader, asked: Window) -> Any:
+        if asked == day(2):
+            raise NotCovered("no uids from noon on")
+        return read_evidence(reader, asked)
+
+    monkeypatch.setattr(heartbeat, "read_evidence", refused)
+    found = by_day(client).history(CLUSTER, window)
+    assert found.allocations["end_ms"].max() == part.end_ms
+    with pytest.raises(NotCovered, match="from noon"):
+        by_day(client).history(CLUSTER, Window(day(1).end_ms - HOUR_MS, day(2).end_ms))
+
+
+@pytest.mark.parametrize("words", [(), ("--waste",)])
+def test_a_report_is_the_same_to_the_byte(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["report", "2026-10", "--prometheus", url, "-f", "json", *words]
+
+    def reported() -> tuple[str, int]:
+        asked: list[str] = []
+        send = PrometheusClient._send
+        with monkeypatch.context() as patched:
+
+            def counting(self: PrometheusClient, path: str, *rest: Any) -> tuple[int, bytes]:
+                asked.append(path)
+                return send(self, path, *rest)
+
+            patched.setattr(PrometheusClient, "_send", counting)
+            result = CliRunner().invoke(app, command, env={"COLUMNS": None})
+        assert result.exit_code == Exit.OK, result.stderr
+        return re.sub(r'"made_at": "[^"]*"', "", result.stdout), len(asked)
+
+    found, queries = reported()
+    monkeypatch.setattr(
+        month_now, "open_source", lambda settings, book, now, **_: open_source(settings, book, now)
+    )
+    expected, more = reported()
+    assert found == expected
+    assert queries < (0.6 if words else 1) * more
+
+
+def test_what_one_day_tells_is_not_lacking() -> None:
+    every = {DEMAND.name: "never", HEALTH.name: "no GPUs"}
+    days = [Frames(lacks=every), Frames(lacks={DEMAND.name: "never"})]
+    assert joined_days(days, day(0)).lacks == {DEMAND.name: "never"}
+    assert joined_days(days[:1], day(0)).lacks == every
+    assert QUOTAS.name not in joined_days(days, day(0)).lacks
+
+
+def test_what_is_covered_by_own_series_is_asked_once(client: AskedClient) -> None:
+    source = OwnOnce(client, PrometheusSettings(), now=lambda: NOW)
+    assert source.covered(CLUSTER) is None
+    client.asked.clear()
+    assert source.covered(CLUSTER) is None
+    assert client.asked == []
