@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpucost.cli.context import Context, context_of, now_ms
+from gpucost.cli.context import Context, context_of, now_ms, refuse_later
 from gpucost.cli.exits import complain, fields_as
 from gpucost.cli.interrupts import as_ctrl_c
 from gpucost.cli.output import Output, bars, held, progress, refuse_table_file, stdout, write
@@ -79,6 +79,7 @@ def _month(context: Context, month: Month, url: str | None) -> Iterator[Ledger]:
         with context.ledger() as ledger:
             yield ledger
         return
+    refuse_later(month)
     settings = context.of_prometheus(url, waste=False)
     book = context.book(settings)
     with (
@@ -89,9 +90,8 @@ def _month(context: Context, month: Month, url: str | None) -> Iterator[Ledger]:
         for failure in read.failures:
             complain(f"{failure.window} is not compared: {failure.kind}: {failure.reason}")
         if read.ledger.extent() is None:
-            shown = settings.prometheus.url
-            why = f"gpucost doctor --prometheus {shown} --month {month} says why"
-            raise NotCovered(f"nothing of {month} could be read; {why}")
+            why = context.why_not(settings.prometheus.url, month)
+            raise NotCovered(f"nothing of {month} could be read; {why} says why")
         yield read.ledger
 
 
@@ -118,7 +118,8 @@ def _compared(
             advance(cluster, window)
     problems = ledger.problems(EVERYTHING, month.window)
     uncounted = {(each.cluster, each.subject) for each in problems if each.code is ProblemCode.COUNT_UNKNOWN}
-    found = compare(month, ledger.currency or NO_CURRENCY, by, billed, lines, uncounted)
+    read_ms = {key: window.length_ms for key, window in days.items()}
+    found = compare(month, ledger.currency or NO_CURRENCY, by, billed, lines, uncounted, read_ms)
     if not found.days:
         raise NotCovered(f"Prometheus has no series of OpenCost in {month}; see docs/opencost.md")
     return found

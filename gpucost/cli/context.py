@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from gpucost.attribution.teams import TeamRules
     from gpucost.cli.remote.asking import Remote
     from gpucost.cli.remote.target import Target
+    from gpucost.domain.time import Month
     from gpucost.ledger import Ledger
     from gpucost.pricing.book import PriceBook
     from gpucost.service.reporting import Reporting
@@ -30,6 +32,15 @@ if TYPE_CHECKING:
 def now_ms() -> int:
     """The real clock, in ms UTC. It is read here and in no other layer."""
     return time.time_ns() // 1_000_000
+
+
+def refuse_later(month: Month) -> None:
+    """Of a month that has not begun there is nothing to read. Raises InputError."""
+    from gpucost.domain.time import Month
+
+    now = now_ms()
+    if month.window.start_ms >= now:
+        raise InputError("MONTH", str(month), f"a month that has begun, such as {Month.of(now)}")
 
 
 @dataclass(frozen=True)
@@ -85,6 +96,16 @@ class Context:
     def teams_name(self, settings: Settings) -> str:
         """The file of the team rules, for messages."""
         return str(settings.teams.rules or "the team label of pods (teams.rules is not set)")
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """How to call gpucost with the same settings."""
+        return ("gpucost",) if self.config is None else ("gpucost", "--config", str(self.config))
+
+    def why_not(self, url: str, month: Month, cluster: str | None = None) -> str:
+        """The command that says why nothing of ``month`` could be read."""
+        named = () if cluster is None else ("--cluster", cluster)
+        return shlex.join((*self.program, "doctor", "--prometheus", url, "--month", str(month), *named))
 
     def of_prometheus(self, url: str, *, waste: bool = True) -> Settings:
         """The settings, with this Prometheus for their source and OpenCost's prices where the book has none;

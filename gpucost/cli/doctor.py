@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpucost.cli.context import Context, context_of, now_ms
+from gpucost.cli.context import context_of, now_ms
 from gpucost.cli.exits import Exit, fields_as
 from gpucost.cli.output import stdout, write
 
@@ -44,7 +44,8 @@ def doctor(
     context, now = context_of(ctx), now_ms()
     settings = context.settings
     if prometheus is not None:
-        settings = assemble.parse_source(f"prometheus:{prometheus}", settings)
+        with fields_as({"prometheus.url": "--prometheus"}):
+            settings = assemble.parse_source(f"prometheus:{prometheus}", settings)
     with fields_as({"month": "--month", "cluster": "--cluster"}):
         wanted = Month.of(now).previous() if month is None else Month.parse(month)
         client = assemble.build_client(settings.prometheus, attempts=_ATTEMPTS)
@@ -52,18 +53,13 @@ def doctor(
         found = probe(client, options, settings.attribution.catalog(), wanted, now, cluster)
     owners = _owners(settings.prometheus)
     limits = Wanted(owners, max_gap_ms=options.max_gap_ms, replica_labels=options.replica_labels)
-    diagnosis = diagnose(found, limits, _program(context))
+    diagnosis = diagnose(found, limits, context.program)
     if format_ == "json":
         write(as_json(diagnosis), None)
     else:
         print_diagnosis(diagnosis, stdout())
     if not diagnosis.can_tell:
         raise typer.Exit(Exit.SOURCE)
-
-
-def _program(context: Context) -> tuple[str, ...]:
-    """How to call gpucost with the same settings."""
-    return ("gpucost",) if context.config is None else ("gpucost", "--config", str(context.config))
 
 
 def _owners(settings: PrometheusSettings) -> OwnerKeys:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -47,9 +48,30 @@ def write(content: str | bytes, output: Path | None) -> None:
 
 
 def refuse_table_file(is_table: bool, output: Path | None) -> None:
-    """A table is made for the screen it is on. Raises InputError."""
-    if is_table and output is not None:
+    """A table is made for the screen it is on; and what cannot be written is said before all is read, which
+    may take minutes. Raises InputError."""
+    if output is None:
+        return
+    if is_table:
         raise InputError("--output", str(output), "a --format other than table")
+    reason = _unwritable(output)
+    if reason:
+        raise InputError("--output", str(output), f"a file that can be written ({os.strerror(reason)})")
+
+
+def _unwritable(path: Path) -> int:
+    """The error number of what is in the way of ``write_file``, as far as can be known before; else 0."""
+    try:
+        if path.is_dir():
+            return errno.EISDIR
+        if path.exists() and not path.is_file():
+            return 0
+        folder = path.resolve().parent
+        if not folder.exists():
+            return errno.ENOENT
+        return 0 if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) else errno.EACCES
+    except (OSError, RuntimeError):  # that is for the writing to say
+        return 0
 
 
 def held(ledger: Ledger, what: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpucost.cli.context import Context, context_of, now_ms
+from gpucost.cli.context import Context, context_of, now_ms, refuse_later
 from gpucost.cli.exits import Exit, complain, fields_as
 from gpucost.cli.interrupts import as_ctrl_c
 from gpucost.cli.output import Output, bars, held, refuse_table_file, stdout, write
@@ -102,6 +102,7 @@ def _from_prometheus(
     from gpucost.service.month_now import read_month
     from gpucost.service.rendering import render_month
 
+    refuse_later(month)
     with fields_as({"prometheus.url": "--prometheus"}):
         settings = context.of_prometheus(url, waste=waste)
     every_job = kind is not None and kind.lists_every_job
@@ -116,8 +117,8 @@ def _from_prometheus(
     for failure in read.failures:
         complain(f"{failure.window} is not in the report: {failure.kind}: {failure.reason}")
     if found is None:
-        shown = settings.prometheus.url
-        complain(f"nothing of {month} could be read; {_doctor(shown, month, cluster)} says why")
+        why = context.why_not(settings.prometheus.url, month, cluster)
+        complain(f"nothing of {month} could be read; {why} says why")
         raise typer.Exit(Exit.SOURCE)
     if kind is None:
         print_month(found.report, stdout())
@@ -127,13 +128,6 @@ def _from_prometheus(
         write(render_month(found.report, kind), output)
     if read.failures:
         raise typer.Exit(Exit.SOURCE)
-
-
-def _doctor(url: str, month: Month, cluster: str | None) -> str:
-    """The command that says why; of a month that has not begun, what there is at all."""
-    about = "" if month.window.start_ms >= now_ms() else f" --month {month}"
-    named = "" if cluster is None else f" --cluster {cluster}"
-    return f"gpucost doctor --prometheus {url}{about}{named}"
 
 
 def allocations(

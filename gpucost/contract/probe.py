@@ -149,7 +149,7 @@ class ClusterProbe:
     when, in the month, kinds of series were there (keys: ``state``, ``gpus``, ``own``). ``gpus`` is None
     where there are none, and where ``gpus_unread`` not known. ``jobs`` are the scrape jobs that give series
     of kube-state-metrics and of gpucost, by the setting that would choose among them, with how many nodes
-    (series) each gives."""
+    (series) each gives. ``at_ms`` is its own instant, None for that of all."""
 
     cluster: str
     series: Mapping[str, int] = field(default_factory=dict)
@@ -162,6 +162,7 @@ class ClusterProbe:
     scrapes: tuple[Scrapes, ...] = ()
     gaps: Gaps | None = None
     jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    at_ms: int | None = None
 
     def has(self, *names: str) -> bool:
         """Whether any of these names has a series."""

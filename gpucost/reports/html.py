@@ -15,6 +15,7 @@ from gpucost.domain.holders import Bucket
 from gpucost.reports import display, waste_table
 from gpucost.reports.charts import CAPACITY_BUCKETS, capacity_bar, day_chart, waste_bar, waste_chart
 from gpucost.reports.model import NO_ADJUSTMENTS, MonthReport
+from gpucost.reports.provenance import read_of
 from gpucost.reports.values import Amount, Energy, Memory, Signal, ratio
 
 MOST_ROWS = 40
@@ -80,6 +81,7 @@ def _environment() -> Environment:
         gauge=_gauge,
         dash=display.MISSING,
         no_adjustments=NO_ADJUSTMENTS,
+        read_of=read_of,
     )
     return environment
 

@@ -14,6 +14,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.problems import Problem
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import Window, iso
+from gpucost.reports.display import name, percent, span_of_days
 from gpucost.reports.inputs import MonthInputs, WindowFacts
 from gpucost.reports.values import Amount, ratio, sums
 
@@ -127,6 +128,19 @@ def _clusters(inputs: MonthInputs) -> tuple[ClusterCoverage, ...]:
     for item in sorted(inputs.windows, key=_order):
         windows.setdefault(item.cluster, []).append(item)
     return tuple(coverage_of(cluster, windows[cluster], inputs.month.window) for cluster in sorted(windows))
+
+
+def read_of(clusters: Sequence[ClusterCoverage], month: Window) -> str:
+    """How much of ``month`` the figures are of, for their head; empty where it is all of it."""
+    if not any(item.missing_ms for item in clusters):
+        return ""
+    days = span_of_days(month.length_ms)
+    if len(clusters) == 1:
+        return f"{span_of_days(clusters[0].covered_ms)} of the month's {days} were read"
+    least = min(clusters, key=lambda item: (item.covered_ms, item.cluster))
+    share = percent(ratio(sum(item.covered_ms for item in clusters), len(clusters) * month.length_ms))
+    said = f"least of {name(least.cluster)}: {span_of_days(least.covered_ms)}"
+    return f"{share} of the month of {len(clusters)} clusters was read ({said})"
 
 
 def digest_of(windows: Iterable[WindowFacts]) -> str:

@@ -14,7 +14,7 @@ from gpucost.domain.time import iso
 from gpucost.reports import display
 from gpucost.reports.allocations import AllocationRow, Allocations
 from gpucost.reports.model import NO_ADJUSTMENTS, GroupRow, JobRow, MonthReport, Totals
-from gpucost.reports.provenance import Provenance
+from gpucost.reports.provenance import Provenance, read_of
 from gpucost.reports.terminal_parts import (
     LONGEST_TEXT,
     MOST_ROWS,
@@ -113,7 +113,7 @@ def _headline(report: MonthReport) -> Text:
     text = Text.assemble(
         (f"GPU cost, {display.month_name(report.month)}", "bold"),
         (f"  {report.provenance.state}, {scope}\n", "dim"),
-        (f"{display.money(held.nano)} {report.currency}", "bold cyan"),
+        ("No price" if held.nano is None else f"{display.money(held.nano)} {report.currency}", "bold cyan"),
         f" for {display.hours(held.board_ms)} GPU-hours held by {display.counted(report.totals.jobs, 'job')}",
     )
     if report.totals.change is not None:
@@ -130,6 +130,9 @@ def _headline(report: MonthReport) -> Text:
         text.append(f"\n{NO_ADJUSTMENTS}", "dim")
     for line in level_lines(report.totals.utilisation):
         text.append(f"\n{line}", "dim")
+    read = read_of(report.provenance.clusters, report.month.window)
+    if read:
+        text.append(f"\n{read}: the rest is in no figure here", "bold yellow")
     if held.unpriced_board_ms:
         text.append(f"\n{display.hours(held.unpriced_board_ms)} of these GPU-hours have no price", "bold red")
     return text

@@ -97,16 +97,21 @@ def level_lines(found: Utilisation) -> list[str]:
 
 
 def problem_table(problems: Sequence[ProblemRow]) -> RenderableType:
+    """Of several clusters, each with its own."""
+    several = len({problem.cluster for problem in problems}) > 1
     if not problems:
         return Text("No problems.", "dim")
     table = new_table("Problems")
     table.add_column("what", no_wrap=True, style="yellow")
+    if several:
+        table.add_column("cluster", overflow="fold")
     table.add_column("detail", overflow="fold")
     table.add_column("GPU-hours", justify="right", no_wrap=True)
     for problem in problems[:MOST_ROWS]:
         detail = f"{display.visible(problem.subject)}: {display.visible(problem.detail, _LONGEST_DETAIL)}"
         touched = display.MISSING if problem.board_ms is None else display.hours(problem.board_ms)
-        table.add_row(Text(problem.code), Text(detail), touched)
+        where = (shown_name(problem.cluster),) if several else ()
+        table.add_row(Text(problem.code), *where, Text(detail), touched)
     if len(problems) > MOST_ROWS:
         table.caption = f"{len(problems) - MOST_ROWS} more in the other formats"
     return table
@@ -126,12 +131,18 @@ def method_table(methods: Sequence[MethodRow]) -> RenderableType:
         off = (
             ""
             if row.off_board_ms is None
-            else f"± {display.hours(row.off_board_ms)} h ({display.percent(row.off, 2)})"
+            else f"± {_more_than_none(row.off_board_ms)} h ({display.percent(row.off, 2)})"
         )
         table.add_row(row.number, row.method, display.percent(row.coverage), off)
         notes |= dict.fromkeys(row.notes)
     below = [Text(f"- {display.visible(note, _LONGEST_DETAIL)}.", "dim") for note in notes]
     return Group(table, *below)
+
+
+def _more_than_none(board_ms: int) -> str:
+    """Hours, of which what is more than nothing does not look like it."""
+    hours = display.hours(board_ms)
+    return "<0.1" if board_ms and hours == "0.0" else hours
 
 
 def most(console_width: int, limit: int) -> int | None:

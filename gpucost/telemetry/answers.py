@@ -130,6 +130,11 @@ def _are_points(values: list[Any]) -> bool:
 def _failure(server: str, status: int, says: dict[str, Any]) -> SourceError:
     if 300 <= status < 400:
         return QueryRejected(f"{server} answered {status}, a redirect; redirects are not followed")
+    if status == 404 and "error" not in says:
+        return QueryRejected(
+            f"{server} answered 404: no Prometheus API is there; is prometheus.url right? It ends before "
+            "/api and before pages such as /graph"
+        )
     text = f"{server} answered {status}: {shorten(says.get('error', 'no reason given'), 300)}"
     if status in (408, 503) and says.get("errorType") == "timeout":
         return SourceTimeout(text)

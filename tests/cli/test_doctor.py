@@ -116,7 +116,7 @@ def test_a_server_that_is_not_there_is_an_error_as_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--prometheus", "ftp://x"), "prometheus.url: 'ftp://x'"),
+        (("--prometheus", "ftp://x"), "--prometheus: 'ftp://x'"),
         (("--month", "October"), "--month: 'October' is not allowed; allowed: YYYY-MM"),
         (("--month", "2027-01"), "--month: '2027-01' is not allowed; allowed: a month that has begun"),
     ],

@@ -122,6 +122,39 @@ def test_a_month_that_is_not_there_leads_to_the_doctor(url: str, run: Run) -> No
     assert f"nothing of 2026-08 could be read; {command} says why" in result.stderr
 
 
+def test_the_doctor_is_called_with_the_same_settings(url: str, run: Run, tmp_path: Path) -> None:
+    """A login may stand there; and a name with a space is one word."""
+    file = tmp_path / "my settings.yaml"
+    file.write_text("pricing: {opencost: 'off'}\n", encoding="utf-8")
+    result = run("--config", str(file), "report", "2026-08", "--prometheus", url)
+    command = f"gpucost --config '{file}' doctor --prometheus {url} --month 2026-08"
+    assert f"nothing of 2026-08 could be read; {command} says why" in result.stderr
+
+
+@pytest.mark.parametrize("command", [("report",), ("compare", "opencost")])
+def test_a_month_to_come_is_refused(command: tuple[str, ...], run: Run) -> None:
+    """The doctor would refuse it as well, and is not named."""
+    result = run(*command, "2099-12", "--prometheus", "http://127.0.0.1:1")
+    assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
+    assert "MONTH: '2099-12' is not allowed; allowed: a month that has begun" in result.stderr
+    assert "doctor" not in result.stderr
+
+
+@pytest.mark.parametrize("command", [("report",), ("compare", "opencost")])
+@pytest.mark.parametrize(
+    ("name", "reason"), [("nowhere/x.csv", "No such file or directory"), ("there", "Is a directory")]
+)
+def test_a_file_that_cannot_be_written_is_told_before_all_is_read(
+    command: tuple[str, ...], name: str, reason: str, run: Run, tmp_path: Path
+) -> None:
+    """A month takes minutes: nobody is asked for it first."""
+    (tmp_path / "there").mkdir()
+    result = run(*command, "2026-10", "--prometheus", "http://127.0.0.1:1", "-f", "csv", "-o", name)
+    assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
+    allowed = f"a file that can be written ({reason})"
+    assert f"--output: '{name}' is not allowed; allowed: {allowed}" in result.stderr
+
+
 def test_one_is_asked_not_two(url: str, run: Run) -> None:
     result = run("--server", "http://127.0.0.1:1", "report", "2026-10", "--prometheus", url)
     assert result.exit_code == Exit.USAGE

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 
+from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.reports.html import to_html
 from gpucost.reports.inputs import MonthFacts, WindowFacts
 from gpucost.reports.model import MonthReport
@@ -127,3 +128,33 @@ def test_who_can_look_is_said() -> None:
     report = build_month(small_month())
     for form in (terminal(report), to_html(report)):
         assert "gpucost report --prometheus URL --waste looks at a month" in " ".join(form.split())
+
+
+def test_the_head_says_how_much_of_the_month_its_figures_are_of() -> None:
+    """A sum of ten days is no month's bill, and coverage stands far below it."""
+    report = build_month(small_month(windows=windows(days=10), previous=None))
+    words = "10 days of the month's 31 days were read: the rest is in no figure "
+    assert f"{words}here" in terminal(report)
+    assert f"{words}on this page." in to_html(report).replace("&#39;", "'")
+    two = build_month(small_month(windows=windows() + windows("west", 15), previous=None))
+    assert "74% of the month of 2 clusters was read (least of west: 15 days)" in terminal(two)
+    whole = build_month(small_month(windows=windows(), previous=None))
+    assert "in no figure" not in terminal(whole) + to_html(whole)
+
+
+def test_problems_of_several_clusters_are_told_apart() -> None:
+    east = Problem(ProblemCode.END_UNKNOWN, "east", "uid-eval-1", "no end seen", 3_600_000)
+    both = build_month(small_month(problems=(east, replace(east, cluster="west"))))
+    table = " ".join(terminal(both).split())
+    assert "end_unknown east uid-eval-1: no end seen" in table
+    assert "end_unknown west uid-eval-1: no end seen" in table
+
+
+def test_where_nothing_has_a_price_the_head_names_no_currency() -> None:
+    lines = frame([row(1.0, None, team="nlp")])
+    assert "No price for 1.0 GPU-hours held by" in terminal(build_month(small_month(lines=lines)))
+
+
+def test_a_bound_that_is_small_is_not_none() -> None:
+    off = Problem(ProblemCode.END_BOUNDED, "east", "pods", "between two scrapes", 60_000)
+    assert "± <0.1 h (" in terminal(build_month(small_month(problems=(off,))))

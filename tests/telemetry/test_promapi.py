@@ -78,7 +78,8 @@ REFUSALS = [
     (Reply(400, error_body("bad_data", "1:3: parse error")), QueryRejected, "parse error"),
     (Reply(422, error_body("execution", "too many samples")), QueryRejected, "too many samples"),
     (Reply(401, "who are you"), QueryRejected, "401"),
-    (Reply(404, "<html>not here</html>", "text/html"), QueryRejected, "404"),
+    (Reply(404, "<html>not here</html>", "text/html"), QueryRejected, "404.*is prometheus.url right"),
+    (Reply(404, error_body("not_found", "no such tenant")), QueryRejected, "404: .*no such tenant"),
     (Reply(302, "", headers={"Location": "http://169.254.169.254/"}), QueryRejected, "redirect"),
 ]
 RETRIED = [

@@ -31,6 +31,8 @@ def diagnose(probe: Probe, wanted: Wanted | None = None, program: Sequence[str] 
     others = [each.cluster for each in known if each.can_tell is not most.can_tell]
     if others:
         told += f" (of {most.cluster}; not of {', '.join(others[:4])})"
+    elif len(known) > 1 and not can_tell:
+        told += f" (of {most.cluster})"
     month = probe.month if most.can_tell else _later(probe, most)
     command = _command(program, probe.url, month) if month else ""
     if not can_tell and most.first_whole:
@@ -50,11 +52,13 @@ def diagnose(probe: Probe, wanted: Wanted | None = None, program: Sequence[str] 
 
 
 def _cluster(probe: Probe, cluster: ClusterProbe, wanted: Wanted) -> ClusterDiagnosis:
-    case = Case(cluster, probe.asked, wanted, probe.at_ms)
+    at_ms = probe.at_ms if cluster.at_ms is None else cluster.at_ms
+    case = Case(cluster, probe.asked, wanted, at_ms)
     found = judge(case)
     seen, cost = case.state, found[Feature.COST]
     is_there = seen is not None and case.is_whole(seen) and cost.verdict in (Verdict.YES, Verdict.PART)
-    whole = first_whole(case)
+    # Of what is there no more, no month to come is whole.
+    whole = first_whole(case) if at_ms == probe.now_ms else None
     return ClusterDiagnosis(
         cluster=cluster.cluster,
         can_tell=is_there,

@@ -287,8 +287,8 @@ def again(last: str) -> Step:
         "Find out why kube-state-metrics is scraped no more",
         (Setting("Prometheus (query)", 'up{job=~".*kube-state-metrics.*"}'),),
         (Feature.COST,),
-        f"Its last series is of {last}. No result means that no scrape job finds it; 0, that it does not "
-        "answer: the page Status > Targets shows the error.",
+        f"Its last series in the month is of {last}. No result means that no scrape job finds it; 0, that it "
+        "does not answer: the page Status > Targets shows the error.",
     )
 
 

@@ -121,8 +121,10 @@ def _kept(case: Case, probe: Probe) -> Iterator[Step]:
 
 def _stopped(case: Case, probe: Probe) -> Iterator[Step]:
     seen = case.state
+    if seen is None or case.is_own:
+        return
     is_now = case.asked.end_ms >= probe.now_ms
-    if seen is not None and not case.is_own and is_now and seen.last_ms < case.asked.end_ms - HOUR_MS:
+    if probe.at_ms < probe.now_ms or (is_now and seen.last_ms < case.asked.end_ms - HOUR_MS):
         yield settings.again(iso(seen.last_ms))
 
 

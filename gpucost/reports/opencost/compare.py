@@ -10,7 +10,7 @@ from fractions import Fraction
 from gpucost.contract.opencost import COUNTED_RESOURCES, BilledNode, BilledPod
 from gpucost.domain.holders import Bucket
 from gpucost.domain.money import round_half_even, split_by_weight
-from gpucost.domain.time import Month
+from gpucost.domain.time import DAY_MS, Month
 from gpucost.pricing.observed import exact_nano
 from gpucost.reports import display
 from gpucost.reports.opencost.causes import READ_MORE, TEXTS, Cause
@@ -99,7 +99,8 @@ class Explained:
 @dataclass(frozen=True, slots=True)
 class OpenCostComparison:
     """A month by OpenCost's formula from its own series, and by ours. ``days`` are those of which there are
-    both; ``missing_days`` those of which the ledger has lines and OpenCost has nothing: they are left out."""
+    both; ``missing_days`` those of which the ledger has lines and OpenCost has nothing: they are left out.
+    ``read_ms`` is how much of ``days`` was read."""
 
     month: Month
     currency: str
@@ -109,6 +110,7 @@ class OpenCostComparison:
     causes: tuple[Explained, ...]
     days: int
     missing_days: int
+    read_ms: int
 
 
 @dataclass
@@ -136,9 +138,11 @@ def compare(
     days: Sequence[OpenCostDay],
     lines: Iterable[OurLine],
     uncounted: Collection[tuple[str, str]] = (),
+    read_ms: Mapping[tuple[str, int], int] | None = None,
 ) -> OpenCostComparison:
     """``lines`` are our lines of the month, of every bucket; ``uncounted`` are nodes (cluster and name) of
-    which nothing says how many boards they have: their lines are what was held, and no capacity."""
+    which nothing says how many boards they have: their lines are what was held, and no capacity. ``read_ms``
+    is how much of each day was read, where not all of it."""
     ours: dict[tuple[str, int], dict[str, list[OurLine]]] = {}
     for line in lines:
         ours.setdefault((line.cluster, line.day_ms), {}).setdefault(line.node, []).append(line)
@@ -154,7 +158,8 @@ def compare(
     extra = {amount.cause for row in rows for amount in row.causes} - {each.cause for each in explained}
     explained += tuple(_explained(cause) for cause in Cause if cause in extra)
     missing = len(ours.keys() - theirs.keys())
-    return OpenCostComparison(month, currency, by, rows, total, explained, len(both), missing)
+    read = sum((read_ms or {}).get(key, DAY_MS) for key in both)
+    return OpenCostComparison(month, currency, by, rows, total, explained, len(both), missing, read)
 
 
 def _add_day(

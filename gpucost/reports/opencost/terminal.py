@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gpucost.domain.time import DAY_MS
 from gpucost.domain.words import counted
 from gpucost.reports import display
 from gpucost.reports.opencost.causes import READ_MORE, Cause
@@ -21,13 +22,18 @@ def print_comparison(found: OpenCostComparison, console: Console) -> None:
     """``found`` in tables; amounts in its currency, rounded to cents."""
     month = display.month_name(found.month)
     days = counted(found.days, "day")
+    if found.read_ms < found.days * DAY_MS:
+        days += f", of which {display.span_of_days(found.read_ms)} were read"
     console.print(f"OpenCost and gpucost, {month}, {found.currency}, {days}", style="bold", markup=False)
     if found.missing_days:
         missing = counted(found.missing_days, "day")
         console.print(f"{missing} left out: OpenCost's series have nothing of them.", style="yellow")
     several = len({row.cluster for row in found.rows}) > 1
     console.print(_rows_table(found, several))
-    for note in sorted({note for row in found.rows for note in row.notes}):
+    whole = {note.partition(" ")[0]: note for row in found.rows for note in row.notes}
+    # What has an amount is told of all rows together: of single ones, the other formats have it.
+    whole |= {note.partition(" ")[0]: note for note in found.total.notes}
+    for note in sorted(whole.values()):
         console.print(f"({note.replace(' ', ') ', 1)}.", markup=False)
     if not found.causes:
         console.print("No difference.", style="dim")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.gpu_metrics import POD_BUSY, POD_SM_ACTIVE
@@ -68,6 +68,7 @@ def probe(
     if cluster is not None and not seen and not any(_has_more_than_up(series) for series in counts.values()):
         _refuse_unknown(Asker(client, settings, None), cluster, asked, now_ms)
     facts = _Facts(asker, ksm.by_sanitised(catalog.shares), at_ms, asked, counts, seen)
+    clusters = {each.cluster: each for each in facts.clusters()} | _gone(facts)
     return Probe(
         url=client.url,
         now_ms=now_ms,
@@ -76,9 +77,25 @@ def probe(
         asked=asked,
         retention=asker.status("storageRetention", "runtimeinfo") or asker.status(_RETENTION, "flags"),
         targets=sum(series.get(ksm.UP, 0) for series in counts.values()),
-        clusters=facts.clusters(),
-        unread=tuple(asker.unread),
+        clusters=tuple(clusters[name] for name in sorted(clusters)),
+        unread=tuple(dict.fromkeys(asker.unread)),
     )
+
+
+def _gone(facts: _Facts) -> dict[str, ClusterProbe]:
+    """Clusters that were there in the month and are no more, each looked at when it was last there."""
+    last: dict[int, set[str]] = {}
+    for cluster, kinds in (facts.seen or {}).items():
+        ended_ms = max(each.last_ms for each in kinds.values())
+        if ended_ms < facts.at_ms and not _has_more_than_up(facts.counts.get(cluster, {})):
+            last.setdefault(ended_ms, set()).add(cluster)
+    return {
+        each.cluster: replace(each, at_ms=at_ms)
+        for at_ms, names in sorted(last.items())
+        for each in _Facts(
+            facts.asker, facts.known, at_ms, facts.asked, _counts(facts.asker, at_ms), facts.seen, names
+        ).clusters()
+    }
 
 
 def _refuse_unknown(asker: Asker, cluster: str, asked: Window, now_ms: int) -> None:
@@ -127,6 +144,8 @@ class _Facts:
     asked: Window
     counts: Mapping[str, Mapping[str, int]]
     seen: Mapping[str, Mapping[str, Seen]] | None
+    only: Collection[str] = ()
+    """These clusters; without any, all."""
     rows: dict[str, list[Series]] = field(default_factory=dict)
     jobs: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     exporters: set[tuple[str, str]] = field(default_factory=set)
@@ -157,7 +176,7 @@ class _Facts:
                 gaps=self._gaps(name),
                 jobs=self.jobs.get(name, {}),
             )
-            for name in sorted(named)
+            for name in sorted(named.intersection(self.only) if self.only else named)
         )
 
     def _gpus(self, cluster: str, unclear: Collection[str]) -> GpuSeries | None:

@@ -273,6 +273,19 @@ def test_what_has_no_price_is_no_zero_on_a_terminal() -> None:
     assert "no-price" in " ".join(lines["total"])
 
 
+def test_the_head_says_how_much_was_read_and_each_note_stands_once() -> None:
+    ours = [line("a", 12, None), line("b", 12, None), idle(72)]
+    days = [OpenCostDay("east", DAY, [node()], [billed("a", 12), billed("b", 12)])]
+    found = compare(MONTH, "USD", By.NAMESPACE, days, ours, read_ms={("east", DAY): 13 * HOUR_MS})
+    console = Console(file=io.StringIO(), width=140, color_system=None)
+    print_comparison(found, console)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert lines[0] == "OpenCost and gpucost, October 2026, USD, 1 day, of which 13 h were read"
+    (note,) = (each for each in lines if each.startswith("(no-price) "))
+    assert note == "(no-price) 24.0 GPU-hours of ours have none: they count as 0."
+
+
 @pytest.mark.vector("V17")
 def test_d4_and_d7_efficiency_as_opencost_shows_it() -> None:
     measured = {"busy_ms": 192 * HOUR_MS, "observed_ms": 192 * HOUR_MS}

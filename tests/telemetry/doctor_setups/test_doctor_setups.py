@@ -230,6 +230,32 @@ def test_scraping_that_stopped_is_looked_at_where_it_stopped(ask: Ask) -> None:
     assert verdicts(found)["teams"] == "yes"
 
 
+def test_of_what_stopped_no_month_to_come_is_whole(ask: Ask) -> None:
+    """It began late, and is there no more: first it has to be scraped again."""
+    found = document(ask("late", "-f", "json", later=40 * DAY_MS))
+    assert found["command"] is None
+    assert "the first whole month is" not in found["verdict"]
+    assert found["turn_on"] == 'up{job=~".*kube-state-metrics.*"}'
+
+
+def test_a_cluster_that_is_gone_is_looked_at_where_it_was_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside one that goes on: what it had in the month can be told, up to its end."""
+    gone = replace(FULL, cluster={"cluster": "gone"}, now_ms=START + DAY_MS)
+    for setup in (gone, replace(FULL, cluster={"cluster": "there"})):
+        write(setup, tmp_path / "data")
+    monkeypatch.setattr(gpucost.cli.doctor, "now_ms", lambda: FULL.now_ms)
+    with running_prometheus(tmp_path / "data") as url:
+        result = CliRunner().invoke(app, ["doctor", "--prometheus", url, "--month", "2026-10", "-f", "json"])
+    found = {each["cluster"]: each for each in document(result)["clusters"]}
+    assert found["there"]["features"]["cost"]["works"] == "yes"
+    cost = found["gone"]["features"]["cost"]
+    assert (cost["works"], cost["why"]) == ("in part", "samples end 2026-10-02T00:00:00Z")
+    assert found["gone"]["features"]["teams"]["works"] == "yes"
+    assert found["gone"]["features"]["memory"]["why"] == "samples end 2026-10-02T00:00:00Z"
+
+
 def test_an_empty_server_is_told_what_to_scrape_first(ask: Ask) -> None:
     result = ask("empty", "-f", "json")
     found = document(result)
