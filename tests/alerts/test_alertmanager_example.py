@@ -95,7 +95,7 @@ def running_alertmanager(folder: Path) -> Iterator[str]:
     ]
     with log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while True:
                 try:
                     urllib.request.urlopen(f"http://{address}/-/ready", timeout=1).close()
@@ -107,7 +107,7 @@ def running_alertmanager(folder: Path) -> Iterator[str]:
             yield f"http://{address}"
         finally:
             process.terminate()
-            process.wait(timeout=20)
+            process.wait(timeout=60)
 
 
 @pytest.mark.fault(65)
@@ -133,10 +133,10 @@ def test_a_real_alertmanager_inhibits_what_follows_and_nothing_else(tmp_path: Pa
             body = json.dumps(found).encode()
             headers = {"Content-Type": "application/json"}
             request = urllib.request.Request(f"{url}/api/v2/alerts", body, headers)
-            urllib.request.urlopen(request, timeout=5).close()
+            urllib.request.urlopen(request, timeout=30).close()
 
         def inhibited() -> set[tuple[str, ...]]:
-            with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=5) as answer:
+            with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=30) as answer:
                 found = json.load(answer)
             return {
                 tuple(each["labels"].get(name, "") for name in ("alertname", "cluster", "team", "finding"))
@@ -146,7 +146,7 @@ def test_a_real_alertmanager_inhibits_what_follows_and_nothing_else(tmp_path: Pa
 
         def settled(expected: set[tuple[str, ...]]) -> None:
             # An alert is marked when its group is first worked on: after group_wait, unless it is old.
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while inhibited() != expected and time.monotonic() < deadline:
                 time.sleep(0.1)
             assert inhibited() == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 
 import httpx2
@@ -19,6 +19,7 @@ from gpucost.api.services import Services
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.ledger import Ledger
+from gpucost.service.kept_answers import KeptAnswers, Ticket
 from gpucost.service.operations_status import OperationsStatus
 from gpucost.service.settings_api import ApiSettings
 from tests.api.conftest import KEYS, SECRETS
@@ -127,14 +128,23 @@ def test_an_error_is_for_all_who_wait_and_for_nobody_later(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app, tries = impatient(fresh(ledger, heavy=1), 1), list[int]()
+    asked, real = Counter[Hashable](), KeptAnswers.ticket
+
+    def ticket(self: KeptAnswers, key: Hashable) -> Ticket:
+        found = real(self, key)
+        asked[key] += 1
+        return found
 
     def gone(*_: object, **__: object) -> object:
         tries.append(1)
-        time.sleep(0.3)
+        deadline = time.monotonic() + 60
+        while max(asked.values()) < 10 and time.monotonic() < deadline:  # until all of them wait
+            time.sleep(0.01)
         raise LedgerUnavailable("gone")
 
     with monkeypatch.context() as patched:
         patched.setattr(Ledger, "aggregate", gone)
+        patched.setattr(KeptAnswers, "ticket", ticket)
         assert {answer.status_code for answer in ask(app, [REPORT] * 10)} == {503}
         assert len(tries) == 1
     assert ask(app, [REPORT])[0].status_code == 200

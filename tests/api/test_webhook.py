@@ -313,13 +313,15 @@ def test_a_slow_rule_is_not_waited_for_nor_piled_up() -> None:
         return advice(subject)
 
     world = World(SmallEngine(hang), deadline_ms=50)
-    assert "warnings" not in response_of(world.post(body()))
-    assert begun.is_set()
+    first = 0
+    while not begun.is_set():  # at once, unless its deadline passed before anybody came to it
+        assert "warnings" not in response_of(world.post(body()))
+        first += 1
     for _ in range(10):
         assert "warnings" not in response_of(world.post(body()))
     reviews = world.advising.status.reviews()
     assert set(reviews) == {"deadline", "busy"}
-    assert sum(reviews.values()) == 11
+    assert sum(reviews.values()) == first + 10
     assert reviews["busy"] > 5, "only at first somebody waits for it"
     assert len(world.engine.asked) == 1
     go_on.set()
@@ -377,7 +379,7 @@ def test_slow_suggestions_leave_the_first_answer() -> None:
         return fast(manifest, known, with_suggestions)
 
     engine.advise = advise  # type: ignore[method-assign]
-    world = World(engine, deadline_ms=500)
+    world = World(engine, deadline_ms=2_000)
     assert len(response_of(world.post(body()))["warnings"]) == 1
     assert world.advising.status.reviews() == {"advised": 1}
     go_on.set()
@@ -472,7 +474,8 @@ def test_what_waited_too_long_is_not_begun() -> None:
         first = asyncio.create_task(desk.ask(Review("first"), now + 30))
         while not begun:
             await asyncio.sleep(0.001)
-        assert (await desk.ask(Review("second"), now + 0.05)).result is Result.DEADLINE
+        soon = asyncio.get_running_loop().time() + 0.2
+        assert (await desk.ask(Review("second"), soon)).result is Result.DEADLINE
         go_on.set()
         await first
         while desk.taken:

@@ -43,7 +43,7 @@ def written(folder: Path, name: str) -> int:
 def test_sigkill_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
     record(tmp_path / "recording", frames())
     assert ingest(tmp_path, "whole").wait(200) == 0
-    kills = sorted(random.Random(7).sample(range(10, WINDOWS - 20), 4))
+    kills = sorted(random.Random(7).sample(range(10, WINDOWS // 2), 4))
     for target in kills:
         process = ingest(tmp_path, "killed")
         while written(tmp_path, "killed") < target and process.poll() is None:

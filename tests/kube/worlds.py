@@ -75,7 +75,7 @@ def world(*script: Answer) -> Iterator[World]:
         yield World(server)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Until another thread has brought something about."""
     deadline = time.monotonic() + seconds
     while not condition():

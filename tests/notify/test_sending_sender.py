@@ -292,6 +292,7 @@ def test_two_processes_send_each_post_once(sqlite_url: str, clock: Clock, chat: 
 def test_a_kill_in_the_middle_loses_nothing(sqlite_url: str, ledger: Ledger, chat: ChatServer) -> None:
     keys = [f"k{n:02}" for n in range(12)]
     tell(ledger, *keys)
+    chat.always = Trouble(200, b"ok", after=True, slow_s=0.5)  # else all may be sent before it is killed
     command = [sys.executable, "-m", "tests.notify.sending_child", sqlite_url, chat.slack_webhook]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -300,6 +301,7 @@ def test_a_kill_in_the_middle_loses_nothing(sqlite_url: str, ledger: Ledger, cha
             assert child.poll() is None
             time.sleep(0.01)
         child.kill()
+    chat.always = None
     assert ledger.waiting_posts(), "it was killed before the end"
     # What begins now does so after the claims of the one that was killed have run out.
     clock = Clock()

@@ -26,6 +26,7 @@ from gpucost.api.errors import ApiError
 from gpucost.api.listener import Listener
 from gpucost.api.rates import MOST_CHECKS, Buckets, Gate
 from gpucost.api.readiness import Readiness, Ready
+from gpucost.api.services import Services
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.ledger import Ledger
@@ -77,7 +78,14 @@ def app_of(ledger: Ledger, status: OperationsStatus, **limits: int) -> FastAPI:
         for name, role in (("fin", Role.FINANCE), ("root", Role.ADMIN))
     )
     settings = ApiSettings(keys=keys, **limits)  # type: ignore[arg-type]
-    return create_app(ledger, settings, now=Clock(), operations=status)
+    return timeless(create_app(ledger, settings, now=Clock(), operations=status), status)
+
+
+def timeless(app: FastAPI, status: OperationsStatus) -> FastAPI:
+    """Its limits count on a clock that stands still: a slow machine would fill the buckets meanwhile."""
+    services: Services = app.state.services
+    services.__dict__["gate"] = Gate(services.settings, status, seconds=Seconds())
+    return app
 
 
 def client(app: FastAPI, key: str) -> TestClient:
@@ -120,7 +128,7 @@ def test_good_tokens_that_are_granted_nothing_count_for_their_address(ledger: Le
 
     status, settings = OperationsStatus(), ApiSettings(refused_rate=1)
     nobody = Nobody([], [], Clock())
-    app = create_app(ledger, settings, now=Clock(), operations=status, authenticator=nobody)
+    app = timeless(create_app(ledger, settings, now=Clock(), operations=status, authenticator=nobody), status)
     asking = client(app, "of-somebody")
     found = [asking.get("/").status_code for _ in range(70)]
     assert found[:60] == [403] * 60
@@ -162,7 +170,8 @@ ADA = Principal("kubernetes:ada", Role.FINANCE, EVERYTHING, Method.KUBERNETES)
 def remote_app(ledger: Ledger, remote: Remote, **limits: int) -> FastAPI:
     keys = FixedKeys([ApiKey(id="fin", sha256=hash_secret("s"), role=Role.FINANCE).record()])
     known = Authenticator([keys], [remote], Clock())
-    return create_app(ledger, ApiSettings(**limits), now=Clock(), authenticator=known)  # type: ignore[arg-type]
+    settings = ApiSettings(**limits)  # type: ignore[arg-type]
+    return timeless(create_app(ledger, settings, now=Clock(), authenticator=known), OperationsStatus())
 
 
 @pytest.mark.fault(54)
@@ -252,29 +261,34 @@ def test_dashboards_and_scrapes_do_not_come_near_the_limit() -> None:
 
 @pytest.mark.fault(54)
 def test_heavy_queries_take_turns() -> None:
-    status = OperationsStatus()
-    gate = Gate(ApiSettings(auth="off", heavy=2), status, patience_s=0.2)
-    most = now = 0
+    status, settings = OperationsStatus(), ApiSettings(auth="off", heavy=2)
+    gate = Gate(settings, status, patience_s=60)
+    most = now = done = 0
 
-    async def one(seconds: float) -> bool:
-        nonlocal most, now
+    async def one(others: int) -> bool:
+        """Takes its turn until so many others are done. Whether it had one."""
+        nonlocal most, now, done
         try:
             async with gate.turn():
                 now += 1
                 most = max(most, now)
-                await asyncio.sleep(seconds)
+                await asyncio.sleep(0.01)
+                while done < others:
+                    await asyncio.sleep(0.01)
                 now -= 1
         except ApiError as error:
+            done += 1
             return (error.status, error.headers["Retry-After"]) != (503, "5")
         return True
 
-    async def many(count: int, seconds: float) -> list[bool]:
-        return await asyncio.gather(*(one(seconds) for _ in range(count)))
+    async def many(count: int, others: int = 0) -> list[bool]:
+        return await asyncio.gather(*(one(others) for _ in range(count)))
 
-    assert asyncio.run(many(4, 0.01)) == [True] * 4
-    assert asyncio.run(many(4, 0.5)).count(True) == 2
+    assert asyncio.run(many(4)) == [True] * 4
+    gate = Gate(settings, status, patience_s=0.2)
+    assert asyncio.run(many(4, 2)).count(True) == 2
     assert (most, status.refusals()[Refusal.HEAVY]) == (2, 2)
-    assert asyncio.run(many(2, 0)) == [True, True], "every turn was given back"
+    assert asyncio.run(many(2)) == [True, True], "every turn was given back"
 
 
 def test_readiness_asks_the_ledger_once_and_never_waits_for_long() -> None:
@@ -284,11 +298,11 @@ def test_readiness_asks_the_ledger_once_and_never_waits_for_long() -> None:
 
     def read() -> None:
         asked.append(clock())
-        answer.wait(10)
+        answer.wait(60)
         if clock.now == 5:
             raise LedgerUnavailable("gone")
 
-    found = Readiness(read, lambda: False, stopping.is_set, seconds=clock, patience_s=0.2)
+    found = Readiness(read, lambda: False, stopping.is_set, seconds=clock, patience_s=60)
 
     async def looks(count: int) -> set[Ready]:
         return set(await asyncio.gather(*(found.look() for _ in range(count))))
@@ -299,6 +313,7 @@ def test_readiness_asks_the_ledger_once_and_never_waits_for_long() -> None:
     assert asyncio.run(looks(50)) == {Ready.LEDGER}
     clock.now = 10
     answer.clear()
+    found._patience_s = 0.2
     assert asyncio.run(looks(50)) == {Ready.LEDGER}, "it hangs"
     assert len(asked) == 3
     answer.set()
@@ -327,7 +342,7 @@ def test_idle_and_half_open_connections_hold_up_nobody(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections.BoundedProtocol, "most", 20)
-    monkeypatch.setattr(connections.BoundedProtocol, "request_s", 0.5)
+    monkeypatch.setattr(connections.BoundedProtocol, "request_s", 2.0)
     app = create_app(ledger, ApiSettings(auth="off"), now=Clock())
     begun = (
         b"",
@@ -337,7 +352,7 @@ def test_idle_and_half_open_connections_hold_up_nobody(
     with listening(app) as port, ExitStack() as held:
         slow = []
         for number in range(60):
-            connection = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
             connection.sendall(begun[number % 3])
             slow.append(connection)
         with httpx2.Client(trust_env=False) as quick:

@@ -53,7 +53,7 @@ def driver_node(
     library: Path,
     *,
     resume: Mapping[str, int] | None = None,
-    timeout_s: float = 20.0,
+    timeout_s: float = 60.0,
     random: Callable[[], float] = lambda: 0.0,
 ) -> Iterator[Node]:
     """A link to a process of its own, closed at the end. By default a failure is tried again at once."""

@@ -101,7 +101,7 @@ class Running:
     def get(self, path: str) -> tuple[int, str]:
         """Status and body; 0 while nobody listens."""
         try:
-            with urllib.request.urlopen(f"http://{self.target}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{self.target}{path}", timeout=30) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -120,7 +120,7 @@ class Running:
         found = Path(f"/proc/{self.process.pid}/task").glob("*/children")
         return [int(pid) for file in found for pid in file.read_text().split()]
 
-    def end(self, number: signal.Signals, seconds: float = 20) -> int:
+    def end(self, number: signal.Signals, seconds: float = 60) -> int:
         """Send a signal and wait; returns the exit status."""
         self.process.send_signal(number)
         return self.process.wait(seconds)
@@ -184,7 +184,7 @@ def command_node(folder: Path, library: Path, driver: FakeDriver) -> Iterator[Co
         yield CommandNode(folder, library, driver, kubelet)
 
 
-def eventually(is_so: Callable[[], bool], log: Path | None = None, seconds: float = 20) -> None:
+def eventually(is_so: Callable[[], bool], log: Path | None = None, seconds: float = 60) -> None:
     """Wait until it is so. Raises AssertionError, with the log, when it never is."""
     deadline = time.monotonic() + seconds
     while not is_so():

@@ -72,7 +72,7 @@ class GpuNode:
         self.state_dir: Path | None = folder / "state"
         self.can_see_processes = True
         self.dcgm: DcgmSecond | None = None
-        self.timeout_s = 5.0
+        self.timeout_s = self.first_timeout_s = 60.0
         self.asked_ns = 0
 
     def wall_ms(self) -> int:
@@ -99,7 +99,7 @@ class GpuNode:
                 random=seeded.random,
                 resume=resume,
                 timeout_s=self.timeout_s,
-                first_timeout_s=self.timeout_s,
+                first_timeout_s=self.first_timeout_s,
             )
 
         state_file = StateFile(self.state_dir, self.boot_id)

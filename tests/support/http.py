@@ -14,7 +14,8 @@ from urllib.parse import parse_qs
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer. ``delay_s`` passes before it, ``drip_s`` after each byte; ``hang_up`` sends nothing."""
+    """One answer. ``delay_s`` passes before it, ``drip_s`` after each byte; ``hang_up`` sends nothing.
+    Where it is ``held``, it waits for that."""
 
     status: int = 200
     body: bytes | str | dict[str, object] = b""
@@ -23,6 +24,7 @@ class Reply:
     delay_s: float = 0.0
     drip_s: float = 0.0
     hang_up: bool = False
+    held: threading.Event | None = None
 
     @property
     def content(self) -> bytes:
@@ -82,6 +84,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         if reply.hang_up:
             return
+        if reply.held is not None:
+            reply.held.wait(60)
         time.sleep(reply.delay_s)
         with suppress(BrokenPipeError, ConnectionResetError):
             self._send(reply)

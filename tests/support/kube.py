@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -29,11 +30,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Asked:
-    """One request."""
+    """One request. ``at_s`` is when it came, of a clock that never goes back."""
 
     path: str
     params: dict[str, str]
     headers: dict[str, str]
+    at_s: float = field(default_factory=time.monotonic, compare=False)
 
     @property
     def is_watch(self) -> bool:

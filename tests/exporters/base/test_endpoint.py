@@ -194,7 +194,7 @@ def test_unfinished_head_ends() -> None:
 
 @pytest.mark.fault(10)
 def test_idle_connection_ends() -> None:
-    with serving(limits=Limits(idle_s=0.2)) as port, connect(port) as connection:
+    with serving(limits=Limits(idle_s=1.0)) as port, connect(port) as connection:
         connection.sendall(HELLO)
         assert everything(connection).startswith(b"HTTP/1.1 200 ")
 
@@ -204,7 +204,7 @@ def test_reader_that_takes_nothing_is_let_go() -> None:
     with serving(limits=Limits(write_s=0.2)) as port, connect(port) as connection:
         connection.sendall(b"GET /long HTTP/1.1\r\n\r\n")
         assert connection.recv(1)
-        time.sleep(0.6)
+        time.sleep(2)
         assert len(everything(connection)) < len(LONG)
 
 

@@ -41,7 +41,7 @@ def text(body: str | bytes = TEXT, **more: object) -> Reply:
 
 @contextmanager
 def served(
-    *replies: Reply, timeout_s: float = 5.0, interval_s: float = 10.0
+    *replies: Reply, timeout_s: float = 60.0, interval_s: float = 10.0
 ) -> Iterator[tuple[DcgmEndpoint, Clock, ScriptedServer]]:
     clock = Clock()
     with scripted_server(*replies) as server:
@@ -76,8 +76,10 @@ def test_a_round_brings_values() -> None:
     ids=["empty", "comments", "foreign", "500", "503", "redirect", "hang-up", "slow", "dripping", "large"],
 )
 def test_a_failed_round_is_counted_and_the_last_values_grow_old(reply: Reply, failure: str) -> None:
-    with served(text(), reply, timeout_s=0.3) as (endpoint, clock, server):
+    with served(text(), reply, timeout_s=60.0) as (endpoint, clock, server):
         endpoint.poll()
+        if failure == "timeout":
+            endpoint._timeout_s = 0.3
         clock.now_ns = START + 10 * SECOND
         endpoint.poll()
         found = endpoint.snapshot()
@@ -144,13 +146,15 @@ def test_bytes_that_are_no_text_do_no_harm() -> None:
 
 
 def test_the_thread_polls_until_it_is_closed_and_a_snapshot_never_waits() -> None:
-    with served(text(), text(delay_s=0.5), interval_s=0.01) as (endpoint, clock, server):
+    held = threading.Event()
+    with served(text(), text(held=held), timeout_s=60.0, interval_s=0.01) as (endpoint, clock, server):
         endpoint.start()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while len(server.asked) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
         clock.now_ns = START + 10 * SECOND
         in_between = endpoint.snapshot()
+        held.set()
         endpoint.close()
         assert (in_between.up, in_between.known.at_ns) == (True, START)
         assert endpoint.snapshot().known.at_ns == START + 10 * SECOND

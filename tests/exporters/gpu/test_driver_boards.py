@@ -425,7 +425,7 @@ class TestEvents:
     def told(self, node: Node, count: int) -> list[int]:
         """The codes of the first board until there are ``count``, and a little longer."""
         codes: list[int] = []
-        end_s = time.monotonic() + 20
+        end_s = time.monotonic() + 60
         while time.monotonic() < end_s:
             first, second = node.look().boards
             assert second.xids == ()
@@ -480,7 +480,7 @@ class TestProcess:
             input=b'{"now_ns": 1, "processes": true}\n',
             env=child_environment(driver, library),
             capture_output=True,
-            timeout=20,
+            timeout=60,
             check=False,
         )
         assert (done.returncode, done.stderr, done.stdout.count(b"\n")) == (0, b"", 1)

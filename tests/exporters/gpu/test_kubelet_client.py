@@ -176,7 +176,7 @@ def test_closing_ends_a_call_in_flight(kubelet: FakeKubelet, client: PodResource
             time.sleep(0.005)
         client.close()
         with pytest.raises(KubeletDown) as caught:
-            reading.result(timeout=2.0)
+            reading.result(timeout=20.0)
     assert caught.value.code is Reason.FAILED
     kubelet.delay_s = 0.0
     assert client.read(SECOND).claims == ()

@@ -78,7 +78,7 @@ def _value(scrape: dict[str, float], name: str) -> float:
 def test_a_signal_ends_both_processes(node: CommandNode, number: signal.Signals) -> None:
     with node.start() as running:
         [child] = running.children()
-        assert running.end(number, seconds=10) == 0
+        assert running.end(number) == 0
     eventually(lambda: not is_alive(child))
 
 
@@ -89,7 +89,7 @@ def test_a_signal_ends_both_processes_while_the_driver_hangs(node: CommandNode) 
         eventually(lambda: _value(running.scrape(), "gpucost_nvml_up") == 0)
         eventually(lambda: bool(set(running.children()) - seen))  # another tries, and hangs as well
         seen |= set(running.children())
-        assert running.end(signal.SIGTERM, seconds=20) == 0
+        assert running.end(signal.SIGTERM) == 0
     eventually(lambda: not any(map(is_alive, seen)))
 
 
@@ -158,8 +158,10 @@ def test_without_a_state_folder_counters_begin_at_0_and_the_exporter_says_so(nod
         assert len(missing) == 1
         assert 'reason="not_configured"' in missing[0]
         running.end(signal.SIGTERM)
+    began_s = time.monotonic()
     with node.start() as again:
-        assert _held(again.scrape()) < 1
+        held_s = _held(again.scrape())
+        assert held_s <= time.monotonic() - began_s, "no more than it has run"
 
 
 @pytest.mark.fault(5)
@@ -178,7 +180,7 @@ def test_a_second_exporter_waits_until_the_first_has_ended(node: CommandNode) ->
 def test_one_that_waits_can_be_ended(node: CommandNode) -> None:
     with node.start(), node.run() as second:
         eventually(lambda: "another exporter has" in second.log.read_text())
-        assert second.end(signal.SIGTERM, seconds=5) == 0
+        assert second.end(signal.SIGTERM) == 0
 
 
 @pytest.mark.fault(1)

@@ -451,7 +451,7 @@ def test_a_hang_blocks_its_function_alone_until_released(driver: FakeDriver, cli
     assert client("nvmlDeviceGetUUID(one)") == FIRST
     driver.release("nvmlDeviceGetName", FIRST)
     driver.write()
-    client("wedged.join(10)")
+    client("wedged.join(60)")
     assert client("wedged.is_alive()") is False
 
 

@@ -83,7 +83,7 @@ class _Stage:
         clocks = Clocks(lambda: self.now_ms * 1_000_000, jitter=lambda: 0.03)
         self.collector = Collector(self.transport, collections(), clocks=clocks, settings=_SETTINGS)
         self.collector.start()
-        assert self.collector.watch.wait(20)
+        assert self.collector.watch.wait(60)
         self.server.settle()
 
     def kill(self) -> None:
@@ -112,7 +112,7 @@ class _Stage:
 
     def _await_refusals(self, collector: Collector) -> None:
         """A refusal that was sent may still be on its way: until the collector has taken in each."""
-        refused, deadline = self.server.standing_faults(), time.monotonic() + 20
+        refused, deadline = self.server.standing_faults(), time.monotonic() + 60
         while not all(collector.watch.statuses()[name].problem for name in refused):
             assert time.monotonic() < deadline, refused
             time.sleep(0.002)

@@ -26,7 +26,7 @@ class Replica:
         self.endpoint = Endpoint("127.0.0.1", 0, {"/metrics": self.collector.answer})
         self.target = f"127.0.0.1:{self.endpoint.start()}"
         self.collector.start()
-        assert self.collector.watch.wait(20)
+        assert self.collector.watch.wait(60)
         self.collector.refresh()
 
     def close(self) -> None:

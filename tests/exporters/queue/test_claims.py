@@ -97,12 +97,12 @@ class Stage:
 
     def begin(self) -> None:
         self.start()
-        assert self.collector.watch.wait(20)
+        assert self.collector.watch.wait(60)
         self.server.settle()
         self.collector.refresh()
 
     def wait(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not is_so():
             assert time.monotonic() < deadline
             time.sleep(0.01)

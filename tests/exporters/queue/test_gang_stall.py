@@ -43,7 +43,7 @@ class Seen:
         self._watching = Watching(server, Rules())
         self._watching.now_ms = now_ms
         self._watching.collector.start()
-        assert self._watching.collector.watch.wait(20)
+        assert self._watching.collector.watch.wait(60)
 
     def lose(self, server: ClusterServer, now_ms: int) -> None:
         """A member goes, and that is seen at ``now_ms``."""

@@ -19,7 +19,7 @@ from tests.exporters.queue.replicas import replicas, scraping, until
 from tests.support.cluster.server import ClusterServer
 from tests.support.prometheus import needs_prometheus, running_prometheus
 
-GAP_MS = 3_000
+GAP_MS = 6_000
 
 
 @dataclass
@@ -48,7 +48,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         first.endpoint.close()
         later_ms = int(time.time()) * 1000
         server.put(world.bound(world.pod("later", 2), "gpu-1", later_ms))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while second.collector.watch.counts()["pods"] < 2:
             assert time.monotonic() < deadline
             time.sleep(0.02)

@@ -34,7 +34,7 @@ _PATH = re.compile(
     r"/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?"
     r"/(?P<plural>[^/]+)(?:/(?P<name>[^/]+))?/?"
 )
-_WAIT_S = 20.0
+_WAIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -206,6 +206,7 @@ class ClusterServer:
 
         HTTP has no receipts, so a watch that got events is ended, as servers do; the version from which the
         client watches next says how far it came. So ``short_watch_s`` must be 0 in a reflector's settings.
+        A client that has read a list is waited for until it watches, so one that only lists never settles.
         Of collections with a fault that stands it is only waited for that the client met it.
         """
         self._until(self._all_taken, timeout_s, "taken in: " + ", ".join(sorted(self._expected)))
@@ -216,7 +217,7 @@ class ClusterServer:
 
     def forget_clients(self) -> None:
         """Those that watched until now will not come back: ``settle`` waits for them no longer."""
-        self._do(self._expected.clear)
+        self._do(self._forget)
 
     def standing_faults(self) -> set[str]:
         """Collections that a fault without an end keeps from being read, and whose client was told so."""
@@ -252,6 +253,12 @@ class ClusterServer:
                 watch.give(End.PROPER)
         self._expected.pop(collection.kind.name, None)
 
+    def _forget(self) -> None:
+        """Whether a client has left, its watch says only when something is to be written to it."""
+        self._expected.clear()
+        for watch in self._watches:
+            watch.is_forgotten = True
+
     def _bookmark(self, name: str) -> None:
         for watch in self._watches:
             if watch.collection.is_named(name):
@@ -280,6 +287,8 @@ class ClusterServer:
         """Ends watches that owe a receipt; whether none does."""
         taken: Counter[str] = Counter()
         for watch in self._watches:
+            if watch.is_forgotten:
+                continue
             if watch.is_taken:
                 taken[watch.name] += 1
             elif not watch.unwritten:
@@ -325,7 +334,9 @@ class ClusterServer:
         except Expired:
             return _refused(410)
         metadata = {"resourceVersion": str(at)}
-        if following:
+        if not following:
+            self._expected[name] = max(self._expected[name], 1)  # who has read all of it watches next
+        else:
             metadata |= {"continue": following, "remainingItemCount": left}  # type: ignore[dict-item]
         return aiohttp.web.json_response(
             {
@@ -349,7 +360,7 @@ class ClusterServer:
         if fault is not None:
             watch.broken(fault.how)
         self._watches.append(watch)
-        open_now = sum(1 for each in self._watches if each.name == name)
+        open_now = sum(1 for each in self._watches if each.name == name and not each.is_forgotten)
         self._expected[name] = max(self._expected[name], open_now)
         ends_s = float(asked.params.get("timeoutSeconds") or 1800)
         timer = self._loop.call_later(ends_s, watch.give, End.PROPER)

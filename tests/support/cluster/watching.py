@@ -28,7 +28,8 @@ _Item: TypeAlias = "bytes | End"
 
 
 class Watch:
-    """``start`` is the version it goes on from, 0 for none. ``told`` says whether it has written anything."""
+    """``start`` is the version it goes on from, 0 for none. ``told`` says whether it has written anything.
+    Of one that ``is_forgotten`` no receipt is expected."""
 
     def __init__(self, collection: Collection, version: str, namespace: str, start: int) -> None:
         self.collection, self.version, self.namespace, self.start = collection, version, namespace, start
@@ -37,6 +38,7 @@ class Watch:
         self.unwritten = 0
         self.is_silent = False
         self.is_ended = False
+        self.is_forgotten = False
         self._truncates = False
         self._queue: asyncio.Queue[_Item] = asyncio.Queue()
 
