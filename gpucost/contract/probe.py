@@ -12,7 +12,7 @@ from gpucost.contract.opencost import NODE_GPU, NODE_TOTAL
 from gpucost.domain.time import Window
 
 OWN_STATE = "gpucost_state_up"
-KUBE_JOBS, OWN_JOBS = "kube_state_metrics_jobs", "gpucost_jobs"
+KUBE_JOBS, OWN_JOBS, GPU_JOBS = "kube_state_metrics_jobs", "gpucost_jobs", "dcgm_exporter_jobs"
 """Settings that say which scrape jobs are believed."""
 OPENCOST_PRICES = (NODE_GPU, NODE_TOTAL)
 KUEUE_QUOTAS = (
@@ -149,7 +149,8 @@ class ClusterProbe:
     when, in the month, kinds of series were there (keys: ``state``, ``gpus``, ``own``). ``gpus`` is None
     where there are none, and where ``gpus_unread`` not known. ``jobs`` are the scrape jobs that give series
     of kube-state-metrics and of gpucost, by the setting that would choose among them, with how many nodes
-    (series) each gives. ``at_ms`` is its own instant, None for that of all."""
+    (series) each gives; ``others`` are, for a setting that names only jobs without such series, those that
+    have them, most first. ``at_ms`` is its own instant, None for that of all."""
 
     cluster: str
     series: Mapping[str, int] = field(default_factory=dict)
@@ -162,6 +163,7 @@ class ClusterProbe:
     scrapes: tuple[Scrapes, ...] = ()
     gaps: Gaps | None = None
     jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     at_ms: int | None = None
 
     def has(self, *names: str) -> bool:

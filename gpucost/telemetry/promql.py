@@ -116,6 +116,13 @@ def union(*expressions: PromQL) -> PromQL:
     return PromQL(" or ".join(f"({expression})" for expression in expressions))
 
 
+def union_by(labels: Sequence[str], *expressions: PromQL) -> PromQL:
+    """What each has, told apart by ``labels``, with which the name counts if it is one of them."""
+    if len(expressions) == 1:
+        return expressions[0]
+    return PromQL(f" or on ({_names(labels)}) ".join(f"({expression})" for expression in expressions))
+
+
 def differing(left: PromQL, right: PromQL) -> PromQL:
     """The series of ``left`` whose value is not that of the same series of ``right``."""
     return PromQL(f"({left}) != ({right})")

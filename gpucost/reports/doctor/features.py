@@ -10,6 +10,7 @@ from gpucost.contract.dcgm import Field
 from gpucost.contract.gpu_metrics import POD_BUSY
 from gpucost.contract.opencost import CONTAINER_RUNNING
 from gpucost.contract.probe import (
+    KUBE_JOBS,
     KUEUE_QUEUES,
     KUEUE_QUOTAS,
     OPENCOST_PRICES,
@@ -34,6 +35,7 @@ from gpucost.reports.doctor.wanted import (
 YES, PART, NO, UNKNOWN = Verdict.YES, Verdict.PART, Verdict.NO, Verdict.UNKNOWN
 _OWN = "from gpucost's own exporters"
 _NOTHING = "there is no month's cost to divide"
+_NOBODY = "nothing tells who holds the GPUs"
 _NOW = " (now)"
 _UNDATED = (Feature.COST, Feature.LIVE)
 """Told when it is judged; and what is about now alone."""
@@ -116,7 +118,7 @@ def judge(case: Case) -> dict[Feature, Finding]:
         }
     found |= {feature: _use(case, feature, fields) for feature, fields in _USE.items()}
     found |= {
-        Feature.IDLE: _idle(found),
+        Feature.IDLE: Finding(NO, _NOBODY) if cost.verdict is NO else _idle(found),
         Feature.QUOTAS: _quotas(case),
         Feature.UNADVERTISED: _unadvertised(case),
         Feature.BROKEN: _broken(case),
@@ -145,6 +147,8 @@ def _cost(case: Case) -> Finding:
     if case.state is None:
         if case.is_there_now:
             return Finding(NO, f"no sample is of that month, though kube-state-metrics is there{_NOW}")
+        if KUBE_JOBS in case.probe.others:
+            return Finding(NO, f"no job that prometheus.{KUBE_JOBS} names has series of kube-state-metrics")
         return Finding(NO, "no series of kube-state-metrics, nor of gpucost's collector")
     if case.is_own:
         return _covered(case, case.state, Finding(YES, _OWN))

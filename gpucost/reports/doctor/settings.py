@@ -126,14 +126,28 @@ def pod_uids() -> Step:
 
 def believed_jobs(setting: str, job: str, what: str) -> Step:
     """One of several scrape jobs that give the same kind of series."""
-    text = job if _PLAIN.fullmatch(job) else json.dumps(job)
     return Step(
         f"Say which scrape job of {what} is right",
-        (Setting(GPUCOST, f"prometheus:\n  {setting}: [{text}]"),),
+        (Setting(GPUCOST, f"prometheus:\n  {setting}: [{_quoted(job)}]"),),
         (),
         "Whoever can have a target of their own scraped can write such series. This job shows most of them; "
         "list several where each sees a part of the cluster.",
     )
+
+
+def other_job(setting: str, jobs: Sequence[str], what: str, gains: tuple[Feature, ...]) -> Step:
+    """No job that gpucost was told to believe gives such series, and ``jobs`` do."""
+    listed = ", ".join(job or "a job without a name" for job in jobs[:4])
+    return Step(
+        f"Name the scrape job of {what} that is there",
+        (Setting(GPUCOST, f"prometheus:\n  {setting}: [{_quoted(jobs[0])}]"),),
+        gains,
+        f"None of the jobs that prometheus.{setting} names has any of its series. Those that have: {listed}.",
+    )
+
+
+def _quoted(job: str) -> str:
+    return job if _PLAIN.fullmatch(job) else json.dumps(job)
 
 
 def retention(note: str) -> Step:

@@ -9,6 +9,7 @@ from gpucost.contract import kube_state as ksm
 from gpucost.contract.dcgm import Field
 from gpucost.contract.opencost import CONTAINER_RUNNING
 from gpucost.contract.probe import (
+    GPU_JOBS,
     KUBE_JOBS,
     KUEUE_QUEUES,
     KUEUE_QUOTAS,
@@ -41,6 +42,12 @@ _NOT_REPLICAS = frozenset({"job", "instance", "pod", "service", "endpoint", "nam
 """What differs between targets; any other label that differs is one that a Prometheus or a proxy added."""
 _LABELLED = (Feature.TEAMS, Feature.QUEUES, Feature.SHARING, Feature.UNADVERTISED)
 _OWN = (Feature.LIVE, Feature.QUOTAS, *settings.USES)
+_SETTINGS = (
+    (KUBE_JOBS, "kube-state-metrics", (Feature.COST, Feature.TEAMS, Feature.JOBS, Feature.SHARING)),
+    (OWN_JOBS, "gpucost", _OWN),
+    (GPU_JOBS, "dcgm-exporter", settings.USES),
+)
+"""Settings that name scrape jobs, of what, and what that tells."""
 _AGE = re.compile(r"(\d+)(ms|[smhdwy])")
 _UNITS = {
     "ms": 1,
@@ -64,11 +71,15 @@ _FIELDS = (
 def steps(case: Case, found: Mapping[Feature, Finding], probe: Probe) -> tuple[Step, ...]:
     """In order: what costs need, what they are divided by, use, queues, and what is only tidier."""
     if case.is_own:
-        return (*_believed(case), *_copies(case), *_kept(case, probe), *_health(case, found))
+        own = (_others(case), _believed(case), _copies(case), _kept(case, probe), _health(case, found))
+        return tuple(step for part in own for step in part)
+    if case.state is None and not case.is_there_now and KUBE_JOBS in case.probe.others:
+        return tuple(_others(case))
     if case.state is None and not case.is_there_now:
         return (settings.kube_state(), *([settings.dcgm()] if case.probe.gpus is None else []))
     return (
         *_stopped(case, probe),
+        *_others(case),
         *_believed(case),
         *_copies(case),
         *_kept(case, probe),
@@ -216,7 +227,7 @@ def _missing_labels(case: Case) -> set[Feature]:
 def _gpus(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
     gpus = case.probe.gpus
     if gpus is None:
-        if not case.probe.gpus_unread:
+        if not case.probe.gpus_unread and GPU_JOBS not in case.probe.others:
             yield settings.dcgm()
         return
     if not gpus.held and case.probe.pods is not None and case.probe.pods.pods:
@@ -248,6 +259,13 @@ def _believed(case: Case) -> Iterator[Step]:
             yield settings.believed_jobs(setting, min(found, key=lambda job: (-found[job], job)), what)
 
 
+def _others(case: Case) -> Iterator[Step]:
+    """Settings that name jobs without series, while others have them."""
+    for setting, what, gains in _SETTINGS:
+        if jobs := case.probe.others.get(setting):
+            yield settings.other_job(setting, jobs, what, gains)
+
+
 def _health(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
     """Targets, scrape intervals and two jobs for one exporter."""
     lacks = () if found[Feature.COST].verdict is Verdict.YES else (Feature.COST,)
@@ -263,7 +281,8 @@ def _health(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
 
 def _extras(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
     own = tuple(each for each in _OWN if found[each].verdict is not Verdict.YES)
-    yield settings.own_collector(own)
+    if OWN_JOBS not in case.probe.others:
+        yield settings.own_collector(own)
     if found[Feature.PRICES].verdict is not Verdict.YES:
         yield settings.opencost()
     if case.probe.pods is not None and case.probe.pods.renamed:

@@ -28,15 +28,28 @@ class Asker:
         self._only = cluster
 
     def select(self, names: str | Sequence[str], *matchers: PromQL, cluster: str | None = None) -> PromQL:
-        """The series of these metrics, in the cluster that is asked about."""
+        """The series of these metrics, in the cluster that is asked about. Raises ValueError for metrics of
+        which other jobs are believed: one selector cannot say that."""
+        listed = self.alike([names] if isinstance(names, str) else names)
+        if len(listed) > 1:
+            raise ValueError(f"of {listed} other jobs are believed")
+        jobs = self.jobs(listed[0][0]) if listed else ()
+        return self.whosoever(names, *([one_of("job", jobs)] if jobs else []), *matchers, cluster=cluster)
+
+    def alike(self, names: Iterable[str]) -> list[list[str]]:
+        """These metrics, those together of which the same scrape jobs are believed."""
+        found: dict[tuple[str, ...], list[str]] = {}
+        for name in names:
+            found.setdefault(tuple(self.jobs(name)), []).append(name)
+        return list(found.values())
+
+    def whosoever(self, names: str | Sequence[str], *matchers: PromQL, cluster: str | None = None) -> PromQL:
+        """As ``select``, of all scrape jobs, believed or not."""
         wanted = self._only if cluster is None else cluster
-        listed = [names] if isinstance(names, str) else names
-        believed = {tuple(self.jobs(name)) for name in listed}
-        jobs = believed.pop() if len(believed) == 1 else ()
         fixed = [equals(label, value) for label, value in self.settings.matchers.items()]
         if wanted is not None:
             fixed.append(self._in(wanted))
-        return select(names, (*fixed, *([one_of("job", jobs)] if jobs else []), *matchers))
+        return select(names, (*fixed, *matchers))
 
     def jobs(self, name: str) -> Sequence[str]:
         """The scrape jobs whose series of this name are believed; none for all."""

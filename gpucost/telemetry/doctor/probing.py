@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.gpu_metrics import POD_BUSY, POD_SM_ACTIVE
 from gpucost.contract.probe import (
+    GPU_JOBS,
     KUBE_JOBS,
     KUEUE_QUEUES,
     KUEUE_QUOTAS,
@@ -33,6 +34,7 @@ from gpucost.telemetry.answers import Series
 from gpucost.telemetry.doctor import gpus, scrapes, state
 from gpucost.telemetry.doctor.asking import Asker, grouped
 from gpucost.telemetry.promapi import PrometheusClient
+from gpucost.telemetry.promql import by
 from gpucost.telemetry.reader import own_label
 from gpucost.telemetry.settings import PrometheusSettings
 
@@ -42,6 +44,8 @@ _COUNTED = (
     *(OWN_STATE, POD_BUSY.name, POD_SM_ACTIVE.name, *gpus.METRICS),
     *(*KUEUE_QUOTAS, *KUEUE_QUEUES, *VOLCANO_QUOTAS, *VOLCANO_QUEUES, *OPENCOST_PRICES),
 )
+
+_OF_SETTING = {KUBE_JOBS: (ksm.NODE_CREATED,), OWN_JOBS: (OWN_STATE,), GPU_JOBS: gpus.METRICS}
 
 
 def probe(
@@ -110,24 +114,38 @@ def _refuse_unknown(asker: Asker, cluster: str, asked: Window, now_ms: int) -> N
 def _counts(asker: Asker, at_ms: int) -> dict[str, dict[str, int]]:
     """By cluster, how many series of each name."""
     found: dict[str, dict[str, int]] = {}
-    for series in asker.first(state.counted(asker, asker.select(sorted(_COUNTED))), at_ms):
+    for series in asker.first(state.counted(asker, sorted(_COUNTED)), at_ms):
         names = found.setdefault(asker.cluster_of(series), {})
         names[series["metric"]["__name__"]] = int(float(series["value"][1]))
     return found
 
 
-def _jobs(asker: Asker, result: list[Series]) -> dict[str, dict[str, int]]:
-    """By setting: the jobs that are believed now, with how many nodes, or targets of gpucost, each shows."""
+def _jobs(result: list[Series]) -> dict[str, dict[str, int]]:
+    """By setting: the jobs that are believed, with how many nodes, or targets of gpucost, each shows."""
     shown: dict[str, dict[str, set[str]]] = {}
     for series in result:
         labels = series["metric"]
         name, job = labels.get("__name__", ""), labels.get("job", "")
         setting, subject = (OWN_JOBS, "instance") if name == OWN_STATE else (KUBE_JOBS, "node")
-        believed = asker.jobs(name)
-        if not believed or job in believed:
-            of_jobs = shown.setdefault(setting, {})
-            of_jobs.setdefault(job, set()).add(own_label(series, subject))
+        of_jobs = shown.setdefault(setting, {})
+        of_jobs.setdefault(job, set()).add(own_label(series, subject))
     return {setting: {job: len(each) for job, each in found.items()} for setting, found in shown.items()}
+
+
+def _others(asker: Asker, at_ms: int) -> dict[str, dict[str, tuple[str, ...]]]:
+    """By cluster and setting that names jobs without such series: those that have them, most first."""
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for setting, names in _OF_SETTING.items():
+        believed = asker.jobs(names[0])
+        if not believed:
+            continue
+        counted = by("count", ("job", asker.settings.cluster_label), asker.whosoever(names))
+        for cluster, series in grouped(asker, asker.vector(f"jobs of {setting}", counted, at_ms)).items():
+            sizes = {each["metric"].get("job", ""): float(each["value"][1]) for each in series}
+            if not sizes.keys() & set(believed):
+                jobs = sorted(sizes, key=lambda job: (-sizes[job], job))
+                found.setdefault(cluster, {})[setting] = tuple(jobs)
+    return found
 
 
 def _has_more_than_up(series: Mapping[str, int]) -> bool:
@@ -153,10 +171,11 @@ class _Facts:
     node_of: dict[str, str] = field(default_factory=dict)
 
     def clusters(self) -> tuple[ClusterProbe, ...]:
+        others = _others(self.asker, self.at_ms)
         pods = state.read_pods(self.asker, self.known, self.at_ms)
         nodes = state.read_nodes(self.asker, self.known, self.at_ms)
         named = {cluster for cluster, series in self.counts.items() if _has_more_than_up(series)}
-        named |= {*(self.seen or {}), *(pods[0] if pods else ()), *(nodes or {})}
+        named |= {*others, *(self.seen or {}), *(pods[0] if pods else ()), *(nodes or {})}
         rows = gpus.read_rows(self.asker, self.counts, self.at_ms)
         self.rows = rows or {}
         unclear = gpus.unclear_units(self.asker, self.counts.values(), self.at_ms)
@@ -175,6 +194,7 @@ class _Facts:
                 scrapes=self.scraped.get(name, ()),
                 gaps=self._gaps(name),
                 jobs=self.jobs.get(name, {}),
+                others=others.get(name, {}),
             )
             for name in sorted(named.intersection(self.only) if self.only else named)
         )
@@ -193,9 +213,10 @@ class _Facts:
         """The targets of whatever gave something: how they are scraped, and which pods the exporters are."""
         asker = self.asker
         own = [name for name in (OWN_STATE,) if any(name in each for each in self.counts.values())]
-        beside = asker.vector("targets", asker.select([ksm.NODE_CREATED, *own]), self.at_ms) or []
+        asked = [asker.select(names) for names in asker.alike([ksm.NODE_CREATED, *own])]
+        beside = [each for one in asked for each in asker.vector("targets", one, self.at_ms) or []]
         for cluster, found in grouped(asker, beside).items():
-            self.jobs[cluster] = _jobs(asker, found)
+            self.jobs[cluster] = _jobs(found)
         rows = [row for found in self.rows.values() for row in found]
         jobs = {each["metric"].get("job", "") for each in (*beside, *rows)} - {""}
         up = scrapes.read_up(asker, jobs, self.at_ms) or []

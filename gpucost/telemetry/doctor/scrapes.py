@@ -33,7 +33,7 @@ def read_seen(
     several fields, a month of thousands of GPUs would be too much for one question.
     """
     kinds_of = {ksm.NODE_CREATED: "state", OWN_STATE: "own", **dict.fromkeys(_gpu_names(counts), "gpus")}
-    expression = counted(asker, asker.select(sorted(kinds_of)))
+    expression = counted(asker, sorted(kinds_of))
     found = asker.matrix("the month by hours", expression, asked.start_ms, asked.end_ms, STEP_MS)
     if found is None:
         return None

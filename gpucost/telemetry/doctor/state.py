@@ -12,7 +12,7 @@ from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.doctor.asking import Asker, grouped, some
 from gpucost.telemetry.doctor.doubles import doubles
-from gpucost.telemetry.promql import PromQL, by, one_of, one_of_or_like, over_time, union
+from gpucost.telemetry.promql import PromQL, by, one_of, one_of_or_like, over_time, union, union_by
 from gpucost.telemetry.reader import own_label, renamed
 
 EXPORTER = "kube-state-metrics"
@@ -189,6 +189,7 @@ def _resources(result: list[Series], known: Mapping[str, str]) -> tuple[str, ...
     return tuple(sorted(name for name in found if name))
 
 
-def counted(asker: Asker, selector: PromQL) -> PromQL:
+def counted(asker: Asker, names: Iterable[str]) -> PromQL:
     """How many series of each name, by cluster."""
-    return by("count", ("__name__", asker.settings.cluster_label), selector)
+    labels = ("__name__", asker.settings.cluster_label)
+    return union_by(labels, *(by("count", labels, asker.select(each)) for each in asker.alike(names)))

@@ -343,6 +343,36 @@ def test_one_of_two_jobs_is_named_and_then_believed(ask: Ask, tmp_path: Path) ->
     assert "jobs of kube-state-metrics" not in facts(document(after))
 
 
+@pytest.mark.parametrize(
+    ("setting", "what", "job", "lost"),
+    [
+        ("kube_state_metrics_jobs", "kube-state-metrics", "kube-state-metrics", {"cost", "jobs", "idle"}),
+        ("dcgm_exporter_jobs", "dcgm-exporter", "dcgm-exporter", {"busy", "sm", "memory", "idle"}),
+    ],
+)
+def test_a_job_that_is_not_there_is_told_with_the_one_that_is(
+    ask: Ask, tmp_path: Path, setting: str, what: str, job: str, lost: set[str]
+) -> None:
+    file = tmp_path / "gpucost.yaml"
+
+    def under(text: str) -> dict[str, Any]:
+        file.write_text(text)
+        url = document(ask("full", "-f", "json"))["prometheus"]
+        asked = ["--config", str(file), "doctor", "--prometheus", url, "--month", "2026-10", "-f", "json"]
+        return document(CliRunner().invoke(app, asked))
+
+    wrong = under(f"prometheus:\n  {setting}: [misspelt]\n")
+    assert lost <= {name for name, works in verdicts(wrong).items() if works == "no"}
+    [first, *rest] = wrong["steps"]
+    assert first["title"] == f"Name the scrape job of {what} that is there"
+    assert not any("Let Prometheus scrape" in step["title"] for step in rest)
+    [step] = [each["text"] for each in first["settings"]]
+    assert step == f"prometheus:\n  {setting}: [{job}]"
+    right = under(step)
+    assert not any(name in lost for name, works in verdicts(right).items() if works == "no")
+    assert right["can_tell"]
+
+
 def test_the_page_shows_what_is_printed(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     url = document(ask("page", "-f", "json", retention="62d"))["prometheus"]
