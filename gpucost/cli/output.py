@@ -123,15 +123,14 @@ def tolerate_narrow_encodings() -> None:
 def stdout(*, whole: bool = False) -> Console:
     """For results. Not in a terminal, it is as wide as a printed page and has no colours; with ``whole``,
     for printers that know of it, it has no width there but that of COLUMNS: no table is cut."""
-    from rich.console import Console
-
+    from gpucost.cli.console import ResultConsole
     from gpucost.reports.terminal_parts import PAGE, WHOLE
 
     if sys.stdout.isatty():
-        return Console(highlight=False)
+        return ResultConsole(highlight=False)
     asked = os.environ.get("COLUMNS", "") if whole else ""
     given = int(asked) if asked.isdecimal() and int(asked) else None
-    return Console(width=given or (WHOLE if whole else PAGE), highlight=False)
+    return ResultConsole(width=given or (WHOLE if whole else PAGE), highlight=False)
 
 
 def stderr() -> Console:

@@ -7,12 +7,14 @@ import os
 import stat
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import typer
 
-from gpucost.cli.exits import complain
-from gpucost.cli.output import tolerate_narrow_encodings, write, write_file
+from gpucost.cli.exits import Exit, complain, reported
+from gpucost.cli.output import stdout, tolerate_narrow_encodings, write, write_file
 from gpucost.domain.errors import InputError
 from gpucost.service.demo import WRITTEN, Demo
 
@@ -83,6 +85,18 @@ def test_text_of_a_server_cannot_drive_the_terminal(monkeypatch: pytest.MonkeyPa
             write(text, None)
             assert raw.getvalue().decode() == shown
         monkeypatch.undo()
+
+
+def test_a_reader_that_has_had_enough_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, written = os.pipe()
+    os.close(read)
+    pipe = os.fdopen(written, "w")
+    monkeypatch.setattr(sys, "stdout", pipe)
+    with pytest.raises(typer.Exit) as ended, reported(debug=False):
+        stdout().print("more than anybody reads")
+    with suppress(BrokenPipeError):
+        pipe.close()
+    assert ended.value.exit_code == Exit.OK
 
 
 def test_a_complaint_cannot_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
