@@ -69,7 +69,9 @@ def _unwritable(path: Path) -> int:
         folder = path.resolve().parent
         if not folder.exists():
             return errno.ENOENT
-        return 0 if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) else errno.EACCES
+        if not folder.is_dir():
+            return errno.ENOTDIR
+        return 0 if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES
     except (OSError, RuntimeError):  # that is for the writing to say
         return 0
 

@@ -195,8 +195,8 @@ def place_of(url: str) -> str:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         return "(not a database URL)"
-    if not parsed.drivername.startswith("sqlite") and "@" in f"{parsed.host}{parsed.database}":
-        return "(not a database URL)"  # a part of the password stands where the host should
+    if _holds_password(url, parsed):
+        return "(not a database URL)"
     port = f":{parsed.port}" if parsed.port else ""
     return f"{parsed.drivername}://{parsed.host or ''}{port}/{parsed.database or ''}"
 
@@ -219,13 +219,20 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, 
         connection.exec_driver_sql(str(insert(table).compile(dialect=connection.dialect)), list(rows))
 
 
+def _holds_password(url: str, parsed: URL) -> bool:
+    """Whether a part of the password stands where the host, the database or a parameter should."""
+    if parsed.drivername.startswith("sqlite"):
+        return False
+    return "@" in f"{parsed.host}{parsed.database}" or (parsed.username is None and "@" in url)
+
+
 def parsed_url(url: str) -> URL:
     """Of a ledger. Raises InputError, in which nothing of a password stands."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise InputError("ledger URL", Remark("not a database URL"), _ALLOWED_URL) from None
-    if not parsed.drivername.startswith("sqlite") and "@" in f"{parsed.host}{parsed.database}":
+    if _holds_password(url, parsed):
         raise InputError(
             "ledger URL",
             Remark("its parts cannot be told apart"),

@@ -176,17 +176,17 @@ def open_source(
     found = settings.prometheus
     client = build_client(found, stopped=stopped)
     options = source_options(found, book.label_names)
-    own = PrometheusSource(client, options, now=now)
-    if found.dialect == "gpucost":
-        return own
     # Here, since a cluster with gpucost's own exporters may have no need of it.
     from gpucost.telemetry.existing.by_day import ExistingByDay, OwnOnce
+
+    own = (PrometheusSource if days is None else OwnOnce)(client, options, now=now)
+    if found.dialect == "gpucost":
+        return own
     from gpucost.telemetry.existing.choice import EitherSource
     from gpucost.telemetry.existing.source import ExistingSource
 
     existing = ExistingSource(client, options, _existing(settings), now=now)
     if days is not None:
-        own = OwnOnce(client, options, now=now)
         existing = ExistingByDay(client, options, _existing(settings), now=now, days=days)
     return existing if found.dialect == "existing" else EitherSource(own, existing, now)
 

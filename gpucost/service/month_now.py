@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from gpucost.attribution.teams import TeamRules
-from gpucost.domain.errors import InputError
+from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.time import DAY_MS, Month, Window
 from gpucost.ledger import Ledger
 from gpucost.pricing.book import PriceBook
@@ -127,7 +127,12 @@ class _Waste:
         return self.failures
 
     def _assess(self, cluster: str, span: Window) -> None:
-        found = [info for info in self.assessing.pending(cluster, span) if info.window not in self.tried]
+        try:
+            pending = self.assessing.pending(cluster, span)
+        except SourceError as error:
+            self.failures.append(Failure.of(cluster, span, error))
+            return
+        found = [info for info in pending if info.window not in self.tried]
         self.tried |= {info.window for info in found}
         self.failures += self.assessing.assess(cluster, found, on_window=self.on_window).failures
 

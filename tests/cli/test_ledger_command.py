@@ -160,7 +160,12 @@ def test_postgresql_has_its_own_tools(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    ["gpucost:p@ss:hunter2@db/gpucost", "gpucost:p@hunter2@db/gpucost", "gpucost:hunter2@db:x/gpucost"],
+    [
+        "gpucost:p@ss:hunter2@db/gpucost",
+        "gpucost:p@hunter2@db/gpucost",
+        "gpucost:hunter2@db:x/gpucost",
+        "us/er:hunter2?ret@db/gpucost",
+    ],
 )
 def test_a_url_that_cannot_be_read_is_refused_without_its_password(
     given: str, monkeypatch: pytest.MonkeyPatch

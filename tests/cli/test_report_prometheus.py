@@ -142,13 +142,19 @@ def test_a_month_to_come_is_refused(command: tuple[str, ...], run: Run) -> None:
 
 @pytest.mark.parametrize("command", [("report",), ("compare", "opencost")])
 @pytest.mark.parametrize(
-    ("name", "reason"), [("nowhere/x.csv", "No such file or directory"), ("there", "Is a directory")]
+    ("name", "reason"),
+    [
+        ("nowhere/x.csv", "No such file or directory"),
+        ("there", "Is a directory"),
+        ("file/x.csv", "Not a directory"),
+    ],
 )
 def test_a_file_that_cannot_be_written_is_told_before_all_is_read(
     command: tuple[str, ...], name: str, reason: str, run: Run, tmp_path: Path
 ) -> None:
     """A month takes minutes: nobody is asked for it first."""
     (tmp_path / "there").mkdir()
+    (tmp_path / "file").write_text("")
     result = run(*command, "2026-10", "--prometheus", "http://127.0.0.1:1", "-f", "csv", "-o", name)
     assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
     allowed = f"a file that can be written ({reason})"

@@ -249,12 +249,14 @@ def test_no_variable_stands_twice() -> None:
                 assert len(names) == len(set(names)), name
 
 
-def test_dns_answers_at_other_ports() -> None:
-    """A policy sees the port of the pod, not that of the Service before it."""
-    found = of_kind(objects(merged(POLICIES, {"networkPolicies": {"dnsPorts": [5353]}})), "NetworkPolicy")
+@pytest.mark.parametrize(("ports", "port"), [([5353], 5353), (None, 53)])
+def test_dns_answers_at_other_ports(ports: list[int] | None, port: int) -> None:
+    """A policy sees the port of the pod, not that of the Service before it. Values of an older release have
+    no such ports, which must not open all."""
+    found = of_kind(objects(merged(POLICIES, {"networkPolicies": {"dnsPorts": ports}})), "NetworkPolicy")
     assert found
     for policy in found:
-        dns = [{"protocol": each, "port": 5353} for each in ("UDP", "TCP")]
+        dns = [{"protocol": each, "port": port} for each in ("UDP", "TCP")]
         assert policy["spec"]["egress"][0] == {"ports": dns}, policy["metadata"]["name"]
 
 

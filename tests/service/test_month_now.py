@@ -9,10 +9,12 @@ import pytest
 
 from gpucost.attribution.frames import Frames
 from gpucost.attribution.teams import TeamRules
-from gpucost.domain.errors import QueryRejected
+from gpucost.domain.errors import QueryRejected, SourceTimeout
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
+from gpucost.ledger import WindowInfo
 from gpucost.service import month_now
 from gpucost.service.assemble import load_book, parse_source
+from gpucost.service.assessing import Assessing
 from gpucost.service.month_now import read_month
 from gpucost.service.pipeline import OnWindow
 from gpucost.service.settings import Settings
@@ -49,6 +51,32 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remembering:
     found = Remembering(tmp_path / "recording")
     monkeypatch.setattr(month_now, "open_source", lambda *_, **__: found)
     return found
+
+
+def test_a_question_that_fails_on_the_way_costs_the_waste_of_a_day_and_no_report(
+    source: Remembering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert source.asked == []
+    settings = parse_source(f"recorded:{tmp_path / 'recording'}", Settings())
+    pending = Assessing.pending
+    third = Window(T0 + 2 * DAY_MS, T0 + 3 * DAY_MS)
+
+    def sometimes(self: Assessing, cluster: str, span: Window) -> tuple[WindowInfo, ...]:
+        if span == third:
+            raise SourceTimeout("no answer")
+        return pending(self, cluster, span)
+
+    monkeypatch.setattr(Assessing, "pending", sometimes)
+    now = T0 + (HOURS + 2) * HOUR_MS
+    book, teams = load_book(None), TeamRules.default()
+    with read_month(settings, book, teams, Month(2026, 10), lambda: now) as read:
+        assert ("SourceTimeout", third) in {(each.kind, each.window) for each in read.failures}
+        extent = read.ledger.extent()
+        assert extent is not None
+        assert extent.end_ms == T0 + HOURS * HOUR_MS
+        # At the end it was there again.
+        left = read.ledger.unassessed(CLUSTER, Month(2026, 10).window)
+        assert third not in {info.window for info in left}
 
 
 def test_a_day_and_its_waste_follow_one_another(source: Remembering, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from gpucost.contract.probe import (
     KUEUE_QUEUES,
     KUEUE_QUOTAS,
     OPENCOST_PRICES,
+    OWN_JOBS,
     OWN_STATE,
     VOLCANO_QUEUES,
     VOLCANO_QUOTAS,
@@ -147,8 +148,9 @@ def _cost(case: Case) -> Finding:
     if case.state is None:
         if case.is_there_now:
             return Finding(NO, f"no sample is of that month, though kube-state-metrics is there{_NOW}")
-        if KUBE_JOBS in case.probe.others:
-            return Finding(NO, f"no job that prometheus.{KUBE_JOBS} names has series of kube-state-metrics")
+        if hidden := [each for each in (KUBE_JOBS, OWN_JOBS) if each in case.probe.others]:
+            named = " and ".join(f"prometheus.{each}" for each in hidden)
+            return Finding(NO, f"no job that {named} names has series of who holds what, and others have")
         return Finding(NO, "no series of kube-state-metrics, nor of gpucost's collector")
     if case.is_own:
         return _covered(case, case.state, Finding(YES, _OWN))

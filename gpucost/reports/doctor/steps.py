@@ -73,10 +73,8 @@ def steps(case: Case, found: Mapping[Feature, Finding], probe: Probe) -> tuple[S
     if case.is_own:
         own = (_others(case), _believed(case), _copies(case), _kept(case, probe), _health(case, found))
         return tuple(step for part in own for step in part)
-    if case.state is None and not case.is_there_now and KUBE_JOBS in case.probe.others:
-        return tuple(_others(case))
     if case.state is None and not case.is_there_now:
-        return (settings.kube_state(), *([settings.dcgm()] if case.probe.gpus is None else []))
+        return (*_others(case), *_missing(case))
     return (
         *_stopped(case, probe),
         *_others(case),
@@ -257,6 +255,15 @@ def _believed(case: Case) -> Iterator[Step]:
         found = case.probe.jobs.get(setting, {})
         if len(found) > 1:
             yield settings.believed_jobs(setting, min(found, key=lambda job: (-found[job], job)), what)
+
+
+def _missing(case: Case) -> Iterator[Step]:
+    """What has to be scraped, where nothing says who holds what, and no setting hides it."""
+    hidden = case.probe.others.keys()
+    if not hidden & {KUBE_JOBS, OWN_JOBS}:
+        yield settings.kube_state()
+    if case.probe.gpus is None and GPU_JOBS not in hidden:
+        yield settings.dcgm()
 
 
 def _others(case: Case) -> Iterator[Step]:

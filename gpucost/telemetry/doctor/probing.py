@@ -45,6 +45,9 @@ _COUNTED = (
     *(*KUEUE_QUOTAS, *KUEUE_QUEUES, *VOLCANO_QUOTAS, *VOLCANO_QUEUES, *OPENCOST_PRICES),
 )
 
+_MOST_GONE = 8
+"""Instants at which clusters ended, the last ones, that are looked at: each takes some twenty questions."""
+_KINDS = {KUBE_JOBS: "state", OWN_JOBS: "own", GPU_JOBS: "gpus"}
 _OF_SETTING = {KUBE_JOBS: (ksm.NODE_CREATED,), OWN_JOBS: (OWN_STATE,), GPU_JOBS: gpus.METRICS}
 
 
@@ -95,7 +98,7 @@ def _gone(facts: _Facts) -> dict[str, ClusterProbe]:
             last.setdefault(ended_ms, set()).add(cluster)
     return {
         each.cluster: replace(each, at_ms=at_ms)
-        for at_ms, names in sorted(last.items())
+        for at_ms, names in sorted(last.items())[-_MOST_GONE:]
         for each in _Facts(
             facts.asker, facts.known, at_ms, facts.asked, _counts(facts.asker, at_ms), facts.seen, names
         ).clusters()
@@ -194,10 +197,18 @@ class _Facts:
                 scrapes=self.scraped.get(name, ()),
                 gaps=self._gaps(name),
                 jobs=self.jobs.get(name, {}),
-                others=others.get(name, {}),
+                others=self._hidden(name, others),
             )
             for name in sorted(named.intersection(self.only) if self.only else named)
         )
+
+    def _hidden(
+        self, cluster: str, others: Mapping[str, Mapping[str, tuple[str, ...]]]
+    ) -> Mapping[str, tuple[str, ...]]:
+        """Without those of what was there in the month: that is down now, and not misspelt."""
+        seen = None if self.seen is None else self.seen.get(cluster, {})
+        found = others.get(cluster, {})
+        return {each: jobs for each, jobs in found.items() if seen is not None and _KINDS[each] not in seen}
 
     def _gpus(self, cluster: str, unclear: Collection[str]) -> GpuSeries | None:
         rows = self.rows.get(cluster)

@@ -86,6 +86,7 @@ class ExistingByDay(ExistingSource):
         super().__init__(client, settings, existing, now=now)
         self._days = days
         self._covered: dict[str, Window | None] = {}
+        self._most = _MOST_DAYS
         self._kept: dict[tuple[str, Window], _Day] = {}  # what was used last is last
 
     def covered(self, cluster: str) -> Window | None:
@@ -98,49 +99,50 @@ class ExistingByDay(ExistingSource):
         """As ExistingSource.read."""
         if window != _day_of(window):
             return super().read(cluster, window)
-        return self._day(cluster, window, _MOST_DAYS).read
+        return self._day(cluster, window).read
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> Frames:
         """As ExistingSource.history, out of what is read of each day where steps of activity end with it."""
         if only is not None or DAY_MS % self._settings.activity_step_ms:
             return super().history(cluster, window, only)
         parts = [*window.split(DAY_MS)]
-        found = joined_days([self._around(cluster, part, len(parts)) for part in parts], window)
+        self._most = max(self._most, len(parts))
+        found = joined_days([self._around(cluster, part) for part in parts], window)
         # Quotas cost little, and how closely they are looked at depends on the window.
         quotas = with_history(self._reader(cluster, window), window, found, {QUOTAS.name})
         return replace(quotas, lacks={**found.lacks, **quotas.lacks})
 
-    def _around(self, cluster: str, part: Window, together: int) -> Frames:
+    def _around(self, cluster: str, part: Window) -> Frames:
         """What is read of ``part``, or of its whole day where that will be read anyway."""
         covered, day = self.covered(cluster), _day_of(part)
         readable = None if covered is None else covered.intersect(self._days)
         if readable is None or readable.intersect(day) != day or day == part or not self._begins_steps(part):
-            return self._whole(cluster, part, together)
+            return self._whole(cluster, part)
         try:
-            return self._whole(cluster, day, together)
+            return self._whole(cluster, day)
         except SourceError:
             # What is wrong with the rest of that day is for its own reading to say.
-            return self._whole(cluster, part, together)
+            return self._whole(cluster, part)
 
     def _begins_steps(self, part: Window) -> bool:
         """Whether steps of its day begin and end where ``part`` does."""
         steps = self._settings.activity_step_ms, self._settings.signal_step_ms
         return not any(edge % step for edge in (part.start_ms, part.end_ms) for step in steps)
 
-    def _whole(self, cluster: str, part: Window, together: int) -> Frames:
-        day = self._day(cluster, part, max(_MOST_DAYS, together))
+    def _whole(self, cluster: str, part: Window) -> Frames:
+        day = self._day(cluster, part)
         if day.whole is None:
             day.whole = with_history(day.reader, part, day.read, _BY_DAY)
         return day.whole
 
-    def _day(self, cluster: str, part: Window, most: int) -> _Day:
-        """Of all that was read, the last ``most`` are kept."""
+    def _day(self, cluster: str, part: Window) -> _Day:
+        """Of all that was read, as many days are kept as were ever looked at together."""
         found = self._kept.pop((cluster, part), None)
         if found is None:
             reader = self._reader(cluster, part)
             found = _Day(reader, self._read_all(reader, part))
         self._kept[cluster, part] = found
-        for key in [*self._kept][:-most]:
+        for key in [*self._kept][: -self._most]:
             del self._kept[key]
         return found
 
@@ -184,7 +186,7 @@ def _inside(spec: FrameSpec, frames: Sequence[pd.DataFrame], window: Window) -> 
     if not found:
         return empty_frame(spec)
     coded = [name for name in spec.column_names if all(each[name].dtype.name == "category" for each in found)]
-    codes = {name: union_categoricals([each[name] for each in found]) for name in coded}
+    codes = {name: union_categoricals([each[name] for each in found], sort_categories=True) for name in coded}
     rest = pd.concat([each.drop(columns=coded) for each in found], ignore_index=True)
     return rest.assign(**codes)[list(spec.column_names)]
 

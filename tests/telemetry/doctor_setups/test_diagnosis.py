@@ -229,6 +229,26 @@ def test_two_jobs_of_a_kind_are_told_with_the_one_that_shows_most() -> None:
     assert "jobs of kube-state-metrics" not in facts
 
 
+@pytest.mark.parametrize(
+    ("others", "title", "not_to_do"),
+    [
+        ({"gpucost_jobs": ("collector",)}, "Name the scrape job of gpucost", "kube-state-metrics"),
+        ({"kube_state_metrics_jobs": ("ksm",)}, "Name the scrape job of kube", "kube-state-metrics"),
+        ({"dcgm_exporter_jobs": ("dcgm",)}, "Name the scrape job of dcgm", "dcgm-exporter"),
+    ],
+)
+def test_what_a_setting_hides_need_not_be_scraped_again(
+    others: dict[str, tuple[str, ...]], title: str, not_to_do: str
+) -> None:
+    nothing = ClusterProbe(CLUSTER.cluster, seen={}, others=others)
+    diagnosis = found(nothing)
+    assert titles(diagnosis)[0].startswith(title)
+    assert f"Let Prometheus scrape {not_to_do}" not in titles(diagnosis)
+    hidden = next(iter(others))
+    why = diagnosis.clusters[0].features[Feature.COST].why
+    assert (f"prometheus.{hidden}" in why) is (hidden != "dcgm_exporter_jobs")
+
+
 def test_team_labels_of_namespaces_and_annotations_count() -> None:
     by_namespace = replace(PODS, labels=frozenset(), namespace_labels=frozenset({"label_team"}))
     finding = found(replace(CLUSTER, pods=by_namespace)).clusters[0].features[Feature.TEAMS]

@@ -105,6 +105,10 @@ def same(found: Frames, expected: Frames) -> None:
             plain(found, spec.name), plain(expected, spec.name), check_exact=True, obj=spec.name
         )
     assert len(found.activity) > 100
+    for name in found.activity.select_dtypes("category"):
+        # Whose turn it is among equals goes by the order of codes.
+        names = found.activity[name].cat.categories
+        assert list(names) == sorted(names), name
     assert [*found.lacks.items()] == [*expected.lacks.items()]
 
 
@@ -163,6 +167,25 @@ def test_only_days_that_are_near_are_kept(client: AskedClient) -> None:
         source.read(CLUSTER, day(number))
         source.history(CLUSTER, around(number, covered))
     assert first() is None
+
+
+def test_as_many_days_are_kept_as_are_looked_at_together(
+    client: AskedClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpucost.telemetry.existing.by_day._MOST_DAYS", 1)
+    source = by_day(client)
+    covered = source.covered(CLUSTER)
+    assert covered is not None
+    window = covered.intersect(Window(day(0).start_ms, day(2).end_ms))
+    assert window is not None
+    client.asked.clear()
+    source.history(CLUSTER, window)
+    first = len(client.asked)
+    source.read(CLUSTER, day(1))
+    client.asked.clear()
+    source.history(CLUSTER, window)
+    # Only how quotas were is looked at anew.
+    assert len(client.asked) < 0.2 * first
 
 
 def test_what_cannot_be_read_of_the_next_day_does_not_count_for_this_one(
