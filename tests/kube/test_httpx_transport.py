@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import socket
 import threading
@@ -150,6 +151,39 @@ def test_a_kept_connection_that_the_server_left_is_not_an_error() -> None:
             # Before it is closed: its number would be another socket's.
             listening.shutdown(socket.SHUT_RDWR)
             thread.join(5)
+
+
+def test_several_kept_connections_that_the_server_left_are_not_an_error_either() -> None:
+    """Each of them is met before one is made anew."""
+    many, together = 6, threading.Barrier(6)
+    numbers = itertools.count()
+
+    def serve(accepted: socket.socket) -> None:
+        number = next(numbers)
+        with accepted, suppress(OSError):
+            accepted.recv(65536)
+            if number < many:
+                together.wait(60)
+            accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            accepted.recv(65536)  # the next request comes, and nobody answers it
+
+    def listen(listening: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=listen, args=(listening,))
+        thread.start()
+        try:
+            with closing(connect_url(f"http://127.0.0.1:{listening.getsockname()[1]}")) as transport:
+                with ThreadPoolExecutor(many) as pool:
+                    assert [*pool.map(lambda _: ask(transport), range(many))] == [200] * many
+                assert ask(transport) == 200
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(5)
+    assert next(numbers) == many + 1
 
 
 @pytest.mark.fault(15)

@@ -86,8 +86,8 @@ class HttpxTransport:
     def send(
         self, method: str, path: str, timeout_s: float, body: bytes = b"", content_type: str = ""
     ) -> HttpxResponse:
-        """A request that may write; it may reach the server twice where a kept connection had just been
-        closed. Otherwise as ``get``."""
+        """A request that may write; it may reach the server more than once where a kept connection had just
+        been closed. Otherwise as ``get``."""
         return self._asked(method, f"{self._base}{path}", timeout_s, body, content_type)
 
     def _asked(
@@ -144,14 +144,16 @@ class HttpxTransport:
         return HttpxResponse(answer, self._limits)
 
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
-        """A kept connection may have been closed by the server just now: then once more, over another."""
-        steps: list[str] = []
-        request.extensions["trace"] = lambda step, _details: steps.append(step)
-        try:
-            return self._head(request)
-        except TransportError as error:
-            if error.reason != "cut" or _CONNECTED in steps:
-                raise
+        """A kept connection may have been closed by the server just now: then once more, over another. Where
+        many ask at once that may be such a one as well, so it is tried until it was a new one."""
+        for _ in range(KEPT_CONNECTIONS):
+            steps: list[str] = []
+            request.extensions["trace"] = lambda step, _details, seen=steps: seen.append(step)
+            try:
+                return self._head(request)
+            except TransportError as error:
+                if error.reason != "cut" or _CONNECTED in steps:
+                    raise
         return self._head(request)
 
     def _head(self, request: httpx2.Request) -> httpx2.Response:
