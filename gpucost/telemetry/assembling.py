@@ -51,8 +51,13 @@ def frames_of(rows: Mapping[str, list[Row]], problems: Iterable[Problem]) -> Fra
         **frames,
         signals=frame_of(SIGNALS, rows[SIGNALS.name]),
         progress=frame_of(PROGRESS, rows[PROGRESS.name]),
-        problems=tuple(sorted(problems, key=lambda each: (each.code, each.subject, each.detail))),
+        problems=in_order(problems),
     )
+
+
+def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """As frames have them, whoever found them first."""
+    return tuple(sorted(problems, key=lambda each: (each.code, each.subject, each.detail)))
 
 
 def pod_names(allocations: Sequence[Row]) -> dict[tuple[str, str], list[tuple[int, str]]]:

@@ -30,7 +30,7 @@ from gpucost.contract.frames import (
 from gpucost.domain.errors import SourceError
 from gpucost.domain.problems import Problem
 from gpucost.domain.time import DAY_MS, Window
-from gpucost.telemetry.assembling import joined
+from gpucost.telemetry.assembling import in_order, joined
 from gpucost.telemetry.existing.history import with_history
 from gpucost.telemetry.existing.reader import ExistingReader
 from gpucost.telemetry.existing.settings import ExistingSettings
@@ -161,7 +161,7 @@ def joined_days(days: Sequence[Frames], window: Window) -> Frames:
     }
     return Frames(
         **parts,
-        problems=tuple(sorted(problems.values(), key=lambda each: (each.code, each.subject, each.detail))),
+        problems=in_order(problems.values()),
         lacks={name: why for name, why in days[0].lacks.items() if all(name in each.lacks for each in days)},
     )
 
