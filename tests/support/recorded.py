@@ -24,7 +24,7 @@ SERVERS = ("p1", "p2", "p3", "p4")
 
 @contextmanager
 def recorded_prometheus(server: str, scratch: Path) -> Iterator[str]:
-    """The URL of a real Prometheus over a copy of one recorded directory (one of ``SERVERS``), in ``scratch``."""
+    """The URL of a real Prometheus over a copy, in ``scratch``, of one recorded directory of ``SERVERS``."""
     with tarfile.open(STATE_METRICS / f"tsdb-{server}.tar.gz") as archive:
         archive.extractall(scratch, filter="data")
     with running_prometheus(scratch / server) as url:
@@ -32,7 +32,7 @@ def recorded_prometheus(server: str, scratch: Path) -> Iterator[str]:
 
 
 def recorded_json(name: str) -> Any:
-    """One of the JSON files beside the directories: ``truth.json``, ``opencost-allocation-5m.json``, ``-1m``."""
+    """A JSON file beside the directories: ``truth.json``, ``opencost-allocation-5m.json``, ``-1m``."""
     return json.loads((STATE_METRICS / name).read_text())
 
 
