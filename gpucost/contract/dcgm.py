@@ -116,6 +116,8 @@ RATIO_FIELDS = frozenset({Field.BUSY, Field.GRAPHICS, Field.SM, Field.TENSOR})
 
 UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
 INSTANCE_LABELS = ("GPU_I_ID", "gpu_i_id")
+PROFILE_LABELS = ("GPU_I_PROFILE", "gpu_i_profile")
+MODEL_LABELS = ("modelName", "model_name")
 
 BLANK_TEXTS = frozenset({"<<<NULL>>>", "<<<NOT_FOUND>>>", "<<<NOT_SUPPORTED>>>", "<<<NOT_PERM>>>"})
 _BLANK_INT32 = range(0x7FFFFFF0, 0x7FFFFFF4)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucost.contract import kube_state as ksm
-from gpucost.contract.dcgm import UUID_LABELS, Field
+from gpucost.contract.dcgm import BLANK_TEXTS, MODEL_LABELS, PROFILE_LABELS, UUID_LABELS, Field
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.telemetry.answers import Series
@@ -25,23 +25,26 @@ from gpucost.telemetry.reader import own_label, points, with_renamed
 _NODE_LABELS = ("node", "kubernetes_node", "exported_node", "Hostname", "hostname")
 _POD_LABELS = ("pod", "namespace", "pod_name", "pod_namespace", "pod_uid")
 _PLACE = (
-    *(*UUID_LABELS, "modelName", "model_name", "instance", *_NODE_LABELS),
+    *(*UUID_LABELS, *MODEL_LABELS, *PROFILE_LABELS, "instance", *_NODE_LABELS),
     *with_renamed(_POD_LABELS),
 )
 # Of these each kind of device and each release has at least one.
 _SHOWN = (Field.BUSY, Field.GRAPHICS, Field.MEMORY_USED, Field.POWER, Field.ENERGY)
 _VALUES_PER_MATCHER = 200
 _NODE = ("node", "exported_node")
+_NO_PROFILE = {"", *BLANK_TEXTS}
 _NOWHERE = "nothing says which node a GPU of dcgm-exporter's is in: it is left out"
 
 
 @dataclass(frozen=True, slots=True)
 class Boards:
     """``boards_of`` is the most boards that a node showed at once, ``product_of`` what they call themselves
-    (``NVIDIA H100 80GB HBM3``), ``node_of`` where each board, by its UUID, was last."""
+    (``NVIDIA H100 80GB HBM3``), ``profile_of`` the one kind of MIG instance that a node is all cut into,
+    ``node_of`` where each board, by its UUID, was last."""
 
     boards_of: Mapping[str, int]
     product_of: Mapping[str, str]
+    profile_of: Mapping[str, str]
     node_of: Mapping[str, str]
     problems: Sequence[Problem] = ()
 
@@ -54,6 +57,7 @@ def read_boards(reader: ExistingReader, window: Window, holdings: Holdings) -> B
     seen: dict[tuple[str, int], set[str]] = defaultdict(set)
     last: dict[str, tuple[int, str]] = {}
     products: dict[str, Counter[str]] = defaultdict(Counter)
+    profiles: dict[str, set[str]] = defaultdict(set)
     # A row that names no node is of the node that other rows of its board name.
     for (labels, times), node in zip(rows, named, strict=True):
         uuid = first_of(labels, UUID_LABELS)
@@ -64,7 +68,8 @@ def read_boards(reader: ExistingReader, window: Window, holdings: Holdings) -> B
         where = node or last.get(uuid, (0, ""))[1]
         if not where or not uuid:
             continue
-        products[where][first_of(labels, ("modelName", "model_name"))] += len(times)
+        products[where][first_of(labels, MODEL_LABELS)] += len(times)
+        profiles[where].add(first_of(labels, PROFILE_LABELS))
         for at in times:
             seen[where, at].add(uuid)
     boards: dict[str, int] = {}
@@ -74,6 +79,11 @@ def read_boards(reader: ExistingReader, window: Window, holdings: Holdings) -> B
     return Boards(
         boards,
         {node: found.most_common(1)[0][0] for node, found in products.items()},
+        {
+            node: each
+            for node, found in profiles.items()
+            if len(found) == 1 and (each := min(found)) not in _NO_PROFILE
+        },
         {uuid: node for uuid, (_, node) in last.items()},
         [
             Problem(ProblemCode.NODE_UNKNOWN, reader.cluster, uuid, _NOWHERE, None, window.start_ms)

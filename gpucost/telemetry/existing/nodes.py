@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpucost.cluster.gpu_labels import gpu_labels, label_keys
+from gpucost.cluster.gpu_labels import GpuLabels, gpu_labels, label_keys
 from gpucost.cluster.node_labels import PLACE_LABELS, node_place
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.metrics import (
@@ -24,6 +24,7 @@ from gpucost.contract.metrics import (
     NODE_GPU_REPLICAS,
     NODE_SCHEDULABLE,
 )
+from gpucost.domain.gpu import parse_product
 from gpucost.domain.problems import Problem
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.evidence import NONE, Evidence, as_expected, in_force, lives
@@ -38,15 +39,26 @@ _NODE = with_renamed(("node",))
 _AMOUNTS = {ksm.NODE_CAPACITY: NODE_GPU_CAPACITY.name, ksm.NODE_ALLOCATABLE: NODE_GPU_ALLOCATABLE.name}
 _READY, _CORDONED, _CREATED = "ready", "cordoned", "created"
 _GPU = "nvidia.com/gpu"
-_SHARED = (_GPU, f"{_GPU}.shared")
+_RENAMED = ".shared"
+_SHARED = (_GPU, _GPU + _RENAMED)
+_MIG = "nvidia.com/mig-"
 
 
 @dataclass(frozen=True, slots=True)
 class KnownBoards:
-    """What dcgm-exporter says of nodes: physical boards, and the product's name."""
+    """What dcgm-exporter says of nodes: physical boards, the product's name, and the kind of MIG instance
+    that all of them are cut into."""
 
     count: Mapping[str, int] = field(default_factory=dict)
     product: Mapping[str, str] = field(default_factory=dict)
+    profile: Mapping[str, str] = field(default_factory=dict)
+
+    def label(self, node: str, capacity: Mapping[str, float]) -> str:
+        """The product's label as feature discovery would write it. Under MIG strategy ``single`` it names the
+        instances, which are handed out as GPUs."""
+        product, profile = self.product.get(node, ""), self.profile.get(node, "")
+        is_single = product and profile and capacity.get(_GPU) and not _has_slices(capacity)
+        return f"{product}-MIG-{profile.replace('+', '.')}" if is_single else product
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,35 +212,55 @@ def _facts(
 ) -> tuple[Info, Mapping[tuple[str, str], float]]:
     """In the terms of the contract: labels first, and dcgm-exporter where they say nothing."""
     labels = dict(seen.labels)
+    capacity = {key[1]: units for key, units in seen.units.items() if key[0] == NODE_GPU_CAPACITY.name}
     said, place = gpu_labels(labels, _nobody), node_place(labels, _nobody)
-    product = said.product or boards.product.get(node, "")
+    if not said.product:
+        said = gpu_labels({**labels, f"{_GPU}.product": boards.label(node, capacity)}, _nobody)
+    product = said.product
     info = (product, place.instance_type, place.capacity_type, place.region, place.zone, place.pool)
     further = tuple(labels.get(name, "") for name in reader.settings.node_labels)
     state: State = dict(seen.units)
     count = said.boards if said.boards is not None else boards.count.get(node)
     if count:
         state[NODE_BOARDS.name, ""] = count
-    replicas, expected = dict(said.replicas), dict(said.expected)
-    if count and not expected:
-        _guess(state, count, replicas, expected)
+    expected, replicas = _shares(said, capacity, count or 0, tells_replicas=f"{_GPU}.replicas" in labels)
     state |= {(NODE_GPU_EXPECTED.name, resource): units for resource, units in expected.items()}
     state |= {(NODE_GPU_REPLICAS.name, resource): times for resource, times in replicas.items()}
     state[NODE_SCHEDULABLE.name, ""] = int(seen.is_schedulable)
     return (*info, *further), state
 
 
-def _guess(state: State, boards: int, replicas: dict[str, int], expected: dict[str, int]) -> None:
-    """Without labels: a node that has a multiple of its boards hands each out so many times; one that has
-    fewer should have as many. Beside MIG slices nobody knows how many boards are whole."""
-    resources = {resource for _, resource in state if resource}
-    for resource in sorted(resources & set(_SHARED)):
-        units = state.get((NODE_GPU_CAPACITY.name, resource)) or 0
-        times = int(units) // boards
-        if times > 1 and units == times * boards:
-            replicas[resource] = times
-            expected[resource] = int(units)
-        elif units <= boards and resources == {_GPU}:
+def _shares(
+    said: GpuLabels, capacity: Mapping[str, float], boards: int, *, tells_replicas: bool
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Units that should be there and how often each is shared, by resource: as labels have it, of which any
+    may be missing, for the resources that the node has, and where they say nothing by its boards."""
+    expected = {_as_advertised(resource, capacity): units for resource, units in said.expected.items()}
+    replicas = {_as_advertised(resource, capacity): times for resource, times in said.replicas.items()}
+    if _has_slices(capacity):
+        # The label counts all boards, sliced ones too; how many are whole nobody says but the capacity.
+        return {name: units for name, units in expected.items() if name not in _SHARED}, replicas
+    is_sliced = bool(parse_product(said.product).profile)
+    is_whole = boards > 0 and capacity.keys() == {_GPU} and not is_sliced
+    for resource in sorted(capacity.keys() & set(_SHARED)):
+        units, counted = int(capacity[resource]), expected.get(resource, 0 if is_sliced else boards)
+        times = 1 if resource in replicas or tells_replicas or not counted else units // counted
+        if times > 1 and units == times * counted:
+            replicas[resource], expected[resource] = times, units
+        elif is_whole and not expected and units <= boards:
             expected[resource] = boards
+    return expected, replicas
+
+
+def _has_slices(capacity: Mapping[str, float]) -> bool:
+    return any(units for resource, units in capacity.items() if resource.startswith(_MIG))
+
+
+def _as_advertised(resource: str, capacity: Mapping[str, float]) -> str:
+    """Only the product's label says whether shared units have a name of their own: the node has them under
+    one of the two."""
+    other = resource.removesuffix(_RENAMED) if resource.endswith(_RENAMED) else resource + _RENAMED
+    return other if capacity.get(other) and not capacity.get(resource) else resource
 
 
 def _odd_spans(

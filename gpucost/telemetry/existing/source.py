@@ -128,7 +128,7 @@ def _read_part(
     owners = Owners(reader, evidence, {span.uid for span in pods.spans})
     allocations = _allocations(reader, pods, owners, window)
     boards = read_boards(reader, window, Holdings.of(allocations, ()))
-    known = KnownBoards(boards.boards_of, boards.product_of)
+    known = KnownBoards(boards.boards_of, boards.product_of, boards.profile_of)
     spans, found = read_nodes(reader, evidence, known, whole=complete)
     nodes, capacity = rows_of(reader, spans, window)
     yield ALLOCATIONS.name, allocations

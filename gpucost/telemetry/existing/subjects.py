@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpucost.contract.dcgm import INSTANCE_LABELS, NAMES, UUID_LABELS, Field
+from gpucost.contract.dcgm import INSTANCE_LABELS, MODEL_LABELS, NAMES, PROFILE_LABELS, UUID_LABELS, Field
 from gpucost.domain.time import MINUTE_MS, Window
 from gpucost.telemetry.existing.holdings import Holdings
 from gpucost.telemetry.existing.reader import ExistingReader
@@ -109,10 +109,7 @@ class Subjects:
             return None
         device = uuid, first_of(labels, INSTANCE_LABELS)
         if device not in self.products:
-            self.products[device] = (
-                first_of(labels, ("modelName", "model_name")),
-                first_of(labels, ("GPU_I_PROFILE", "gpu_i_profile")),
-            )
+            self.products[device] = first_of(labels, MODEL_LABELS), first_of(labels, PROFILE_LABELS)
         return Key(device, self.uids(labels), labels.get("vgpu", ""))
 
     def uids(self, labels: Labels) -> tuple[str, ...]:
