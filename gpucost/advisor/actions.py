@@ -102,7 +102,7 @@ def _started_whole(found: Existing, manifest: JobManifest, known: Knowledge) -> 
     """With all its pods as its minimum; None where that is so already, and where none or all of them run."""
     job = manifest.job
     bound = sum(pod.is_bound for pod in found.pods)
-    waits = any(pod.bound_ms is None and not pod.has_ended for pod in found.pods)
+    waits = any(pod.is_unplaced for pod in found.pods)
     has_started = job.job_kind is JobKind.VOLCANO_JOB and bound and waits
     if not has_started or job.gang_size is None or job.gang_size >= job.pods_wanted:
         return None

@@ -50,9 +50,9 @@ def ask_again(manifest: JobManifest, known: Knowledge, with_wait: bool) -> Advic
 def advise_asking(asking: Asking, known: Knowledge, with_wait: bool = True) -> Advice:
     """What happens to one that asks now, submitted or not, without suggestions."""
     found, scheduler, rules = _through_layers(asking, known)
-    wait = wait_of(asking, found, known) if with_wait and found.decision is Decision.WAITS else None
-    is_cut = with_wait and found.decision is Decision.WAITS and bool(known.settings.samples)
-    late = _stopped("the simulation of the wait", known) if is_cut else ()
+    is_asked = with_wait and found.decision is Decision.WAITS and not found.until
+    wait = wait_of(asking, found, known) if is_asked else None
+    late = _stopped("the simulation of the wait", known) if is_asked and known.settings.samples else ()
     price, unpriced = price_of(asking, found, known)
     if found.decision is Decision.NEVER:
         price = None
@@ -161,6 +161,7 @@ def _of_volcano(found: VolcanoAnswer) -> LayerResult:
         assumptions=found.assumptions,
         drift=found.drift,
         partly=found.partly,
+        until=found.until,
     )
 
 

@@ -61,6 +61,12 @@ class Existing:
         return next((place[key] for place in places for key in KUEUE_QUEUES if place.get(key)), "")
 
     @property
+    def standing(self) -> tuple[Pod, ...]:
+        """Its pods that have not ended and that nobody has deleted: as many as its parallelism says, where a
+        pod that is being deleted already has its successor."""
+        return tuple(pod for pod in self.pods if not pod.has_ended and not pod.is_leaving)
+
+    @property
     def bound(self) -> frozenset[str]:
         """Uids of its pods that have a node."""
         return frozenset(pod.meta.uid for pod in self.pods if pod.is_bound)
@@ -108,7 +114,7 @@ def asking_of(found: Existing, known: Knowledge) -> Asking:
         pod_sets = workload.pod_sets if workload is not None else _as_sets(found.pods)
     own: frozenset[str] = frozenset()
     if not waits:
-        unbound = [pod for pod in found.pods if pod.bound_ms is None and not pod.has_ended]
+        unbound = [pod for pod in found.pods if pod.is_unplaced]
         pod_sets = _as_sets(unbound) or pod_sets
         own = frozenset() if unbound else found.bound
     return Asking(
@@ -140,7 +146,7 @@ def whole_of(found: Existing, asking: Asking, known: Knowledge) -> Asking | None
         return None
     pod_sets = found.object.pod_sets if found.object is not None else ()
     if not pod_sets:
-        pod_sets = _as_sets(pod for pod in found.pods if not pod.has_ended)
+        pod_sets = _as_sets(found.standing)
     gpus = sum(gpus_of(each, known) for each in pod_sets)
     return replace(asking, pod_sets=pod_sets, own_pods=own, gpus=gpus)
 

@@ -19,6 +19,7 @@ from gpucost.advisor.ended import end_of
 from gpucost.advisor.existing import Existing, asking_of, find, whole_of
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.kueue.answer import rules_named
+from gpucost.advisor.placement.mended import NODES_UNUSABLE
 from gpucost.advisor.quota_step import quota_step
 from gpucost.advisor.steps import device_step, placement_step, running_step
 from gpucost.cluster.kueue import WorkloadState
@@ -145,7 +146,8 @@ def _walk(found: Existing, known: Knowledge) -> tuple[LayerAnswer, ...]:
 def _advice(found: Existing, held: LayerAnswer, known: Knowledge) -> Advice | None:
     """What the advisor says of it now; None where it does not ask: it runs, its workload is deactivated, or
     Kueue holds it and nobody knows by which workload. The rest of a job that has
-    some of its pods on nodes never runs where the whole never would, even on its own nodes."""
+    some of its pods on nodes never runs where the whole never would, even on its own nodes, and waits for
+    nodes to come back where the whole would."""
     if held.layer is Layer.RUNNING:
         return None
     workload = found.workload
@@ -159,4 +161,5 @@ def _advice(found: Existing, held: LayerAnswer, known: Knowledge) -> Advice | No
     if whole is None or advice.decision is not Decision.WAITS:
         return advice
     again = advise_asking(whole, known)
-    return again if again.decision is Decision.NEVER else advice
+    is_of_nodes = again.reason == NODES_UNUSABLE and again.wait is None
+    return again if again.decision is Decision.NEVER or is_of_nodes else advice

@@ -22,7 +22,8 @@ def headline(found: LayerResult, wait: Wait | None) -> str:
             return f"starts in about {about(found.later_ms or 0)}: {found.says}"
         case Decision.WAITS:
             partly = f"{found.partly}{REST}" if found.partly else ""
-            return f"{partly}{_waits(wait)}: {found.says}"
+            waits = f"waits until {found.until}" if found.until else _waits(wait)
+            return f"{partly}{waits}: {found.says}"
         case Decision.NEVER if found.partly:
             return f"{found.partly}{REST}never runs as it is: {found.says}"
         case Decision.NEVER:

@@ -91,11 +91,7 @@ class Knowledge:
     @cached_property
     def unplaced(self) -> Mapping[str, list[Pod]]:
         """Pods that the scheduler may put on a node at any moment, by the uid of their job."""
-        pods = (
-            each
-            for each in self.state.pods.values()
-            if each.bound_ms is None and not each.has_ended and not each.is_gated
-        )
+        pods = (each for each in self.state.pods.values() if each.is_unplaced and not each.is_gated)
         return grouped(pods, lambda pod: self.overview.ownership.of(pod).job.uid)
 
     @cached_property

@@ -30,6 +30,8 @@ class LayerResult:
     ahead: int | None = None
     victims: tuple[Victim, ...] = ()
     later_ms: int | None = None
+    until: str = ""
+    """What it waits for where that is not the end of others: ``nodes are ready``. Nobody knows how long."""
     evidence: tuple[Evidence, ...] = ()
     assumptions: tuple[str, ...] = ()
     drift: tuple[str, ...] = ()

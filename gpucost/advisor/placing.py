@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gpucost.advisor.answers import Decision, Evidence, Layer, PodSetAnswer
+from gpucost.advisor.answers import Decision, Layer, PodSetAnswer
 from gpucost.advisor.asking import Asking
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.kueue.words import quantity
 from gpucost.advisor.layers import LayerResult
 from gpucost.advisor.placement.freed import freed
-from gpucost.advisor.placement.mended import Repair, mended
+from gpucost.advisor.placement.mended import NODES_UNUSABLE, Mended, Repair, mended, repairs_in
 from gpucost.advisor.placement.place import Placement, place, reserve
 from gpucost.advisor.placement.pools import silent_about, with_pools
 from gpucost.advisor.placement.rooms import Rooms
@@ -24,7 +24,6 @@ from gpucost.domain.words import counted
 UNSCHEDULABLE = "Unschedulable"
 FREED_IS_USELESS = "FreedCapacityUnusable"
 LARGER_THAN_ANY_NODE = "LargerThanAnyNode"
-NODES_UNUSABLE = "NodesUnusable"
 NOT_EVALUATED = "NotEvaluated"
 NOT_READ = "NotRead"
 _SOME_NODES = 3
@@ -163,12 +162,12 @@ def _answer(
         return LayerResult(Decision.UNKNOWN, Layer.PLACEMENT, NOT_EVALUATED, says)
     repaired = mended(rooms, wanted)
     if repaired is not None:
-        layer = Layer.DEVICE if Repair.DEVICES in repaired.nodes.values() else Layer.PLACEMENT
-        facts = tuple(_repair_evidence(known, repaired.nodes, repaired.lacks))
-        decision = Decision.WAITS if found.even_empty else Decision.NEVER
-        return LayerResult(
-            decision, layer, NODES_UNUSABLE, repaired.says(), tuple(_why(found)), evidence=facts
-        )
+        until = "" if found.even_empty else repaired.until
+        return _unusable(known, repaired, found, repaired.says(), until)
+    later = mended(rooms.emptied(), wanted) if found.even_empty is False else None
+    if later is not None:
+        says = f"{later.says()} and jobs that are there have ended"
+        return _unusable(known, later, found, says, later.until)
     if has_victims:
         useless = freed(before, rooms, wanted)
         if useless.is_useless:
@@ -185,6 +184,15 @@ def _answer(
     if decision is Decision.NEVER:
         says += ", not even on empty nodes"
     return LayerResult(decision, Layer.PLACEMENT, UNSCHEDULABLE, says, tuple(_why(found)))
+
+
+def _unusable(known: Knowledge, repaired: Mended, found: Placement, says: str, until: str) -> LayerResult:
+    """It waits for nodes, not for a change of its own: kubelets and device plugins come back, and whoever
+    cordons a node uncordons it. Only ``until`` they do where no other node would take it, even when empty."""
+    layer = Layer.DEVICE if Repair.DEVICES in repaired.nodes.values() else Layer.PLACEMENT
+    facts = tuple(repairs_in(known.state, repaired.nodes, repaired.lacks))
+    why = tuple(_why(found))
+    return LayerResult(Decision.WAITS, layer, NODES_UNUSABLE, says, why, evidence=facts, until=until)
 
 
 def _grown(known: Knowledge, rooms: Rooms, wanted: Sequence[Wanted]) -> LayerResult | None:
@@ -255,19 +263,3 @@ def _pod_sets(parts: Sequence[Part], answer: LayerResult, found: Placement) -> t
         )
         for part in parts
     )
-
-
-def _repair_evidence(
-    known: Knowledge, nodes: Mapping[str, Repair], lacks: Mapping[str, Mapping[str, int]]
-) -> Iterator[Evidence]:
-    for name, repair in sorted(nodes.items()):
-        node = known.state.node_by_name[name]
-        if repair is Repair.DEVICES:
-            for resource, amount in sorted(lacks.get(name, {}).items()):
-                has = node.allocatable.get(resource, 0)
-                field = f"status.allocatable[{resource}]"
-                yield Evidence(f"node/{name}", field, str(has), f"{amount} fewer than it should have")
-        elif repair is Repair.READY:
-            yield Evidence(f"node/{name}", "status.conditions[Ready]", str(node.is_ready), "takes no pods")
-        else:
-            yield Evidence(f"node/{name}", "spec.unschedulable", str(node.is_cordoned), "takes no new pods")

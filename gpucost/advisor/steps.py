@@ -20,28 +20,31 @@ _MOST_PODS = 3
 def placement_step(found: Existing, known: Knowledge) -> LayerAnswer:
     """Its pods: does every one have a node, all that must be there at once?"""
     gang = _partial_gang(found, known)
-    alive = [pod for pod in found.pods if not pod.has_ended]
-    waiting = sorted((pod for pod in alive if pod.bound_ms is None and not pod.is_gated), key=pod_since_ms)
+    alive = found.standing
+    waiting = sorted((pod for pod in alive if pod.is_unplaced and not pod.is_gated), key=pod_since_ms)
     gated = [pod for pod in alive if pod.is_gated]
     facts = tuple(_pod_evidence(waiting))
     if gang is not None:
         held = ", ".join(f"{amount:,} {name}" for name, amount in sorted(gang.held.items()))
-        has, holds = ("has", "holds") if gang.running == 1 else ("have", "hold")
-        says = (
-            f"{gang.running:,} of {gang.min_members:,} pods that {_bond(gang)} {has} a node"
-            f"{f', and {holds} {held} meanwhile' if held else ''}"
-        )
+        stay = gang.running - gang.leaving
+        has, holds = ("has", "holds") if stay == 1 else ("have", "hold")
+        says = f"{stay:,} of {gang.min_members:,} pods that {_bond(gang)} {has} a node"
+        if held:
+            says += f", and {'with those that leave ' if gang.leaving else ''}{holds} {held} meanwhile"
+        says += _leaving(found.pods)
         since_ms = gang.partial_since_ms
         shape = tuple(_shape_evidence(gang, found))
         facts = (*shape, *_gang_evidence(found), *facts)
         return LayerAnswer(Layer.PLACEMENT, Verdict.HOLDS, says, since_ms, facts)
     if waiting:
         bound, least = sum(pod.is_bound for pod in alive), _minimum(found)
-        says = f"{len(waiting):,} of its {len(alive):,} pods have no node: {_said(waiting[0])}"
+        who = f"{len(waiting):,} of its {len(alive):,} pods have" if len(alive) > 1 else "its pod has"
+        says = f"{who} no node: {_said(waiting[0])}"
         if bound and least is not None:
             says += (
                 f"; {bound:,} run and hold their GPUs, because {least:,} are its minimum, fewer than it wants"
             )
+        says += _leaving(found.pods)
         since_ms = min(map(pod_since_ms, waiting))
         return LayerAnswer(Layer.PLACEMENT, Verdict.HOLDS, says, since_ms, (*_gang_evidence(found), *facts))
     if gated:
@@ -50,19 +53,21 @@ def placement_step(found: Existing, known: Knowledge) -> LayerAnswer:
         says = f"{len(gated):,} {one} held back by scheduling gates: {names}"
         return LayerAnswer(Layer.PLACEMENT, Verdict.UNKNOWN, says, min(pod.meta.created_ms for pod in gated))
     if not alive:
-        says = "it has no pods now"
+        says = f"it has no pods now{_leaving(found.pods)}"
         return LayerAnswer(Layer.PLACEMENT, Verdict.UNKNOWN, says, None)
     nodes = sorted({pod.node for pod in alive})
     since_ms = max((pod.bound_ms for pod in alive if pod.bound_ms is not None), default=None)
     says = f"all its {len(alive):,} pods have nodes ({', '.join(nodes[:3])}{', …' if len(nodes) > 3 else ''})"
+    says += _leaving(found.pods)
     return LayerAnswer(Layer.PLACEMENT, Verdict.PASSED, says, since_ms)
 
 
 def device_step(found: Existing, known: Knowledge) -> LayerAnswer:
     """Its nodes: do they have the devices, and can its pods be started with them?"""
+    pods = _still_there(found)
     broken = [
         pod
-        for pod in found.pods
+        for pod in pods
         if (pod.stuck in DEVICE_ERRORS and not pod.has_ended) or (pod.has_ended and pod.stuck == REFUSED)
     ]
     if broken:
@@ -74,10 +79,10 @@ def device_step(found: Existing, known: Knowledge) -> LayerAnswer:
         )
         since_ms = min(pod.bound_ms or pod.meta.created_ms for pod in broken)
         return LayerAnswer(Layer.DEVICE, Verdict.HOLDS, says, since_ms, facts)
-    waiting = [pod for pod in found.pods if pod.bound_ms is None and not pod.has_ended and not pod.is_gated]
+    waiting = [pod for pod in pods if pod.is_unplaced and not pod.is_gated]
     if waiting:
         return _of_nodes(waiting, known)
-    lost = sorted({pod.node for pod in found.pods if pod.is_bound and not _is_ready(known, pod.node)})
+    lost = sorted({pod.node for pod in pods if pod.is_bound and not _is_ready(known, pod.node)})
     if lost:
         says = f"nodes of its pods are not ready: {', '.join(lost[:3])}"
         facts = tuple(
@@ -88,14 +93,14 @@ def device_step(found: Existing, known: Knowledge) -> LayerAnswer:
         return LayerAnswer(
             Layer.DEVICE, Verdict.HOLDS, says, node.ready_since_ms if node is not None else None, facts
         )
-    if not any(pod.is_bound for pod in found.pods):
+    if not any(pod.is_bound for pod in pods):
         return LayerAnswer(Layer.DEVICE, Verdict.UNKNOWN, "it has no pods on nodes", None)
     return LayerAnswer(Layer.DEVICE, Verdict.PASSED, "its nodes are ready and its devices were given", None)
 
 
 def running_step(found: Existing, known: Knowledge) -> LayerAnswer:
     """Its containers: do they run, and do they use what they hold?"""
-    bound = [pod for pod in found.pods if pod.is_bound]
+    bound = [pod for pod in _still_there(found) if pod.is_bound]
     if not bound:
         ended = [pod for pod in found.pods if pod.has_ended]
         says = "it has ended" if ended else "it does not run"
@@ -182,6 +187,18 @@ def _pod_evidence(pods: Iterable[Pod]) -> Iterator[Evidence]:
             pod_reason(pod),
             said or "nothing said yet",
         )
+
+
+def _still_there(found: Existing) -> tuple[Pod, ...]:
+    """Without those that are being deleted; with them while nothing has taken their place."""
+    return tuple(pod for pod in found.pods if not pod.is_leaving) if found.standing else found.pods
+
+
+def _leaving(pods: Iterable[Pod]) -> str:
+    count = sum(pod.is_leaving for pod in pods)
+    if not count:
+        return ""
+    return f"; {count:,} {'pod is' if count == 1 else 'pods are'} being deleted"
 
 
 def _said(pod: Pod) -> str:

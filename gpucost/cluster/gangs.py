@@ -63,6 +63,8 @@ class Gang:
     is_partial: bool = False
     partial_since_ms: int | None = None
     was_whole: bool = False
+    leaving: int = 0
+    """Of ``running``: those that are being deleted, and hold their nodes until they are gone."""
 
 
 @dataclass(slots=True)
@@ -265,12 +267,13 @@ def _gang(draft: _Draft, units: Units, ownership: Ownership) -> Gang | None:
         queue,
         draft.need.members - draft.returned,
         len(bound),
-        len(alive) - len(bound),
+        sum(pod.is_unplaced for pod in alive),
         sum(pod.phase is PodPhase.SUCCEEDED for pod in draft.members),
         added(*(units.of(pod) for pod in bound)),
         stall is not None,
         None if stall is None else stall.since_ms,
         stall is not None and stall.was_whole,
+        sum(pod.is_leaving for pod in bound),
     )
 
 

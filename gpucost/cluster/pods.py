@@ -114,6 +114,20 @@ class Pod:
         return self.bound_ms is not None and not self.has_ended
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether it was deleted and is not gone yet: what replaces it is another pod beside it. While it is
+        bound it holds what it asked for."""
+        return self.meta.deleted_ms is not None and not self.has_ended
+
+    @property
+    def is_unplaced(self) -> bool:
+        """Whether it has no node and is to have one, now or once its gates are gone.
+
+        kube-scheduler passes over pods that are being deleted (kubernetes v1.36,
+        pkg/scheduler/schedule_one.go, skipPodSchedule)."""
+        return self.bound_ms is None and not self.has_ended and not self.is_leaving
+
+    @property
     def is_gated(self) -> bool:
         """Whether somebody holds it back from the scheduler, on purpose."""
         return bool(self.gates)

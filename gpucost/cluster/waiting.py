@@ -60,6 +60,8 @@ class _Pods:
         if pod.has_ended:
             if pod.stuck == REFUSED:
                 self.refused.append(pod)
+        elif pod.bound_ms is None and pod.is_leaving:
+            pass
         elif pod.bound_ms is None:
             self.waiting.append(pod)
         elif pod.stuck in DEVICE_ERRORS:

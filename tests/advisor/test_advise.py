@@ -16,7 +16,7 @@ from gpucost.advisor.wait.runtimes import PastRun, RunTimes
 from gpucost.cluster.cohorts import QuotaNode
 from gpucost.cluster.kueue import AdmissionCheck
 from gpucost.cluster.manifest import JobManifest
-from gpucost.cluster.nodes import Node
+from gpucost.cluster.nodes import Node, Taint
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.pods import Pod, PodTemplate
 from gpucost.cluster.scheduling import KueueConfig
@@ -317,3 +317,66 @@ def _usage(known: Knowledge) -> Sequence[tuple[str, dict[Any, int]]]:
 def test_a_state_without_nodes_is_no_crash() -> None:
     found = advise(job(), Knowledge(Overview(state(queue("ml", 16))), reread), with_suggestions=False)
     assert found.decision in (Decision.NEVER, Decision.WAITS, Decision.UNKNOWN)
+
+
+# Nodes that take no pods now
+
+
+def taints(key: str) -> tuple[Taint, ...]:
+    return (Taint(f"node.kubernetes.io/{key}", "", "NoSchedule"),)
+
+
+DOWN = {"is_ready": False, "taints": taints("not-ready")}
+CORDONED = {"is_cordoned": True, "taints": taints("unschedulable")}
+DRAINED: dict[str, Any] = {"product": H100, "boards": 8, "expected": {GPU: 8}}
+
+
+@pytest.mark.parametrize("queue_name", ["main", ""], ids=["kueue", "no-queue"])
+@pytest.mark.parametrize(
+    ("found", "until"),
+    [
+        (nodes(2, **DOWN), "nodes are ready"),
+        (nodes(2, **CORDONED), "nodes are uncordoned"),
+        (
+            [*nodes(1, **DOWN), node("n7", 8, product=H100, boards=8, **CORDONED)],
+            "nodes are ready and nodes are uncordoned",
+        ),
+        ([node("n7", 0, **DRAINED), node("n8", 0, **DRAINED)], "nodes advertise their GPUs"),
+        ([node("n7", 4, product=H100, boards=4), *nodes(2, **DOWN)], "nodes are ready"),
+    ],
+    ids=["not-ready", "cordoned", "both", "no-gpus", "others-too-small"],
+)
+def test_nodes_that_take_no_pods_now_are_waited_for(found: list[Node], until: str, queue_name: str) -> None:
+    """Never is for what no waiting helps against."""
+    advice = ask(job(queue=queue_name), queue("ml", 16), *found)
+    assert (advice.decision, advice.reason) == (Decision.WAITS, "NodesUnusable")
+    assert advice.says.startswith(f"waits until {until}: would fit if node n")
+    assert advice.layer is (Layer.DEVICE if "advertise" in until else Layer.PLACEMENT)
+    assert advice.wait is None
+    assert advice.price is not None or "no price" in " ".join(advice.why)
+
+
+def test_nodes_that_are_not_ready_and_full_are_waited_for() -> None:
+    """Pods on a node that is lost hold it until somebody says that they are gone."""
+    held = [builders.pod(f"p{at}", 8, node=f"n{at}") for at in range(2)]
+    advice = ask(job(queue=""), *nodes(2, **DOWN), *held)
+    assert (advice.decision, advice.layer) == (Decision.WAITS, Layer.PLACEMENT)
+    assert advice.says.startswith("waits until nodes are ready: would fit if node n")
+    assert "and jobs that are there have ended" in advice.says
+
+
+def test_others_may_end_before_a_node_is_ready() -> None:
+    held = [builders.pod(f"p{at}", 8, node=f"n{at}") for at in range(2)]
+    down = node("n9", 8, product=H100, boards=8, **DOWN)
+    advice = ask(job(1, queue=""), *nodes(2), down, *held)
+    assert (advice.decision, advice.reason) == (Decision.WAITS, "NodesUnusable")
+    assert advice.wait is not None
+    assert advice.says.startswith("waits ")
+    assert "until" not in advice.says
+
+
+@pytest.mark.parametrize(
+    "asks", [job(3, queue=""), job(1, 16, queue=""), job(pod={"nodeSelector": {"zone": "b"}}, queue="")]
+)
+def test_what_nodes_would_not_take_when_ready_never_runs(asks: JobManifest) -> None:
+    assert ask(asks, *nodes(2, **DOWN)).decision is Decision.NEVER

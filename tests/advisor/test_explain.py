@@ -13,6 +13,7 @@ from gpucost.advisor.suspended import not_lifted
 from gpucost.cluster.jobs import JobObject
 from gpucost.cluster.scheduling import KueueConfig
 from gpucost.domain.jobs import JobKind
+from gpucost.domain.time import iso
 from tests.advisor import worlds
 from tests.advisor.story_worlds import (
     GPU,
@@ -311,3 +312,47 @@ def test_a_plain_job_that_started_in_part(cluster: Make) -> None:
     found = cluster([*queues(), *objects]).explain("job/half")
     assert "1 of 2 pods that need each other has a node" in found["says"]
     assert ("job/half", "spec.completionMode", "Indexed") in facts(found, "gang and placement")
+
+
+# Pods that are being deleted
+
+
+def deleted(pod: Json) -> Json:
+    pod["metadata"] |= {"deletionTimestamp": iso(NOW + 30_000), "deletionGracePeriodSeconds": 30}
+    return pod
+
+
+def test_a_pod_that_is_being_deleted_is_not_one_of_the_jobs(cluster: Make) -> None:
+    """One was preempted and still ends; its successor waits: of one pod, one has no node."""
+    objects = plain_job("train", 2, 8, ["gpu-1"], "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.")
+    job, leaving, successor = objects
+    job["spec"] |= {"parallelism": 1, "completions": 1}
+    found = cluster([namespace(), *nodes(1), job, deleted(leaving), successor]).explain("job/train")
+    said = step(found, "gang and placement")["says"]
+    assert said.startswith("its pod has no node: 0/1 nodes are available")
+    assert said.endswith("; 1 pod is being deleted")
+
+
+def test_a_waiting_pod_that_is_being_deleted_waits_for_nothing(cluster: Make) -> None:
+    job, running, leaving = plain_job("train", 2, 4, ["gpu-1"], "0/1 nodes are available")
+    job["spec"] |= {"parallelism": 1, "completions": 1}
+    asked = cluster([namespace(), *nodes(1), job, running, deleted(leaving)])
+    found = asked.explain("job/train")
+    assert step(found, "gang and placement")["verdict"] == "passed"
+    assert found["layer"] == "none"
+
+
+def test_only_pods_that_are_being_deleted_are_none_of_the_jobs(cluster: Make) -> None:
+    job, leaving = plain_job("train", 1, 8, ["gpu-1"], "")
+    found = cluster([namespace(), *nodes(1), job, deleted(leaving)]).explain("job/train")
+    assert step(found, "gang and placement")["says"] == "it has no pods now; 1 pod is being deleted"
+
+
+def test_a_lost_node_of_a_pod_that_is_replaced_holds_nothing(cluster: Make) -> None:
+    """The node controller deletes pods of a node that is gone, and nobody there confirms it."""
+    job, leaving, successor = plain_job("train", 2, 8, ["gpu-1", "gpu-2"], "")
+    job["spec"] |= {"parallelism": 1, "completions": 1}
+    lost, other = nodes(2)
+    shapes.set_condition(lost, "Ready", False, "NodeStatusUnknown", NOW - HOUR)
+    found = cluster([namespace(), lost, other, job, deleted(leaving), successor]).explain("job/train")
+    assert step(found, "device")["verdict"] == "passed"

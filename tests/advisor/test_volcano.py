@@ -164,7 +164,10 @@ def test_a_factor_below_1_is_as_if_it_were_not_there() -> None:
 
 def test_nodes_that_are_not_ready_do_not_count() -> None:
     answer = asked(gang(4), node("n1", 2), node("n2", 8, is_ready=False))
-    assert short(answer) == ("never", "Overcommit")
+    assert short(answer) == ("waits", "NodesUnusable")
+    assert answer.until == "nodes are ready"
+    assert "1 node takes no pods (n2)" in answer.says
+    assert short(asked(gang(4), node("n1", 2), node("n2", 1, is_ready=False))) == ("never", "Overcommit")
 
 
 def test_queues_that_nobody_could_read() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from gpucost.advisor.answers import Evidence
 from gpucost.advisor.placement.place import Placement, place
 from gpucost.advisor.placement.rooms import Rooms
 from gpucost.advisor.placement.wanted import Wanted
 from gpucost.cluster.nodes import Node
 from gpucost.cluster.objects import Resources, added
+from gpucost.cluster.state import ClusterState
 
+NODES_UNUSABLE = "NodesUnusable"
+"""The reason of an answer that rests on nodes which take no pods now, or do not advertise their GPUs."""
 MOST_TRIED = 16
 """Nodes that are left out one by one, to name only those that are needed."""
 _BY_NODE_CONTROLLER = "node.kubernetes.io/"
@@ -29,6 +33,13 @@ _IF: Mapping[Repair, str] = {
     Repair.DEVICES: "advertised its GPUs",
     Repair.READY: "became ready",
     Repair.UNCORDON: "were uncordoned",
+}
+
+
+_UNTIL: Mapping[Repair, str] = {
+    Repair.DEVICES: "nodes advertise their GPUs",
+    Repair.READY: "nodes are ready",
+    Repair.UNCORDON: "nodes are uncordoned",
 }
 
 
@@ -50,6 +61,11 @@ class Mended:
             parts.append(f"node {name} {_IF[repair]}{missing}")
         return "would fit if " + " and ".join(parts)
 
+    @property
+    def until(self) -> str:
+        """What it waits for: ``nodes are ready``."""
+        return until(self.nodes.values())
+
 
 def mended(rooms: Rooms, wanted: Sequence[Wanted]) -> Mended | None:
     """Which repairs would make it fit: nodes Ready without all their GPUs first, then also nodes that are not
@@ -67,6 +83,35 @@ def mended(rooms: Rooms, wanted: Sequence[Wanted]) -> Mended | None:
         if new and _repaired(rooms, tried, lacks, wanted).fits:
             return _least(rooms, tried, lacks, wanted)
     return None
+
+
+def until(repairs: Iterable[Repair]) -> str:
+    """What one waits for that needs these."""
+    wanted = frozenset(repairs)
+    return " and ".join(_UNTIL[each] for each in Repair if each in wanted)
+
+
+def unusable(rooms: Rooms) -> dict[str, Repair]:
+    """Nodes that take no pods now, by name, with what they need."""
+    kinds = (Repair.READY, Repair.UNCORDON)
+    return {node.meta.name: kind for node in rooms.base.nodes for kind in kinds if _needs(node, kind, {})}
+
+
+def repairs_in(
+    state: ClusterState, nodes: Mapping[str, Repair], lacks: Mapping[str, Resources]
+) -> Iterator[Evidence]:
+    """The fields of nodes that say what each needs."""
+    for name, repair in sorted(nodes.items()):
+        node = state.node_by_name[name]
+        if repair is Repair.DEVICES:
+            for resource, amount in sorted(lacks.get(name, {}).items()):
+                has = node.allocatable.get(resource, 0)
+                field = f"status.allocatable[{resource}]"
+                yield Evidence(f"node/{name}", field, str(has), f"{amount} fewer than it should have")
+        elif repair is Repair.READY:
+            yield Evidence(f"node/{name}", "status.conditions[Ready]", str(node.is_ready), "takes no pods")
+        else:
+            yield Evidence(f"node/{name}", "spec.unschedulable", str(node.is_cordoned), "takes no new pods")
 
 
 def repaired(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from gpucost.advisor.answers import Decision, Evidence, Layer, PodSetAnswer, Subject, Victim
 from gpucost.advisor.headline import STARTS_WITH
+from gpucost.advisor.placement.mended import NODES_UNUSABLE, repaired, repairs_in, until, unusable
 from gpucost.advisor.volcano.allocate import (
     MOST_KINDS,
     Allocate,
@@ -21,7 +22,7 @@ from gpucost.advisor.volcano.entry import Entry, enter, queues_before
 from gpucost.advisor.volcano.evict import PREEMPT, RECLAIM, Evictions
 from gpucost.advisor.volcano.gang import Gang
 from gpucost.advisor.volcano.hypernodes import Domains
-from gpucost.advisor.volcano.never import impossible
+from gpucost.advisor.volcano.never import Never, impossible
 from gpucost.advisor.volcano.order import Turn
 from gpucost.advisor.volcano.queues import ByWeight, Queues, Refusal
 from gpucost.advisor.volcano.rules import Gaps, gaps, rules_named
@@ -31,6 +32,7 @@ from gpucost.advisor.volcano.words import compared, evidence_of, left_of, named,
 from gpucost.cluster.fit import MOST_RULES
 from gpucost.domain.words import counted
 
+_SOME_NODES = 3
 SCORES = "which of the nodes that fit is chosen follows scores that are not restated"
 
 
@@ -58,6 +60,8 @@ class VolcanoAnswer:
     action: str = ""
     assumptions: tuple[str, ...] = ()
     drift: tuple[str, ...] = ()
+    until: str = ""
+    """What it waits for where that is not that others end (``nodes are ready``)."""
     partly: str = ""
     """Where not all of its pods start at once: with how many (``starts with 1 of 3 pods``)."""
 
@@ -91,7 +95,9 @@ class _Walk:
         domains = self._domains()
         never = impossible(gang, self.world, queues_before(gang, self.world), domains)
         if never is not None:
-            return self._of(Decision.NEVER, never.layer, never.reason, never.says, list(never.evidence))
+            return self._until_nodes(never) or self._of(
+                Decision.NEVER, never.layer, never.reason, never.says, list(never.evidence)
+            )
         if "enqueue" not in self.config.actions:
             self.why.append("the action enqueue is not configured: every job counts as let in")
         entry = enter(gang, self.world)
@@ -100,6 +106,20 @@ class _Walk:
                 self.why.append("a job that is not let in cannot preempt or reclaim either")
             return self._refused(entry.refused)
         return self._allocate(entry, domains)
+
+    def _until_nodes(self, never: Never) -> VolcanoAnswer | None:
+        """Where it is impossible only while some nodes take no pods: Volcano counts what ready nodes have."""
+        gang, world, rooms = self.gang, self.world, self.world.rooms
+        nodes = unusable(rooms)
+        whole = World(world.overview, self.config, repaired(rooms, nodes)) if nodes else world
+        if whole is world or impossible(gang, whole, queues_before(gang, whole), domains_for(gang, whole)):
+            return None
+        some = ", ".join(sorted(nodes)[:_SOME_NODES]) + (", …" if len(nodes) > _SOME_NODES else "")
+        one = "node takes" if len(nodes) == 1 else "nodes take"
+        says = f"{len(nodes):,} {one} no pods ({some}), and the others are not enough: {never.says}"
+        facts = list(repairs_in(world.overview.state, nodes, {}))
+        found = self._of(Decision.WAITS, Layer.PLACEMENT, NODES_UNUSABLE, says, facts)
+        return replace(found, until=until(nodes.values()))
 
     def _at_a_glance(self) -> VolcanoAnswer | None:
         """What needs no look at other jobs."""
