@@ -90,6 +90,16 @@ class Doubles:
 
 
 @dataclass(frozen=True, slots=True)
+class UnbelievedJob:
+    """A scrape job that gives series of kube-state-metrics' names and is not taken for it, and which.
+    ``is_opencost`` is whether it gives OpenCost's prices too."""
+
+    job: str
+    names: tuple[str, ...]
+    is_opencost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PodSeries:
     """What kube-state-metrics says of pods that request GPUs. ``labels`` and the like are label names as they
     stand in Prometheus; None where they could not be read. ``unread`` are names of series that are not known
@@ -150,7 +160,8 @@ class ClusterProbe:
     where there are none, and where ``gpus_unread`` not known. ``jobs`` are the scrape jobs that give series
     of kube-state-metrics and of gpucost, by the setting that would choose among them, with how many nodes
     (series) each gives; ``others`` are, for a setting that names only jobs without such series, those that
-    have them, most first. ``at_ms`` is its own instant, None for that of all."""
+    have them, most first; ``unbelieved`` are jobs whose series of kube-state-metrics' names are not counted.
+    ``at_ms`` is its own instant, None for that of all."""
 
     cluster: str
     series: Mapping[str, int] = field(default_factory=dict)
@@ -164,6 +175,7 @@ class ClusterProbe:
     gaps: Gaps | None = None
     jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unbelieved: tuple[UnbelievedJob, ...] = ()
     at_ms: int | None = None
 
     def has(self, *names: str) -> bool:

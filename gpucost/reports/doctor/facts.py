@@ -20,7 +20,7 @@ from gpucost.domain.words import counted
 from gpucost.reports.display import span_of_days
 from gpucost.reports.doctor.features import Case
 from gpucost.reports.doctor.model import Fact
-from gpucost.reports.doctor.steps import JOBS, gap_words, replica_labels
+from gpucost.reports.doctor.steps import JOBS, beside_kube_state, gap_words, replica_labels
 from gpucost.reports.doctor.wanted import (
     GPU_LABELS,
     PRODUCTS,
@@ -154,6 +154,9 @@ def _jobs(case: Case) -> Iterator[Fact]:
             unit = "node" if setting == KUBE_JOBS else "target"
             listed = _listed(f"{job or 'no job'} ({counted(found[job], unit)})" for job in most)
             yield Fact(f"jobs of {what}", f"{len(found)} give its series: {listed}; only one can be right")
+    for each in beside_kube_state(case.probe):
+        kind = "OpenCost's own" if each.is_opencost else "not kube-state-metrics'"
+        yield Fact(f"kube_* of job {each.job}", f"{kind}, not counted: {_listed(each.names)}")
 
 
 def _doubles(case: Case) -> Iterator[Fact]:

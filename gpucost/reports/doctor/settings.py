@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gpucost.contract.dcgm import Field
+from gpucost.contract.probe import KUBE_JOBS
 from gpucost.reports.doctor.model import Feature, Setting, Step
 from gpucost.reports.doctor.wanted import Allowlist
 
@@ -133,6 +134,59 @@ def believed_jobs(setting: str, job: str, what: str) -> Step:
         "Whoever can have a target of their own scraped can write such series. This job shows most of them; "
         "list several where each sees a part of the cluster.",
     )
+
+
+def foreign_series(job: str, believed: Sequence[str], *, is_opencost: bool) -> Step:
+    """Series of kube-state-metrics' names that another exporter gives, and that no report reads. OpenCost's
+    switches are EMIT_KSM_V1_METRICS, true unless set, and where that is false EMIT_KSM_V1_METRICS_ONLY, which
+    leaves those of nodes, namespaces and labels of pods (opencost 1.112, pkg/env/costmodelenv.go)."""
+    drop = "metric_relabel_configs:\n  - source_labels: [__name__]\n    regex: kube_.+\n    action: drop"
+    own = Setting(GPUCOST, f"prometheus:\n  {KUBE_JOBS}: {_listed(believed)}")
+    relabel = Setting(f"Prometheus (scrape job {job})", drop)
+    if not is_opencost:
+        return Step(
+            f"Keep kube_* of job {job} from Prometheus",
+            (relabel, own),
+            (),
+            f"Job {job} gives series of kube-state-metrics' names and is not it; gpucost does not read them, "
+            "other dashboards count twice.",
+        )
+    return Step(
+        "Keep OpenCost's own kube_* from Prometheus",
+        (
+            Setting(
+                "OpenCost (environment)",
+                "EMIT_KSM_V1_METRICS=false\nEMIT_KSM_V1_METRICS_ONLY=false",
+            ),
+            Setting(
+                "OpenCost (Helm)",
+                "opencost:\n  metrics:\n    kubeStateMetrics:\n      emitKsmV1Metrics: false\n"
+                "      emitKsmV1MetricsOnly: false",
+            ),
+            relabel,
+            own,
+        ),
+        (),
+        "gpucost does not read them; other dashboards count twice. OpenCost reads labels of nodes, pods and "
+        "namespaces out of Prometheus: without its own it has those that kube-state-metrics' list allows, so "
+        "where it divides by labels, set EMIT_KSM_V1_METRICS_ONLY=true instead, which keeps these alone.",
+    )
+
+
+def hidden_job(job: str, believed: Sequence[str], names: Iterable[str]) -> Step:
+    """A part of kube-state-metrics that a scrape job of its own gives."""
+    listed = _listed(dict.fromkeys((*believed, job)))
+    return Step(
+        "Name all scrape jobs of kube-state-metrics",
+        (Setting(GPUCOST, f"prometheus:\n  {KUBE_JOBS}: {listed}"),),
+        (Feature.COST, Feature.TEAMS, Feature.JOBS, Feature.SHARING),
+        f"Job {job} gives {', '.join(sorted(names))}, which the job that shows nodes does not. Only if it is "
+        "kube-state-metrics too: whoever can have a target scraped can write such series.",
+    )
+
+
+def _listed(jobs: Iterable[str]) -> str:
+    return f"[{', '.join(_quoted(job) for job in jobs)}]"
 
 
 def other_job(setting: str, jobs: Sequence[str], what: str, gains: tuple[Feature, ...]) -> Step:

@@ -17,8 +17,10 @@ from gpucost.contract.probe import (
     OWN_JOBS,
     VOLCANO_QUEUES,
     VOLCANO_QUOTAS,
+    ClusterProbe,
     Doubles,
     Probe,
+    UnbelievedJob,
 )
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Month, iso
 from gpucost.reports.display import span_of_days
@@ -81,6 +83,7 @@ def steps(case: Case, found: Mapping[Feature, Finding], probe: Probe) -> tuple[S
         *_believed(case),
         *_copies(case),
         *_kept(case, probe),
+        *_beside(case),
         *_series(case),
         *_labels(case, found),
         *_gpus(case, found),
@@ -156,9 +159,10 @@ def _series(case: Case) -> Iterator[Step]:
     pods, nodes = case.probe.pods, case.probe.nodes
     if pods is not None and pods.with_uid < pods.pods:
         yield settings.pod_uids()
+    unbelieved = case.probe.unbelieved
     lacking, gains = set[str](), set[Feature]()
     if pods is not None and nodes is not None:
-        if not pods.pods and nodes.nodes:
+        if not pods.pods and nodes.nodes and not any(ksm.REQUESTS in each.names for each in unbelieved):
             lacking.add(ksm.REQUESTS)
         if pods.pods and not nodes.nodes:
             lacking |= {ksm.NODE_ALLOCATABLE, ksm.NODE_CAPACITY}
@@ -255,6 +259,23 @@ def _believed(case: Case) -> Iterator[Step]:
         found = case.probe.jobs.get(setting, {})
         if len(found) > 1:
             yield settings.believed_jobs(setting, min(found, key=lambda job: (-found[job], job)), what)
+
+
+def beside_kube_state(probe: ClusterProbe) -> tuple[UnbelievedJob, ...]:
+    """Jobs that give series of its names, and none of when nodes were created: they are not it."""
+    choices = probe.jobs.get(KUBE_JOBS, {})
+    return tuple(each for each in probe.unbelieved if each.job not in choices)
+
+
+def _beside(case: Case) -> Iterator[Step]:
+    """What others say under its names: OpenCost, or a part of kube-state-metrics in a job of its own."""
+    jobs = tuple(sorted(case.probe.jobs.get(KUBE_JOBS, {})))
+    for each in beside_kube_state(case.probe):
+        is_hidden = ksm.REQUESTS in each.names and not each.is_opencost
+        if is_hidden:
+            yield settings.hidden_job(each.job, jobs, each.names)
+        else:
+            yield settings.foreign_series(each.job, jobs, is_opencost=each.is_opencost)
 
 
 def _missing(case: Case) -> Iterator[Step]:

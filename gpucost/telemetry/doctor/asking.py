@@ -1,17 +1,20 @@
-"""Questions that may fail: an answer, or a fact that is not known."""
+"""Questions that may fail: an answer, or a fact that is not known. Of series that are named as
+kube-state-metrics' are, only those of the scrape jobs that a report would believe."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from gpucost.contract.probe import Unread
+from gpucost.contract.probe import UnbelievedJob, Unread
 from gpucost.domain.errors import SourceError
 from gpucost.telemetry.answers import Answer, Series, holding
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.promql import PromQL, equals, one_of, select
 from gpucost.telemetry.settings import PrometheusSettings
 
+KUBE = "kube_"
+"""What names of kube-state-metrics' series begin with."""
 SAMPLED = 40
 """Pods and nodes of each cluster that are looked at closely."""
 _LONGEST = 300
@@ -24,17 +27,61 @@ class Asker:
     def __init__(self, client: PrometheusClient, settings: PrometheusSettings, cluster: str | None) -> None:
         self.settings = settings
         self.unread: list[Unread] = []
+        self.believed: dict[str, Sequence[str]] = {}
+        """By cluster, the scrape jobs of kube-state-metrics, once they are known."""
+        self.unbelieved: dict[str, tuple[UnbelievedJob, ...]] = {}
         self._client = client
         self._only = cluster
 
     def select(self, names: str | Sequence[str], *matchers: PromQL, cluster: str | None = None) -> PromQL:
         """The series of these metrics, in the cluster that is asked about. Raises ValueError for metrics of
-        which other jobs are believed: one selector cannot say that."""
-        listed = self.alike([names] if isinstance(names, str) else names)
-        if len(listed) > 1:
-            raise ValueError(f"of {listed} other jobs are believed")
-        jobs = self.jobs(listed[0][0]) if listed else ()
+        which other jobs are believed: one selector cannot say that. Of several clusters, ``of_believed``
+        leaves out what only another cluster's job may say."""
+        return self._of_jobs(self._jobs_in(cluster), names, *matchers, cluster=cluster)
+
+    def given(self, names: str | Sequence[str], *matchers: PromQL, cluster: str | None = None) -> PromQL:
+        """As ``select``, of the jobs that the settings name."""
+        return self._of_jobs(self.jobs, names, *matchers, cluster=cluster)
+
+    def _of_jobs(
+        self,
+        jobs_of: Callable[[str], Sequence[str]],
+        names: str | Sequence[str],
+        *matchers: PromQL,
+        cluster: str | None,
+    ) -> PromQL:
+        found = {tuple(jobs_of(name)) for name in ([names] if isinstance(names, str) else names)}
+        if len(found) > 1:
+            raise ValueError(f"of some of {names} other jobs are believed")
+        jobs = next(iter(found), ())
         return self.whosoever(names, *([one_of("job", jobs)] if jobs else []), *matchers, cluster=cluster)
+
+    def _jobs_in(self, cluster: str | None) -> Callable[[str], Sequence[str]]:
+        """Those of the settings, else of kube-state-metrics those believed, there or in any cluster."""
+
+        def jobs(name: str) -> Sequence[str]:
+            found = self.jobs(name)
+            if found or not name.startswith(KUBE):
+                return found
+            wanted = self._only if cluster is None else cluster
+            if wanted is not None:
+                return self.believed.get(wanted, ())
+            return sorted({job for each in self.believed.values() for job in each})
+
+        return jobs
+
+    def believes(self, cluster: str, job: str) -> bool:
+        """Whether series of kube-state-metrics are taken from ``job``."""
+        believed = self.believed.get(cluster, ())
+        return not believed or job in believed
+
+    def of_believed(self, result: Iterable[Series]) -> list[Series]:
+        """Series of kube-state-metrics that their own cluster's job says."""
+        return [
+            series
+            for series in result
+            if self.believes(self.cluster_of(series), series["metric"].get("job", ""))
+        ]
 
     def alike(self, names: Iterable[str]) -> list[list[str]]:
         """These metrics, those together of which the same scrape jobs are believed."""
@@ -52,7 +99,7 @@ class Asker:
         return select(names, (*fixed, *matchers))
 
     def jobs(self, name: str) -> Sequence[str]:
-        """The scrape jobs whose series of this name are believed; none for all."""
+        """The scrape jobs that the settings name for series of this name; none for all."""
         return next((jobs for start, jobs in self.settings.jobs.items() if name.startswith(start)), ())
 
     def _in(self, cluster: str) -> PromQL:

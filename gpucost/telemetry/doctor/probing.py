@@ -31,7 +31,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.time import Month, Window
 from gpucost.telemetry.answers import Series
-from gpucost.telemetry.doctor import gpus, scrapes, state
+from gpucost.telemetry.doctor import believed, gpus, scrapes, state
 from gpucost.telemetry.doctor.asking import Asker, grouped
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.promql import by
@@ -67,11 +67,11 @@ def probe(
         raise InputError("month", str(month), f"a month that has begun, such as {Month.of(now_ms)}")
     asker = Asker(client, settings, cluster)
     asked = Window(month.window.start_ms, min(month.window.end_ms, now_ms))
-    counts, at_ms = _counts(asker, now_ms), now_ms
+    counts, at_ms = _counts(asker, asked, now_ms), now_ms
     seen = scrapes.read_seen(asker, asked, counts.values())
     if not any(_has_more_than_up(series) for series in counts.values()) and seen:
         at_ms = max(each.last_ms for kinds in seen.values() for each in kinds.values())
-        counts = _counts(asker, at_ms)
+        counts = _counts(asker, asked, at_ms)
     if cluster is not None and not seen and not any(_has_more_than_up(series) for series in counts.values()):
         _refuse_unknown(Asker(client, settings, None), cluster, asked, now_ms)
     facts = _Facts(asker, ksm.by_sanitised(catalog.shares), at_ms, asked, counts, seen)
@@ -99,28 +99,25 @@ def _gone(facts: _Facts) -> dict[str, ClusterProbe]:
     return {
         each.cluster: replace(each, at_ms=at_ms)
         for at_ms, names in sorted(last.items())[-_MOST_GONE:]
-        for each in _Facts(
-            facts.asker, facts.known, at_ms, facts.asked, _counts(facts.asker, at_ms), facts.seen, names
-        ).clusters()
+        for counts in (_counts(facts.asker, facts.asked, at_ms),)
+        for each in _Facts(facts.asker, facts.known, at_ms, facts.asked, counts, facts.seen, names).clusters()
     }
 
 
 def _refuse_unknown(asker: Asker, cluster: str, asked: Window, now_ms: int) -> None:
     """Raise InputError where the server has other clusters, now or in the month."""
-    counts = _counts(asker, now_ms)
+    counts = _counts(asker, asked, now_ms)
     known = {name for name, series in counts.items() if _has_more_than_up(series)}
     known |= set(scrapes.read_seen(asker, asked, counts.values()) or ())
     if known - {cluster}:
         raise InputError("cluster", cluster, ", ".join(sorted(known)))
 
 
-def _counts(asker: Asker, at_ms: int) -> dict[str, dict[str, int]]:
+def _counts(asker: Asker, asked: Window, at_ms: int) -> dict[str, dict[str, int]]:
     """By cluster, how many series of each name."""
-    found: dict[str, dict[str, int]] = {}
-    for series in asker.first(state.counted(asker, sorted(_COUNTED)), at_ms):
-        names = found.setdefault(asker.cluster_of(series), {})
-        names[series["metric"]["__name__"]] = int(float(series["value"][1]))
-    return found
+    found = asker.first(state.counted(asker, sorted(_COUNTED), "job"), at_ms)
+    believed.read_believed(asker, asked.start_ms, at_ms)
+    return believed.counts_of(asker, found)
 
 
 def _jobs(result: list[Series]) -> dict[str, dict[str, int]]:
@@ -179,6 +176,9 @@ class _Facts:
         nodes = state.read_nodes(self.asker, self.known, self.at_ms)
         named = {cluster for cluster, series in self.counts.items() if _has_more_than_up(series)}
         named |= {*others, *(self.seen or {}), *(pods[0] if pods else ()), *(nodes or {})}
+        if pods is not None and nodes is not None:
+            of_gpus = state.gpu_matcher(self.known)
+            believed.read_hidden(self.asker, nodes.keys() - pods[0].keys(), of_gpus, self.at_ms)
         rows = gpus.read_rows(self.asker, self.counts, self.at_ms)
         self.rows = rows or {}
         unclear = gpus.unclear_units(self.asker, self.counts.values(), self.at_ms)
@@ -198,6 +198,7 @@ class _Facts:
                 gaps=self._gaps(name),
                 jobs=self.jobs.get(name, {}),
                 others=self._hidden(name, others),
+                unbelieved=self.asker.unbelieved.get(name, ()),
             )
             for name in sorted(named.intersection(self.only) if self.only else named)
         )
@@ -224,7 +225,7 @@ class _Facts:
         """The targets of whatever gave something: how they are scraped, and which pods the exporters are."""
         asker = self.asker
         own = [name for name in (OWN_STATE,) if any(name in each for each in self.counts.values())]
-        asked = [asker.select(names) for names in asker.alike([ksm.NODE_CREATED, *own])]
+        asked = [asker.given(names) for names in asker.alike([ksm.NODE_CREATED, *own])]
         beside = [each for one in asked for each in asker.vector("targets", one, self.at_ms) or []]
         for cluster, found in grouped(asker, beside).items():
             self.jobs[cluster] = _jobs(found)
@@ -240,7 +241,7 @@ class _Facts:
         }
         self.node_of = {
             cluster: min(each["metric"].get("node", "") for each in found)
-            for cluster, found in grouped(asker, beside).items()
+            for cluster, found in grouped(asker, asker.of_believed(beside)).items()
         }
 
     def _gaps(self, cluster: str) -> Gaps | None:

@@ -45,6 +45,7 @@ def read_pods(
         requests = asker.vector("GPU requests of pods", over_time("last_over_time", selector, DAY_MS), at_ms)
     if requests is None:
         return None
+    requests = asker.of_believed(requests)
     clusters = grouped(asker, requests)
     details = _details(asker, requests, at_ms)
     owners = None if details is None else _owners(asker, details, at_ms)
@@ -87,7 +88,7 @@ def _closely(
         answer = asker.vector(what, asker.select(metrics, one_of(label, some(names))), at_ms)
         if answer is None:
             return None
-        found += answer
+        found += asker.of_believed(answer)
     return found
 
 
@@ -105,7 +106,8 @@ def _owners(asker: Asker, details: list[Series], at_ms: int) -> list[Series] | N
         )
         if names.get(kind)
     ]
-    return asker.vector("owners of jobs and replica sets", union(*wanted), at_ms) if wanted else []
+    found = asker.vector("owners of jobs and replica sets", union(*wanted), at_ms) if wanted else []
+    return None if found is None else asker.of_believed(found)
 
 
 def _pods(
@@ -146,6 +148,7 @@ def read_nodes(asker: Asker, known: Mapping[str, str], at_ms: int) -> dict[str, 
     found = asker.vector("GPUs of nodes", asker.select(ksm.NODE_ALLOCATABLE, gpu_matcher(known)), at_ms)
     if found is None:
         return None
+    found = asker.of_believed(found)
     by_label: dict[str, set[str]] = {}
     for series in found:
         label = renamed("node") if renamed("node") in series["metric"] else "node"
@@ -189,7 +192,7 @@ def _resources(result: list[Series], known: Mapping[str, str]) -> tuple[str, ...
     return tuple(sorted(name for name in found if name))
 
 
-def counted(asker: Asker, names: Iterable[str]) -> PromQL:
-    """How many series of each name, by cluster."""
-    labels = ("__name__", asker.settings.cluster_label)
-    return union_by(labels, *(by("count", labels, asker.select(each)) for each in asker.alike(names)))
+def counted(asker: Asker, names: Iterable[str], *labels: str) -> PromQL:
+    """How many series of each name, by cluster and ``labels``, of the jobs that the settings name."""
+    told_by = ("__name__", asker.settings.cluster_label, *labels)
+    return union_by(told_by, *(by("count", told_by, asker.given(each)) for each in asker.alike(names)))

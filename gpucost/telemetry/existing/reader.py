@@ -32,6 +32,21 @@ class KubeJobs(NamedTuple):
     others: tuple[str, ...]
 
 
+def nodes_by_job(nodes: PromQL, *labels: str) -> PromQL:
+    """How many nodes each scrape job showed of late; by ``labels`` too. ``nodes`` selects their series."""
+    there = by("group", (*labels, "job", *_OF_NODE), over_time("last_over_time", nodes, 2 * _NEAR_MS))
+    return by("count", (*labels, "job"), there)
+
+
+def most_trusted(first: Mapping[str, int], last: Mapping[str, int]) -> tuple[str, ...]:
+    """Of jobs, by how many nodes they show at the beginning and at the end: the one that shows most at first,
+    and the one that does at the end if by then it shows more than twice as many."""
+    most = [max(each, key=lambda job: (each[job], job)) for each in (first, last) if each]
+    if len(most) == 2 and 2 * last.get(most[0], 0) >= last[most[1]]:
+        most = most[:1]
+    return tuple(sorted(set(most)))
+
+
 class ExistingReader(ClusterReader):
     """A ClusterReader whose heartbeats are the scrapes of kube-state-metrics.
 
@@ -66,15 +81,11 @@ class ExistingReader(ClusterReader):
             return KubeJobs(tuple(given or sorted(every)), ())
         start, end = self._around
         first, last = (self._nodes_by_job(nodes, at) for at in (start + 2 * _NEAR_MS, end))
-        most = [max(each, key=lambda job: (each[job], job)) for each in (first, last) if each]
-        if len(most) == 2 and 2 * last.get(most[0], 0) >= last[most[1]]:
-            most = most[:1]
-        believed = tuple(sorted(set(most)))
+        believed = most_trusted(first, last)
         return KubeJobs(believed, tuple(sorted(every - {*believed})))
 
     def _nodes_by_job(self, nodes: PromQL, at_ms: int) -> dict[str, int]:
-        there = by("group", ("job", "node"), over_time("last_over_time", nodes, 2 * _NEAR_MS))
-        found = self.vector(by("count", ("job",), there), at_ms)
+        found = self.vector(nodes_by_job(nodes), at_ms)
         return dict(zip(column(found, "job"), map(int, numbers(found)), strict=True))
 
     @cached_property

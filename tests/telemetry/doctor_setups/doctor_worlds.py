@@ -27,7 +27,7 @@ class Setup:
     """How a cluster of two nodes was scraped. ``honors`` is honor_labels; ``extra`` are further series.
 
     ``up`` is scraped every ``beat``, all else ``every`` so often: the doctor looks at whole hours. ``drops``
-    are labels that a relabelling takes off.
+    are labels that a relabelling takes off, ``without`` series that kube-state-metrics does not give.
     """
 
     honors: bool = True
@@ -74,9 +74,8 @@ def write(setup: Setup, data: Path) -> None:
 def _text(setup: Setup) -> Iterator[str]:
     rows: dict[str, list[Labels]] = {}
     for name, labels in _series(setup):
-        if name not in setup.without:
-            kept = {key: value for key, value in labels.items() if key not in setup.drops}
-            rows.setdefault(name, []).append({**kept, **setup.cluster})
+        kept = {key: value for key, value in labels.items() if key not in setup.drops}
+        rows.setdefault(name, []).append({**kept, **setup.cluster})
     for name, found in rows.items():
         step = setup.beat if name == "up" else setup.every
         for labels in found:
@@ -113,7 +112,8 @@ def _of_one(setup: Setup) -> Iterator[tuple[str, Labels]]:
     if setup.has_state:
         yield "up", KSM
         for name, labels in _state(setup):
-            yield name, _scraped(labels, KSM, honors=setup.honors)
+            if name not in setup.without:
+                yield name, _scraped(labels, KSM, honors=setup.honors)
     if setup.has_gpus:
         yield from _gpus(setup)
     for name, given in setup.extra:

@@ -40,6 +40,25 @@ SETUPS = {
     "two-jobs": replace(
         FULL, extra=(*FULL.extra, ("kube_node_created", {"node": "mine", "job": "a: rogue", "instance": "x"}))
     ),
+    "split": replace(
+        FULL,
+        without=frozenset({"kube_pod_container_resource_requests"}),
+        extra=(
+            (
+                "kube_pod_container_resource_requests",
+                {
+                    "namespace": "research",
+                    "pod": "train-0",
+                    "uid": "6d1f",
+                    "container": "main",
+                    "node": "gpu-1",
+                    "resource": "nvidia_com_gpu",
+                    "job": "ksm-pods",
+                    "instance": "x",
+                },
+            ),
+        ),
+    ),
     "page": replace(
         FULL,
         honors=False,
@@ -341,6 +360,24 @@ def test_one_of_two_jobs_is_named_and_then_believed(ask: Ask, tmp_path: Path) ->
     )
     assert setting not in settings(document(after))
     assert "jobs of kube-state-metrics" not in facts(document(after))
+
+
+def test_a_part_of_kube_state_metrics_in_a_job_of_its_own_is_named(ask: Ask, tmp_path: Path) -> None:
+    """A report believes the job that shows nodes, so pods that another tells of are not in it."""
+    found = document(ask("split", "-f", "json"))
+    assert verdicts(found)["cost"] == "in part"
+    assert facts(found)["GPU requests"] == ["none"]
+    [step] = [
+        each for each in found["steps"] if each["title"] == "Name all scrape jobs of kube-state-metrics"
+    ]
+    setting = "prometheus:\n  kube_state_metrics_jobs: [kube-state-metrics, ksm-pods]"
+    assert step["settings"] == [{"where": "gpucost (settings file)", "text": setting}]
+    file = tmp_path / "gpucost.yaml"
+    file.write_text(setting + f"\n  url: {found['prometheus']}\n")
+    after = CliRunner().invoke(
+        app, ["--config", str(file), "doctor", "--month", "2026-10", "--format", "json"]
+    )
+    assert verdicts(document(after))["cost"] == "yes"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,81 @@
+"""Which scrape job is kube-state-metrics, and which others give series of its names.
+
+OpenCost gives ``kube_*`` of its own by default, labels of nodes and pods among them (opencost 1.112,
+pkg/metrics/kubemetrics.go and pkg/env/costmodelenv.go). A report does not read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpucost.contract import kube_state as ksm
+from gpucost.contract.probe import OPENCOST_PRICES, UnbelievedJob
+from gpucost.domain.time import HOUR_MS
+from gpucost.telemetry.answers import Series
+from gpucost.telemetry.doctor.asking import KUBE, Asker, grouped
+from gpucost.telemetry.existing.reader import most_trusted, nodes_by_job
+from gpucost.telemetry.promql import PromQL, by
+from gpucost.telemetry.reader import column, numbers
+
+
+def read_believed(asker: Asker, start_ms: int, at_ms: int) -> None:
+    """Whom a report from ``start_ms`` to ``at_ms`` believes, by cluster; what is known already stays."""
+    if asker.jobs(ksm.NODE_CREATED):
+        return
+    label = asker.settings.cluster_label
+    shown = nodes_by_job(asker.whosoever(ksm.NODE_CREATED), label)
+    shows: list[dict[str, dict[str, int]]] = []
+    for instant in (min(start_ms + 2 * HOUR_MS, at_ms), at_ms):
+        answer = grouped(asker, asker.vector("jobs of kube-state-metrics", shown, instant))
+        shows.append({name: _sizes(found) for name, found in answer.items()})
+    first, last = shows
+    for cluster in first.keys() | last.keys():
+        jobs = most_trusted(first.get(cluster, {}), last.get(cluster, {}))
+        asker.believed.setdefault(cluster, jobs)
+
+
+def _sizes(found: list[Series]) -> dict[str, int]:
+    return dict(zip(column(found, "job"), map(int, numbers(found)), strict=True))
+
+
+def counts_of(asker: Asker, found: Iterable[Series]) -> dict[str, dict[str, int]]:
+    """By cluster, how many series of each name, out of counts by job: of kube-state-metrics those of the
+    believed job. Who else gives its names is kept in ``asker.unbelieved``."""
+    counts: dict[str, dict[str, int]] = {}
+    for cluster, rows in grouped(asker, found).items():
+        names = counts.setdefault(cluster, {})
+        others: dict[str, set[str]] = {}
+        prices = set()
+        for series in rows:
+            name, job = series["metric"]["__name__"], series["metric"].get("job", "")
+            if name in OPENCOST_PRICES:
+                prices.add(job)
+            if name.startswith(KUBE) and not asker.believes(cluster, job):
+                others.setdefault(job, set()).add(name)
+            else:
+                names[name] = names.get(name, 0) + int(float(series["value"][1]))
+        asker.unbelieved[cluster] = tuple(
+            UnbelievedJob(job, tuple(sorted(others[job])), is_opencost=job in prices)
+            for job in sorted(others)
+        )
+    return counts
+
+
+def read_hidden(asker: Asker, clusters: Iterable[str], of_gpus: PromQL, at_ms: int) -> None:
+    """Of ``clusters``, in which the believed job tells of no pod with GPUs, the jobs that do."""
+    wanted = set(clusters)
+    if not wanted:
+        return
+    told = by(
+        "count",
+        ("job", asker.settings.cluster_label),
+        asker.given(ksm.REQUESTS, of_gpus),
+    )
+    for cluster, rows in grouped(asker, asker.vector("jobs that tell of pods", told, at_ms)).items():
+        known = {each.job: each for each in asker.unbelieved.get(cluster, ())}
+        for job in column(rows, "job"):
+            if cluster in wanted and not asker.believes(cluster, job):
+                before = known.get(job, UnbelievedJob(job, ()))
+                names = (*before.names, ksm.REQUESTS)
+                known[job] = UnbelievedJob(job, names, is_opencost=before.is_opencost)
+        asker.unbelieved[cluster] = tuple(known[job] for job in sorted(known))
