@@ -1,8 +1,9 @@
 """Which flavor each pod set gets.
 
 Rules: kueue v0.19.2, pkg/scheduler/flavorassigner/flavorassigner.go (assignFlavors, findFlavorForPodSets,
-fitsResourceQuota). The scan of flavors starts at the first: where Kueue went on from in an earlier cycle is
-only in its memory.
+fitsResourceQuota), with its gate VectorizedResourceRequests on: without it resources are walked in any order,
+on which only reasons and messages depend. The scan of flavors starts at the first: where Kueue went on from
+in an earlier cycle is only in its memory.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from gpucost.advisor.kueue.asks import Ask, AskedPods, requested
+from gpucost.advisor.kueue.asks import Ask, AskedPods, requested, walk_rank
 from gpucost.advisor.kueue.modes import BEST, WORST, Grade, Mode, is_preferred, tries_next
 from gpucost.advisor.kueue.results import Assigned
 from gpucost.advisor.kueue.snapshot import Queue, Snapshot
@@ -20,11 +21,12 @@ from gpucost.advisor.kueue.words import (
     NO_FLAVOR,
     WAITING_FOR_QUOTA,
     Reason,
+    granular,
     joined,
+    merged,
     most_severe,
-    worst,
 )
-from gpucost.cluster.kueue import FlavorResource
+from gpucost.cluster.kueue import FlavorResource, ResourceGroup
 
 Oracle: TypeAlias = Callable[[FlavorResource, int], Grade]
 """What preemption could do for so much of one flavor and resource."""
@@ -40,13 +42,15 @@ class Choice(NamedTuple):
 
 @dataclass(slots=True)
 class PodSetChoice:
-    """Of one pod set: no ``choices`` where no flavor serves it; ``reasons`` of those that do not at once."""
+    """Of one pod set: no ``choices`` where no flavor serves it; ``reasons`` of those that do not at once.
+    ``tried`` are the flavors that were looked at, as in ``words.merged``."""
 
     name: str
     count: int
     requests: Mapping[str, int]
     choices: dict[str, Choice] = field(default_factory=dict)
     reasons: list[Reason] = field(default_factory=list)
+    tried: Mapping[str, str] = field(default_factory=dict)
     failed: bool = False
 
     @property
@@ -60,8 +64,10 @@ class PodSetChoice:
 
 @dataclass(slots=True)
 class Assignment:
-    """Of all pod sets, as far as they were looked at: after one that no flavor serves comes no other."""
+    """Of all pod sets, as far as they were looked at: after one that no flavor serves comes no other.
+    ``groups`` are the resource groups of the queue."""
 
+    groups: Sequence[ResourceGroup] = ()
     pod_sets: list[PodSetChoice] = field(default_factory=list)
     usage: dict[FlavorResource, int] = field(default_factory=dict)
     level: int = 0
@@ -105,8 +111,8 @@ class Assignment:
     @property
     def reason(self) -> str:
         """The granular reason of a NO_FIT."""
-        unserved = [worst(each.reasons) for each in self.pod_sets if each.mode is Mode.NO_FIT]
-        return "" if "" in unserved else most_severe(unserved)
+        unserved = [each.tried for each in self.pod_sets if each.mode is Mode.NO_FIT]
+        return most_severe([granular(tried, self.groups) for tried in unserved])
 
 
 class Assigner:
@@ -117,7 +123,7 @@ class Assigner:
 
     def assign(self, counts: Sequence[int]) -> Assignment:
         """With so many pods of each pod set."""
-        assignment = Assignment()
+        assignment = Assignment(self._queue.spec.groups)
         for group in _grouped(self._ask.pod_sets, counts):
             if not self._assign_group(assignment, group):
                 break
@@ -133,19 +139,20 @@ class Assigner:
                 total[resource] = total.get(resource, 0) + amount
         choices: dict[str, Choice] = {}
         reasons: list[Reason] = []
+        tried: dict[str, str] = {}
         failed = False
-        for resource in sorted(total):
+        for resource in sorted(total, key=walk_rank):
             if resource in choices or self._is_ignored(resource, total[resource]):
                 continue
-            found, why = self._find(resource, [asked for asked, _ in group], total, assignment.usage)
-            if not found:  # what is said of groups before it is forgotten
+            found, why = self._find(resource, [asked for asked, _ in group], total, assignment.usage, tried)
+            if not found:  # what is said of groups before it is forgotten, what was tried of them is not
                 choices, reasons, failed = {}, why, True
                 break
             reasons.extend(why)
             choices.update(found)
         for each in sets:
             each.choices = {name: choice for name, choice in choices.items() if name in each.requests}
-            each.reasons, each.failed = reasons, failed
+            each.reasons, each.tried, each.failed = reasons, tried, failed
             self._count(assignment, each)
         return not failed
 
@@ -164,33 +171,42 @@ class Assigner:
     def _find(
         self,
         resource: str,
-        group: Sequence[AskedPods],
+        pod_sets: Sequence[AskedPods],
         total: Mapping[str, int],
         used: Mapping[FlavorResource, int],
+        tried: dict[str, str],
     ) -> tuple[dict[str, Choice], list[Reason]]:
-        """The best flavor of the resource group that covers ``resource``, for all of the group it asks."""
+        """The best flavor of the resource group that covers ``resource``, for all of the group it asks. What
+        was tried is added to ``tried``."""
         index = self._queue.covered.get(resource)
         if index is None:
             said = f"resource {resource} unavailable in ClusterQueue"
-            return {}, [Reason("", "", -1, said)]
-        flavors = self._queue.spec.groups[index].flavors
-        wanted = {name: total[name] for name in sorted(total) if self._queue.covered.get(name) == index}
+            return {}, [Reason("", "", said)]
+        group = self._queue.spec.groups[index]
+        flavors = group.flavors
+        wanted = {name: total[name] for name in group.resources if name in total}
         fungibility = self._queue.spec.fungibility
         best, best_grades, best_flavor, last = WORST, dict[str, Grade](), "", len(flavors) - 1
         reasons: list[Reason] = []
-        tried = last
+        looked_at: dict[str, str] = {}
+        end = last
         for position, flavor in enumerate(flavors):
-            refusal = self._refused(group, flavor)
+            refusal = self._refused(pod_sets, flavor)
             if refusal:
-                reasons.append(Reason(NO_FLAVOR, flavor, index, refusal))
+                reasons.append(Reason(NO_FLAVOR, flavor, refusal))
+                looked_at[flavor] = NO_FLAVOR
                 continue
-            grade, grades = self._graded(flavor, wanted, used, reasons, index)
+            grade, grades, why = self._graded(flavor, wanted, used)
+            reasons.extend(why)
+            is_refused = grade.mode is Mode.NO_FIT
+            looked_at[flavor] = most_severe([each.reason for each in why]) if is_refused else ""
             if is_preferred(grade, best, fungibility):
                 best, best_grades, best_flavor = grade, grades, flavor
             if not tries_next(grade, fungibility):
-                best, best_grades, best_flavor, tried = grade, grades, flavor, position
+                best, best_grades, best_flavor, end = grade, grades, flavor, position
                 break
-        choices = {name: Choice(best_flavor, each, tried != last) for name, each in best_grades.items()}
+        merged(tried, looked_at, group)
+        choices = {name: Choice(best_flavor, each, end != last) for name, each in best_grades.items()}
         return choices, [] if best.mode is Mode.FIT else reasons
 
     def _refused(self, group: Sequence[AskedPods], flavor: str) -> str:
@@ -205,35 +221,35 @@ class Assigner:
         flavor: str,
         wanted: Mapping[str, int],
         used: Mapping[FlavorResource, int],
-        reasons: list[Reason],
-        index: int,
-    ) -> tuple[Grade, dict[str, Grade]]:
+    ) -> tuple[Grade, dict[str, Grade], list[Reason]]:
         """The worst grade over the resources, in the queue's own order of preference: that is how a needed
-        preemption can hide behind a resource that is borrowed (with PreemptionOverBorrowing, v0.19.2)."""
+        preemption can hide behind a resource that is borrowed (with PreemptionOverBorrowing, v0.19.2). With
+        the grade of each, and why those are not had at once that are not."""
         overall = BEST
+        reasons: list[Reason] = []
         grades: dict[str, Grade] = {}
         for resource, amount in wanted.items():
             key = FlavorResource(flavor, resource)
-            grade, why = self._quota(key, used.get(key, 0), amount, index)
+            grade, why = self._quota(key, used.get(key, 0), amount)
             if why is not None:
                 reasons.append(why)
             if is_preferred(overall, grade, self._queue.spec.fungibility):
                 overall = grade
             grades[resource] = grade
-        return overall, grades
+        return overall, grades, reasons
 
-    def _quota(self, key: FlavorResource, used: int, amount: int, group: int) -> tuple[Grade, Reason | None]:
+    def _quota(self, key: FlavorResource, used: int, amount: int) -> tuple[Grade, Reason | None]:
         """How ``amount`` more of one flavor and resource can be had, ``used`` being what earlier pod sets of
         the same workload take; and why not at once."""
         node, wanted = self._queue.node, used + amount
         most = node.potential(key)
         if wanted > most:
-            why = Reason(EXCEEDS_MAX, key.flavor, group, "", key.resource, used, amount, most)
+            why = Reason(EXCEEDS_MAX, key.flavor, "", key.resource, used, amount, most)
             return Grade(Mode.NO_FIT, node.borrowing_level(key, wanted)), why
         available = node.available(key)
         if wanted <= available:
             return Grade(Mode.FIT, node.borrowing_level(key, wanted)), None
-        why = Reason(WAITING_FOR_QUOTA, key.flavor, group, "", key.resource, used, amount, available)
+        why = Reason(WAITING_FOR_QUOTA, key.flavor, "", key.resource, used, amount, available)
         if wanted <= self._queue.nominal(key) or self._may_reclaim(key, wanted):
             return self._oracle(key, wanted), why
         return Grade(Mode.NO_FIT, node.borrowing_level(key, wanted)), why

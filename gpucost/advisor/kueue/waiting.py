@@ -14,7 +14,7 @@ from gpucost.cluster.fit import meets
 from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.order import FAIR_ADMISSION, fair_usage, is_tried
 
-NAMESPACE_MISMATCH = "Workload namespace doesn't match ClusterQueue selector"
+NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
 
 
 @dataclass(frozen=True, slots=True)

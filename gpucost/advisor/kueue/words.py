@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpucost.cluster.kueue import ResourceGroup
 from gpucost.cluster.quantities import CPU
 
 WAITING_FOR_QUOTA = "WaitingForQuota"
@@ -22,13 +23,12 @@ _DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why one flavor does not serve a pod set as it is: Kueue's granular reason, the flavor, the index of its
-    resource group, and what ``message`` says of it. Of quota: what earlier pod sets ``used``, what is
-    ``asked``, and what there is (``left``)."""
+    """Why one flavor does not serve a pod set as it is: Kueue's granular reason, the flavor, and what
+    ``message`` says of it. Of quota: what earlier pod sets ``used``, what is ``asked``, and what there is
+    (``left``)."""
 
     reason: str
     flavor: str
-    group: int
     said: str = ""
     resource: str = ""
     used: int = 0
@@ -56,23 +56,36 @@ def joined(reasons: Sequence[Reason]) -> str:
     return ", ".join(sorted(each.message for each in reasons))
 
 
-def worst(reasons: Sequence[Reason]) -> str:
-    """The granular reason of a pod set: flavors of a group are alternatives, of which the mildest counts;
-    groups must all be served, so the most severe counts. A resource that no group covers has none."""
-    if any(not each.reason for each in reasons):
-        return ""
-    by_flavor: dict[tuple[int, str], int] = {}
-    for each in reasons:
-        key = each.group, each.flavor
-        by_flavor[key] = max(by_flavor.get(key, 0), _SEVERITY.index(each.reason))
-    by_group: dict[int, int] = {}
-    for (group, _), rank in by_flavor.items():
-        by_group[group] = min(rank, by_group.get(group, rank))
-    return _SEVERITY[max(by_group.values(), default=0)]
+def merged(tried: dict[str, str], more: Mapping[str, str], group: ResourceGroup) -> None:
+    """Adds to the flavors ``tried`` for earlier resources those of one more, which ``group`` covers: by
+    flavor the granular reason why it does not fit, empty where it could be had.
+
+    Of two groups that name one flavor both must have it; a flavor that the scan of the second did not reach
+    counts as refused (flavor_assigner_attempts.go, mergeFlavorAttemptsForResource).
+    """
+    for flavor, reason in more.items():
+        tried[flavor] = most_severe((tried.get(flavor, ""), reason))
+    if more:
+        for flavor in tried.keys() - more.keys():
+            if flavor in group.flavors:
+                tried[flavor] = NO_FLAVOR
+
+
+def granular(tried: Mapping[str, str], groups: Sequence[ResourceGroup]) -> str:
+    """The granular reason of a pod set that does not fit, from the flavors ``tried`` for it (as in
+    ``merged``), of all resource groups down to the one that failed: flavors of a group are alternatives, of
+    which the mildest refusal counts; groups must all be served, so the most severe counts. A group that could
+    be had, but not with each of its flavors, counts as well. Empty where all that was tried could be had, and
+    a resource that no group covers failed (flavorassigner.go, resolveNoFitReason).
+    """
+    if not tried:
+        return NO_FLAVOR
+    refused = [[tried[flavor] for flavor in group.flavors if tried.get(flavor)] for group in groups]
+    return most_severe([min(each, key=_SEVERITY.index) for each in refused if each])
 
 
 def most_severe(reasons: Sequence[str]) -> str:
-    """Of several pod sets."""
+    """Of several; the empty reason is the mildest."""
     return max(reasons, key=_SEVERITY.index, default="")
 
 
