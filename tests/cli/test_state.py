@@ -181,7 +181,7 @@ def test_a_folder_that_kubectl_wrote(server: ClusterServer, tmp_path: Path) -> N
     found = state("show", "--from", str(tmp_path), "--at", "2026-10-24T00:00:00Z")
     live = state("show", "--kubernetes-url", server.url).stdout.decode().splitlines()
     assert found.stderr == b""
-    said = [" Not in this dump: priorityclasses.scheduling.k8s.io, batch (2 kinds), apps (4 kinds),"]
+    said = [" Not in this dump: priorityclasses.scheduling.k8s.io, poddisruptionbudgets.policy,"]
     assert found.stdout.decode().splitlines()[4][:60] == said[0][:60]
     assert [line for line in live if "waits" in line or " borrows " in line or "train-" in line] == [
         line
