@@ -11,7 +11,6 @@ from gpucost.cluster.cohorts import cohort_cycles
 from gpucost.cluster.jobs import JobObject, PriorityClass
 from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.objects import Meta, added
-from gpucost.cluster.pods import DisruptionBudget
 from gpucost.cluster.state import ClusterState
 from gpucost.cluster.units import Units
 from gpucost.cluster.volcano import VolcanoQueue
@@ -54,7 +53,7 @@ class StateProblem:
     detail: str
 
 
-_KINDS: Mapping[type, str] = {VolcanoQueue: "Queue", DisruptionBudget: "PodDisruptionBudget"}
+_KINDS: Mapping[type, str] = {VolcanoQueue: "Queue"}
 
 
 def problems(state: ClusterState, catalog: ResourceCatalog, units: Units | None = None) -> list[StateProblem]:

@@ -15,7 +15,7 @@ from gpucost.domain.holders import Bucket
 from gpucost.reports import display, waste_table
 from gpucost.reports.charts import CAPACITY_BUCKETS, capacity_bar, day_chart, waste_bar, waste_chart
 from gpucost.reports.model import NO_ADJUSTMENTS, MonthReport
-from gpucost.reports.provenance import read_of
+from gpucost.reports.provenance import provisional_words, read_of
 from gpucost.reports.values import Amount, Energy, Memory, Signal, ratio
 
 MOST_ROWS = 40
@@ -82,6 +82,7 @@ def _environment() -> Environment:
         dash=display.MISSING,
         no_adjustments=NO_ADJUSTMENTS,
         read_of=read_of,
+        provisional_words=provisional_words,
     )
     return environment
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
 
@@ -26,6 +26,7 @@ class ClusterCoverage:
     """How much of the time is in the ledger, and how much of that was observed.
 
     ``until`` is where the ledger ends; ``gaps`` are the stretches before it that have no window.
+    ``provisional`` are those whose windows are not settled, of a month that is not closed.
     """
 
     cluster: str
@@ -37,6 +38,7 @@ class ClusterCoverage:
     observed: Fraction | None
     until: str
     gaps: tuple[Window, ...]
+    provisional: tuple[Window, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,8 @@ def _clusters(inputs: MonthInputs) -> tuple[ClusterCoverage, ...]:
     windows: dict[str, list[WindowFacts]] = {item.cluster: [] for item in inputs.previous_windows}
     for item in sorted(inputs.windows, key=_order):
         windows.setdefault(item.cluster, []).append(item)
-    return tuple(coverage_of(cluster, windows[cluster], inputs.month.window) for cluster in sorted(windows))
+    found = (coverage_of(cluster, windows[cluster], inputs.month.window) for cluster in sorted(windows))
+    return tuple(replace(item, provisional=()) if inputs.facts.closed else item for item in found)
 
 
 def read_of(clusters: Sequence[ClusterCoverage], month: Window) -> str:
@@ -141,6 +144,21 @@ def read_of(clusters: Sequence[ClusterCoverage], month: Window) -> str:
     share = percent(ratio(sum(item.covered_ms for item in clusters), len(clusters) * month.length_ms))
     said = f"least of {name(least.cluster)}: {span_of_days(least.covered_ms)}"
     return f"{share} of the month of {len(clusters)} clusters was read ({said})"
+
+
+def provisional_of(clusters: Sequence[ClusterCoverage]) -> Window | None:
+    """From the first instant that is provisional in any of ``clusters`` to the last; None where none is."""
+    found = [each for item in clusters for each in item.provisional]
+    return Window(min(each.start_ms for each in found), max(each.end_ms for each in found)) if found else None
+
+
+def provisional_words(clusters: Sequence[ClusterCoverage]) -> str:
+    """What is provisional, for the head of a report; empty where nothing is."""
+    span = provisional_of(clusters)
+    if span is None:
+        return ""
+    when = f"from {iso(span.start_ms)} to {iso(span.end_ms)}"
+    return f"Provisional {when}: what happened then may not all be told yet"
 
 
 def digest_of(windows: Iterable[WindowFacts]) -> str:
@@ -234,4 +252,18 @@ def coverage_of(cluster: str, windows: Sequence[WindowFacts], month: Window) -> 
         observed=ratio(observed_ms, sum(covered)),
         until=iso(reached),
         gaps=tuple(gaps),
+        provisional=_provisional(windows, month),
     )
+
+
+def _provisional(windows: Sequence[WindowFacts], month: Window) -> tuple[Window, ...]:
+    """Windows that are not settled, those that touch as one."""
+    found: list[Window] = []
+    for item in windows:
+        part = None if item.settled else month.intersect(Window(item.start_ms, item.end_ms))
+        if part is None:
+            continue
+        touches = bool(found) and found[-1].end_ms == part.start_ms
+        start_ms = found.pop().start_ms if touches else part.start_ms
+        found.append(Window(start_ms, part.end_ms))
+    return tuple(found)

@@ -18,6 +18,7 @@ from gpucost.reports.allocations import Allocations
 from gpucost.reports.job import JobReport
 from gpucost.reports.job_waste import JobFinding, Observed
 from gpucost.reports.model import Buckets, GroupRow, JobRow, MonthReport
+from gpucost.reports.provenance import provisional_of
 from gpucost.reports.values import Amount, Change, Utilisation
 from gpucost.reports.waste import WasteReport
 from gpucost.reports.waste_table import shown_buckets
@@ -60,7 +61,7 @@ _MONTH_COLUMNS = (
     *("currency", "jobs", "share_of_cost", "previous_cost_nano", "cost_change_nano", "relative_change"),
     *_SIGNAL_COLUMNS,
     # New columns come last: a reader that counts columns keeps working.
-    *("waste", "share_of_time"),
+    *("waste", "share_of_time", "provisional_from"),
 )
 _RATIOS = frozenset({"share_of_cost", "share_of_time", "relative_change", *_SIGNAL_RATIOS, "energy_coverage"})
 _TRACE_COLUMNS = (
@@ -75,7 +76,12 @@ _PARTS = ("total", "held", "shared_idle", *(bucket.value for bucket in Bucket if
 
 def month_table(report: MonthReport) -> Table:
     """Every section of the month; jobs are all of them where the report has them, else the costliest."""
-    common: Cells = {"month": str(report.month), "currency": report.currency}
+    provisional = provisional_of(report.provenance.clusters)
+    common: Cells = {
+        "month": str(report.month),
+        "currency": report.currency,
+        "provisional_from": "" if provisional is None else iso(provisional.start_ms),
+    }
     rows = (common | row for row in _month_rows(report))
     facts = {
         "schema": "gpucost/MonthTable/v1",

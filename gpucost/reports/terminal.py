@@ -14,7 +14,7 @@ from gpucost.domain.time import iso
 from gpucost.reports import display
 from gpucost.reports.allocations import AllocationRow, Allocations
 from gpucost.reports.model import NO_ADJUSTMENTS, GroupRow, JobRow, MonthReport, Totals
-from gpucost.reports.provenance import Provenance, read_of
+from gpucost.reports.provenance import Provenance, provisional_words, read_of
 from gpucost.reports.terminal_parts import (
     LONGEST_TEXT,
     MOST_ROWS,
@@ -133,6 +133,9 @@ def _headline(report: MonthReport) -> Text:
     read = read_of(report.provenance.clusters, report.month.window)
     if read:
         text.append(f"\n{read}: the rest is in no figure here", "bold yellow")
+    provisional = provisional_words(report.provenance.clusters)
+    if provisional:
+        text.append(f"\n{provisional}", "bold yellow")
     if held.unpriced_board_ms:
         text.append(f"\n{display.hours(held.unpriced_board_ms)} of these GPU-hours have no price", "bold red")
     return text

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -21,7 +21,7 @@ from gpucost.detectors.findings import Pattern
 from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.rates import RateLookup
-from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
+from gpucost.domain.time import MINUTE_MS, Window
 from gpucost.kube.connect.connection import connect
 from gpucost.kube.connect.httpx_transport import HttpxTransport
 from gpucost.kube.connect.secure import SERVICE_ACCOUNT
@@ -38,7 +38,7 @@ from gpucost.service.detect_loop import DetectLoop, State
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.detecting import SLOW, Detecting
 from gpucost.service.past_runs import History
-from gpucost.service.pipeline import Pipeline, Rules, attribute_windows
+from gpucost.service.pipeline import Pipeline, Rules
 from gpucost.service.rehearsing import Rehearsing
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings import (
@@ -64,7 +64,6 @@ from gpucost.telemetry.settings import PrometheusSettings as SourceOptions
 from gpucost.telemetry.source import Source
 
 if TYPE_CHECKING:
-    from gpucost.contract.probe import TrialReading
     from gpucost.kube.certificates.keeper import Keeper
     from gpucost.service.digesting import Schedule
     from gpucost.service.foretelling import Foretelling
@@ -74,6 +73,14 @@ if TYPE_CHECKING:
 Now = Callable[[], int]
 # How late a source may learn of what happened: the last of a cluster's history is read again each time.
 _OVERLAP_MS = 15 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look, ``at_ms``, at ``days``, each with what is around it."""
+
+    at_ms: int
+    days: Window
 
 
 def open_ledger(settings: Settings, now: Now, *, create: bool = True) -> Ledger:
@@ -165,30 +172,32 @@ def open_source(
     now: Now,
     *,
     stopped: threading.Event | None = None,
-    days: Window | None = None,
+    look: Look | None = None,
 ) -> Source:
     """The source of the settings. Nothing is asked yet. Raises InputError for a folder that is none.
 
-    Once ``stopped`` is set, nothing that failed is asked again. ``days``, which are over, are those that will
-    be read, each with what is around it: then nothing is asked twice.
+    Once ``stopped`` is set, nothing that failed is asked again. With ``look`` nothing is asked twice, and
+    windows are read up to its instant: what comes of it must not be kept.
     """
     if settings.source.path is not None:
         return RecordedSource(settings.source.path)
     found = settings.prometheus
     client = build_client(found, stopped=stopped)
     options = source_options(found, book.label_names)
+    if look is not None:
+        options = replace(options, as_of_ms=look.at_ms)
     # Here, since a cluster with gpucost's own exporters may have no need of it.
     from gpucost.telemetry.existing.by_day import ExistingByDay, OwnOnce
 
-    own = (PrometheusSource if days is None else OwnOnce)(client, options, now=now)
+    own = (PrometheusSource if look is None else OwnOnce)(client, options, now=now)
     if found.dialect == "gpucost":
         return own
     from gpucost.telemetry.existing.choice import EitherSource
     from gpucost.telemetry.existing.source import ExistingSource
 
     existing = ExistingSource(client, options, _existing(settings), now=now)
-    if days is not None:
-        existing = ExistingByDay(client, options, _existing(settings), now=now, days=days)
+    if look is not None:
+        existing = ExistingByDay(client, options, _existing(settings), now=now, days=look.days)
     return existing if found.dialect == "existing" else EitherSource(own, existing, now)
 
 
@@ -214,26 +223,6 @@ def _existing(settings: Settings) -> ExistingSettings:
         settings.attribution.basis,
         tuple((each.kind, each.metric, each.name_label) for each in found.custom_resources),
     )
-
-
-def build_trial(
-    settings: Settings, book: PriceBook, teams: TeamRules, *, attempts: int | None = None
-) -> Callable[[str, int], TrialReading | None]:
-    """What a report says of the minutes of a cluster before an instant, for ``gpucost doctor``; it raises
-    SourceError."""
-    # Here, since only the doctor asks for it.
-    from gpucost.telemetry.doctor.trial import read_trial
-    from gpucost.telemetry.existing.source import ExistingSource
-
-    client = build_client(settings.prometheus, attempts=attempts)
-    options = replace(source_options(settings.prometheus, book.label_names), history_ms=DAY_MS)
-    rules = rules_of(settings, book, teams)
-
-    def read(cluster: str, at_ms: int) -> TrialReading | None:
-        source = ExistingSource(client, options, _existing(settings), now=lambda: at_ms)
-        return read_trial(source, cluster, lambda frames, span: attribute_windows(frames, [span], rules))
-
-    return read
 
 
 def build_rules(

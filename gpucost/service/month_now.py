@@ -12,10 +12,11 @@ from tempfile import TemporaryDirectory
 
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import InputError, SourceError
-from gpucost.domain.time import DAY_MS, Month, Window
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
 from gpucost.pricing.book import PriceBook
 from gpucost.service.assemble import (
+    Look,
     Now,
     build_assessing,
     build_pipeline,
@@ -56,11 +57,12 @@ def read_month(
     cluster: str | None = None,
     watch: Watch = lambda what, windows: nobody,  # noqa: ARG005  nobody watches
 ) -> Iterator[MonthNow]:
-    """Read ``month``, of one cluster or all of the source, and of the running month what is over.
+    """Read ``month``, of one cluster or all of the source, and of the running month what there is now: its
+    last windows are open then, since more may be told of them.
 
     Raises SourceError when the source cannot be asked, InputError for a cluster it does not know.
     """
-    source = open_source(settings, book, now, days=month.window)
+    source = open_source(settings, book, now, look=Look(now(), month.window))
     known = source.clusters()
     if cluster is not None and cluster not in known:
         raise InputError("--cluster", cluster, ", ".join(known) or "nothing: the source knows no cluster")
@@ -70,7 +72,7 @@ def read_month(
         with Ledger.open(url, now=now) as ledger:
             failures: list[Failure] = []
             for name in wanted:
-                failures += _cluster(settings, book, teams, source, ledger, name, month.window, now, watch)
+                failures += _cluster(settings, book, teams, source, ledger, name, month.window, watch)
             yield MonthNow(build_reporting(ledger, teams), ledger, source, wanted, tuple(failures))
 
 
@@ -82,29 +84,23 @@ def _cluster(
     ledger: Ledger,
     cluster: str,
     month: Window,
-    now: Now,
     watch: Watch,
 ) -> Sequence[Failure]:
     covered = source.covered(cluster)
     span = None if covered is None else covered.intersect(month)
-    if span is None:
+    if covered is None or span is None:
         return ()
-    rules = rules_of(settings, book, teams)
-    failures: list[Failure] = []
-    parts = []
-    for part, window in _parts(span):
-        ingest = settings.ingest.model_copy(update={"window": window, "batch": timedelta(days=1)})
-        pipeline = build_pipeline(ingest, source, ledger, rules, now)
-        windows = pipeline.pending(cluster, part)
-        parts.append((pipeline, windows, watch(cluster, len(windows))))
-    waste = None
-    if settings.detectors.enabled:
-        total = sum(len(windows) for _, windows, _ in parts)
-        waste = _Waste(build_assessing(settings.detectors, pipeline), watch(f"{cluster}: waste", total))
-    for pipeline, windows, told in parts:
-        written = told if waste is None else _both(told, waste.written)
-        failures += pipeline.ingest(cluster, windows, on_window=written).failures
-    return failures if waste is None else [*failures, *waste.rest(cluster, span)]
+    ingest = settings.ingest.model_copy(update={"batch": timedelta(days=1)})
+    # What the source says last is as good as now: a window is settled once it could have said more.
+    reached_ms = covered.end_ms
+    pipeline = build_pipeline(ingest, source, ledger, rules_of(settings, book, teams), lambda: reached_ms)
+    windows = [*_windows(span)]
+    written = watch(cluster, len(windows))
+    if not settings.detectors.enabled:
+        return pipeline.ingest(cluster, windows, on_window=written).failures
+    waste = _Waste(build_assessing(settings.detectors, pipeline), watch(f"{cluster}: waste", len(windows)))
+    failures = pipeline.ingest(cluster, windows, on_window=_both(written, waste.written)).failures
+    return [*failures, *waste.rest(cluster, span)]
 
 
 @dataclass
@@ -145,10 +141,10 @@ def _both(one: OnWindow, other: OnWindow) -> OnWindow:
     return tell
 
 
-def _parts(span: Window) -> Iterator[tuple[Window, timedelta]]:
-    """Whole days, and the hours of the day that a running month has reached."""
+def _windows(span: Window) -> Iterator[Window]:
+    """Whole days; of the day that a running month has reached its hours, the last as far as it came."""
     until = span.end_ms - span.end_ms % DAY_MS
     if span.start_ms < until:
-        yield Window(span.start_ms, until), timedelta(days=1)
+        yield from Window(span.start_ms, until).split(DAY_MS)
     if until < span.end_ms:
-        yield Window(max(until, span.start_ms), span.end_ms), timedelta(hours=1)
+        yield from Window(max(until, span.start_ms), span.end_ms).split(HOUR_MS)

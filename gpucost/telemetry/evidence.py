@@ -75,10 +75,12 @@ class Evidence:
 
     @cached_property
     def tolerated_scrapes(self) -> int:
-        """How many missing samples cannot hide an absence longer than ``max_gap``; 0 where there is a gap."""
+        """How many missing samples cannot hide an absence longer than ``max_gap``, nor an end in the window,
+        after which there may be few scrapes; 0 where there is a gap."""
         if len(self.stretches) > 1 or self.stale or len(self.beats) < 2:
             return 0
-        return max(0, self.max_gap_ms // int(np.diff(self.beats).max()) - 1)
+        hidden_ms = min(self.max_gap_ms, self.end_ms - self.window.end_ms)
+        return max(0, hidden_ms // int(np.diff(self.beats).max()) - 1)
 
     def scrapes_between(self, start_ms: IntArray, end_ms: IntArray) -> IntArray:
         """The number of scrapes in each ``[start, end)``."""

@@ -18,23 +18,33 @@ from gpucost.telemetry.reader import ClusterReader, points
 
 def covered(reader: ClusterReader, now_ms: int) -> Window | None:
     """From the first heartbeat to as far as windows can be read already; None when there is no such time."""
-    start, end = now_ms - reader.settings.history_ms, now_ms + DAY_MS
+    settings = reader.settings
+    start, end = now_ms - settings.history_ms, settings.upto(now_ms + DAY_MS)
     first = _first_beat(reader, start, end, DAY_MS)
     last = _last_beat(reader, start, end, DAY_MS)
-    if first is None or last is None or first >= last - reader.settings.lateness_ms:
+    if first is None or last is None:
         return None
-    return Window(first, last - reader.settings.lateness_ms)
+    until = last - settings.lateness_ms if settings.as_of_ms is None else _by_every_target(reader, last)
+    return Window(first, until) if first < until else None
+
+
+def _by_every_target(reader: ClusterReader, last: int) -> int:
+    """The last instant at which every target that goes on had been scraped: of several shards, each shows
+    some of the pods, and what the others show is as old as their own scrapes."""
+    near = _samples(reader, last - reader.settings.max_gap_ms, last)
+    return min((int(beats[-1]) for beats in (_beats([one]) for one in near) if len(beats)), default=last)
 
 
 def read_evidence(reader: ClusterReader, window: Window) -> tuple[Evidence, list[Series]]:
     """What ``window`` needs of the heartbeats, and their series.
 
     Raises NotCovered when the source has no heartbeat at or before the window's start (it is older than
-    the source's memory) or none late enough after its end (it is not yet complete).
+    the source's memory) or none late enough after its end (it is not yet complete; for one look, none at or
+    after its end).
     """
     settings = reader.settings
     early, late = window.start_ms - settings.lateness_ms, window.end_ms + settings.lateness_ms
-    start, end = early - settings.max_gap_ms, late + settings.max_gap_ms
+    start, end = early - settings.max_gap_ms, settings.upto(late + settings.max_gap_ms)
     series = _samples(reader, start, end)
     beats = _beats(series)
     if not len(beats) or beats[0] > window.start_ms or beats[-1] < late:
@@ -59,7 +69,11 @@ def _wider(reader: ClusterReader, window: Window, beats: IntArray, late: int) ->
             f"({reader.heartbeat_name} 1) at or before {iso(window.start_ms)}"
         )
     has_end = len(beats) > 0 and beats[-1] >= late
-    end = int(beats[-1]) if has_end else _first_beat(reader, late, late + outage, HOUR_MS)
+    until = reader.settings.upto(late + outage)
+    end = int(beats[-1]) if has_end else _first_beat(reader, late, until, HOUR_MS)
+    is_look = reader.settings.as_of_ms is not None
+    if end is None and is_look and len(beats) and beats[-1] >= window.end_ms:
+        end = int(beats[-1])  # all that is known when somebody looks
     if end is None:
         raise NotCovered(
             f"cluster {reader.cluster}: {window} is not yet complete: the source holds no heartbeat "
@@ -69,6 +83,8 @@ def _wider(reader: ClusterReader, window: Window, beats: IntArray, late: int) ->
 
 
 def _first_beat(reader: ClusterReader, start_ms: int, end_ms: int, step_ms: int) -> int | None:
+    if start_ms > end_ms:
+        return None
     for at in _beating(reader, start_ms + step_ms, end_ms + step_ms, step_ms):
         beats = _beats(_samples(reader, max(at - step_ms, start_ms), min(at, end_ms)))
         if len(beats):

@@ -58,6 +58,11 @@ class PrometheusSource:
     def stats(self) -> QueryStats:
         return self._client.stats
 
+    @property
+    def max_gap_ms(self) -> int:
+        """How far apart heartbeats of one that goes on may lie."""
+        return self._settings.max_gap_ms
+
     def clusters(self) -> tuple[str, ...]:
         """Every cluster that ever sent a heartbeat, sorted. Raises SourceError."""
         return cluster_names(self._client, self._settings, STATE_UP.name)
@@ -76,7 +81,8 @@ class PrometheusSource:
         return Window(now - self._settings.history_ms, now)
 
     def covered(self, cluster: str) -> Window | None:
-        """From the first heartbeat to ``lateness`` before the last one. Raises SourceError."""
+        """From the first heartbeat to ``lateness`` before the last one; for one look, to the last one.
+        Raises SourceError."""
         return heartbeat.covered(self._reader(cluster, Window(0, self._now())), self._now())
 
     def read(self, cluster: str, window: Window) -> Frames:

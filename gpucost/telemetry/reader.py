@@ -124,7 +124,8 @@ class ClusterReader:
     @property
     def _around(self) -> tuple[int, int]:
         """Within which a series of the window has samples, in milliseconds."""
-        return max(0, self._window.start_ms - _AROUND_MS), self._window.end_ms + _AROUND_MS
+        end_ms = self.settings.upto(self._window.end_ms + _AROUND_MS)
+        return max(0, self._window.start_ms - _AROUND_MS), end_ms
 
     def _cluster_matchers(self) -> tuple[PromQL, ...]:
         settings = self.settings

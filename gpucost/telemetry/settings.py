@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from gpucost.contract.metrics import node_label_name
 from gpucost.domain.errors import InputError
-from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from gpucost.domain.time import DAY_MS, EARLIEST_MS, HOUR_MS, LATEST_MS, MINUTE_MS
 from gpucost.telemetry.promql import label_name, metric_name
 
 
@@ -44,6 +44,9 @@ class PrometheusSettings:
     ``jobs`` are the scrape jobs that are believed, by what names of series begin with (``gpucost_``); of
     names that are not there, any.
     ``node_labels`` are the Kubernetes node labels that the collector exports as ``label_*``.
+    ``as_of_ms`` is the instant of one look, of which nothing is kept: nothing later is asked for, and windows
+    are read up to the last heartbeat before it, as far as it is known by then what happened. Without it,
+    windows are read once ``lateness_ms`` has passed.
     """
 
     cluster_label: str = "cluster"
@@ -60,16 +63,23 @@ class PrometheusSettings:
     node_labels: tuple[str, ...] = ()
     progress: tuple[ProgressMetric, ...] = ()
     jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    as_of_ms: int | None = None
+
+    def upto(self, instant_ms: int) -> int:
+        """``instant_ms``, or that of the look where it is earlier."""
+        return instant_ms if self.as_of_ms is None else min(instant_ms, self.as_of_ms)
 
     def __post_init__(self) -> None:
         label_name(self.cluster_label, "cluster_label")
         for label in (*self.replica_labels, *self.matchers):
             label_name(label, "replica_labels and matchers")
         for name in self.__slots__:
-            if name.endswith("_ms") and getattr(self, name) <= 0:
+            if name.endswith("_ms") and name != "as_of_ms" and getattr(self, name) <= 0:
                 raise InputError(name, getattr(self, name), "a positive duration")
         if self.lateness_ms < self.max_gap_ms:
             raise InputError("lateness_ms", self.lateness_ms, f"at least max_gap_ms, {self.max_gap_ms}")
+        if self.as_of_ms is not None and not EARLIEST_MS <= self.as_of_ms <= LATEST_MS:
+            raise InputError("as_of_ms", self.as_of_ms, "an instant between 2010 and 2100")
         names = [metric.name for metric in self.progress]
         if len(set(names)) < len(names):
             raise InputError("progress", names, "names that differ from each other")

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from gpucost.cli.exits import Exit
 from gpucost.cli.main import app
-from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
+from gpucost.domain.time import MINUTE_MS, Window, parse_instant
 from tests.support.existing.text import Scrapes, Series, Target, Writer
 from tests.support.existing.totals import truth_of
 from tests.support.existing.variants import Variant, variants, write_second
@@ -55,8 +55,10 @@ def test_the_month_comes_out_of_the_series_alone(url: str, run: Run, tmp_path: P
     result = run("report", "2026-10", "--prometheus", url, "-f", "json")
     assert result.exit_code == Exit.OK, result.stderr
     report = json.loads(result.stdout)
-    hours = Window(VARIANT.window.start_ms, VARIANT.window.end_ms - HOUR_MS)
-    truth = truth_of(VARIANT.world, hours)
+    (cluster,) = report["provenance"]["clusters"]
+    last_ms = parse_instant(cluster["until"])
+    assert VARIANT.window.end_ms - MINUTE_MS <= last_ms < VARIANT.window.end_ms
+    truth = truth_of(VARIANT.world, Window(VARIANT.window.start_ms, last_ms))
     held = report["totals"]["held"]["board_ms"]
     assert held == pytest.approx(float(sum(truth.held.values())), rel=0.005)
     rows = {row["number"]: row for row in report["methods"]}

@@ -44,12 +44,15 @@ class EitherSource:
         return tuple(sorted({*own, *existing}))
 
     def covered(self, cluster: str) -> Window | None:
-        """From the first scrape of either to the last of either. Raises SourceError."""
-        each = self._own.covered(cluster), self._existing.covered(cluster)
-        found = [window for window in each if window is not None]
-        if not found:
-            return None
-        return Window(min(window.start_ms for window in found), max(window.end_ms for window in found))
+        """From the first scrape of either to the last of either; where both go on, of gpucost's own.
+        Raises SourceError."""
+        own, existing = self._own.covered(cluster), self._existing.covered(cluster)
+        if own is None or existing is None:
+            return own or existing
+        end_ms = max(own.end_ms, existing.end_ms)
+        if end_ms - own.end_ms <= self._own.max_gap_ms:
+            end_ms = own.end_ms
+        return Window(min(own.start_ms, existing.start_ms), end_ms)
 
     def read(self, cluster: str, window: Window) -> Frames:
         """Raises as the source that was asked last does. Where gpucost's own series have a long gap, the

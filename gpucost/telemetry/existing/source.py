@@ -86,7 +86,8 @@ class ExistingSource:
         return Window(now - self._settings.history_ms, now)
 
     def covered(self, cluster: str) -> Window | None:
-        """From the first scrape of kube-state-metrics to ``lateness`` before the last. Raises SourceError."""
+        """From the first scrape of kube-state-metrics to ``lateness`` before the last; for one look, to the
+        last. Raises SourceError."""
         found = self._all
         return heartbeat.covered(self._reader(cluster, found), found.end_ms)
 

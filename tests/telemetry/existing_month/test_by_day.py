@@ -19,13 +19,13 @@ from gpucost.cli.main import app
 from gpucost.contract.frames import ACTIVITY, DEMAND, FRAMES, HEALTH, QUOTAS
 from gpucost.domain.errors import NotCovered
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window
-from gpucost.service import month_now
-from gpucost.service.assemble import open_source
 from gpucost.telemetry import heartbeat
+from gpucost.telemetry.existing import by_day as by_day_module
 from gpucost.telemetry.existing.by_day import ExistingByDay, OwnOnce, joined_days
 from gpucost.telemetry.existing.settings import ExistingSettings
 from gpucost.telemetry.existing.source import ExistingSource
 from gpucost.telemetry.promapi import PrometheusClient
+from gpucost.telemetry.prometheus import PrometheusSource
 from gpucost.telemetry.reader import ClusterReader
 from gpucost.telemetry.settings import PrometheusSettings
 from tests.support.existing.script import scripted
@@ -229,8 +229,11 @@ def test_a_report_is_the_same_to_the_byte(
         return re.sub(r'"made_at": "[^"]*"', "", result.stdout), len(asked)
 
     found, queries = reported()
+    monkeypatch.setattr(by_day_module, "OwnOnce", PrometheusSource)
     monkeypatch.setattr(
-        month_now, "open_source", lambda settings, book, now, **_: open_source(settings, book, now)
+        by_day_module,
+        "ExistingByDay",
+        lambda client, options, existing, *, now, days: ExistingSource(client, options, existing, now=now),  # noqa: ARG005
     )
     expected, more = reported()
     assert found == expected
