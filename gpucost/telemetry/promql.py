@@ -141,6 +141,11 @@ def below(expression: PromQL, threshold: int) -> PromQL:
     return PromQL(f"({expression}) < {threshold}")
 
 
+def highest(expression: PromQL, number: int) -> PromQL:
+    """That many of the series, those with the highest values."""
+    return PromQL(f"topk({number}, {expression})")
+
+
 def minus(left: PromQL, right: PromQL) -> PromQL:
     """The difference of the series that both have, by equal labels."""
     return PromQL(f"({left}) - ({right})")

@@ -14,9 +14,10 @@ from gpucost.contract.frames import CAPACITY, NODES
 from gpucost.domain.errors import InputError
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import Window
-from gpucost.telemetry.evidence import Evidence
-from gpucost.telemetry.existing.pods import PodName, Span
+from gpucost.telemetry.existing.pods import Span
+from gpucost.telemetry.existing.requests import PodName
 from gpucost.telemetry.existing.settings import ExistingSettings
+from gpucost.telemetry.existing.shards import ScrapeGroups
 from gpucost.telemetry.rows import Row
 
 Shares = Callable[[str, str], Fraction | None]
@@ -27,9 +28,10 @@ END_TEXT = (
     "between the last scrape that showed it and the next"
 )
 SHORT_TEXT = (
-    "pods that were bound and deleted between two scrapes are not seen, and their time stands as "
-    "unallocated: each for less than the distance of the scrapes"
+    "pods that were bound and deleted between two scrapes, or while kube-state-metrics was down, are not "
+    "seen, and their time stands as unallocated: each for less than the distance of the scrapes"
 )
+_MOST = 90
 
 
 def shares_of(settings: ExistingSettings, nodes: Sequence[Row], capacity: Sequence[Row]) -> Shares:
@@ -50,16 +52,16 @@ def shares_of(settings: ExistingSettings, nodes: Sequence[Row], capacity: Sequen
 
 
 def bounds(
-    cluster: str, evidence: Evidence, spans: Iterable[Span], names: Mapping[str, PodName], shares: Shares
+    cluster: str, groups: ScrapeGroups, spans: Iterable[Span], names: Mapping[str, PodName], shares: Shares
 ) -> list[Problem]:
     """Of one part that was read."""
-    window = evidence.window
+    window = groups.evidence.window
     off = Fraction(0)
     for span in spans:
         if span.off_ms and window.start_ms < span.end_ms <= window.end_ms:
             share = shares(names[span.uid].node, span.resource)
             off += 0 if share is None else share * span.units * span.off_ms
-    found = [_problem(ProblemCode.SHORT_UNSEEN, cluster, window, SHORT_TEXT + _distance(evidence), None)]
+    found = [_problem(ProblemCode.SHORT_UNSEEN, cluster, window, SHORT_TEXT + _distance(groups), None)]
     if off:
         found.append(_problem(ProblemCode.END_BOUNDED, cluster, window, END_TEXT, -int(-off // 1)))
     return found
@@ -81,11 +83,12 @@ def several_jobs(
     ]
 
 
-def _distance(evidence: Evidence) -> str:
-    if len(evidence.beats) < 2:
+def _distance(groups: ScrapeGroups) -> str:
+    """Of most scrapes, in whole seconds; of the shard with the fewest, and of replicas the longer way."""
+    apart = [np.diff(each.evidence.beats) for each in groups.groups if len(each.evidence.beats) > 1]
+    if not apart:
         return ""
-    seconds = int(np.median(np.diff(evidence.beats))) / 1000
-    return f", {seconds:g} s"
+    return f", {max(round(float(np.percentile(each, _MOST)) / 1000) for each in apart)} s"
 
 
 def _problem(code: ProblemCode, cluster: str, window: Window, text: str, board_ms: int | None) -> Problem:

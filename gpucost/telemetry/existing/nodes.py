@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -29,7 +29,8 @@ from gpucost.domain.problems import Problem
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.evidence import NONE, Evidence, as_expected, in_force, lives
 from gpucost.telemetry.existing.lifetimes import endings
-from gpucost.telemetry.existing.reader import ExistingReader
+from gpucost.telemetry.existing.reader import TARGET_LABELS, ExistingReader
+from gpucost.telemetry.existing.shards import ScrapeGroups, TargetKey
 from gpucost.telemetry.node_rows import Info, NodeSpan, State
 from gpucost.telemetry.promql import PromQL, by, differing, equals, over_time, tagged, union
 from gpucost.telemetry.reader import column, numbers, own_column, own_label, points, with_renamed
@@ -71,33 +72,42 @@ class _Seen:
 
 
 def read_nodes(
-    reader: ExistingReader, evidence: Evidence, boards: KnownBoards, *, whole: bool
+    reader: ExistingReader, groups: ScrapeGroups, boards: KnownBoards
 ) -> tuple[list[NodeSpan], list[Problem]]:
     """Spans of all nodes that have or should have GPUs, not clipped, and what was odd about them."""
+    evidence = groups.evidence
     units = _units(reader, evidence)
     flags = _flags(reader, evidence)
     labels = _labels(reader, evidence)
     named = {node for node, sets in labels.items() if any(_counts_gpus(each) for each in sets)}
-    nodes = sorted((units.keys() | boards.count.keys() | named) & flags[_CREATED].keys())
-    counts = _samples(reader, evidence)
-    start_ms = to_millis([flags[_CREATED].get(node) for node in nodes])
-    samples = np.array([counts.get(node, 0) for node in nodes], dtype=np.int64)
-    none = np.zeros(len(nodes), dtype=np.int64)
-    stands = as_expected(start_ms, none + NONE, samples, none, evidence)
-    gone = endings(start_ms, samples, evidence, whole=whole)
+    nodes = (units.keys() | boards.count.keys() | named) & flags[_CREATED].keys()
+    counts, targets = _samples(reader, groups)
     changed = _changed(reader, evidence) | {node for node, sets in labels.items() if len(sets) > 1}
+    rows: dict[frozenset[TargetKey], list[str]] = defaultdict(list)
+    for node in sorted(nodes):
+        rows[frozenset(targets.get(node, ()))].append(node)
     spans: list[NodeSpan] = []
-    odd: set[str] = set()
-    for at, node in enumerate(nodes):
-        if node in changed or not (stands[at] or gone.told[at]):
-            odd.add(node)
-            continue
-        until = evidence.window.end_ms if stands[at] else int(gone.end_ms[at])
-        is_schedulable = flags[_READY].get(node, 1) == 1 and flags[_CORDONED].get(node, 0) == 0
-        seen = _Seen(units.get(node, {}), is_schedulable, _only(labels.get(node, set())))
-        spans.append(_span(reader, boards, node, int(start_ms[at]), until, seen))
-    odd_spans, problems = _odd_spans(reader, evidence, boards, odd)
-    return [*spans, *odd_spans], problems
+    problems: list[Problem] = []
+    for shown_by, own in rows.items():
+        group = groups.of(shown_by)
+        start_ms = to_millis([flags[_CREATED].get(node) for node in own])
+        samples = np.array([counts.get(node, 0) for node in own], dtype=np.int64)
+        none = np.zeros(len(own), dtype=np.int64)
+        stands = as_expected(start_ms, none + NONE, samples, none, group.evidence)
+        gone = endings(start_ms, samples, group.evidence, whole=group.is_whole)
+        odd: set[str] = set()
+        for at, node in enumerate(own):
+            if node in changed or not (stands[at] or gone.told[at]):
+                odd.add(node)
+                continue
+            until = evidence.window.end_ms if stands[at] else int(gone.end_ms[at])
+            is_schedulable = flags[_READY].get(node, 1) == 1 and flags[_CORDONED].get(node, 0) == 0
+            seen = _Seen(units.get(node, {}), is_schedulable, _only(labels.get(node, set())))
+            spans.append(_span(reader, boards, node, int(start_ms[at]), until, seen))
+        odd_spans, found = _odd_spans(reader, group.evidence, boards, odd)
+        spans += odd_spans
+        problems += found
+    return spans, problems
 
 
 def _only(sets: Set[tuple[tuple[str, str], ...]]) -> tuple[tuple[str, str], ...]:
@@ -171,10 +181,21 @@ def _nobody(label: str, found: object, allowed: str) -> None:
     """Labels that make no sense are as good as none here: the collector's page says them."""
 
 
-def _samples(reader: ExistingReader, evidence: Evidence) -> Mapping[str, int]:
-    counted = over_time("count_over_time", reader.select(ksm.NODE_CREATED), evidence.range_ms)
-    result = reader.vector(by("sum", _NODE, counted), evidence.end_ms)
-    return dict(zip(own_column(result, "node"), map(int, numbers(result)), strict=True))
+def _samples(
+    reader: ExistingReader, groups: ScrapeGroups
+) -> tuple[Mapping[str, int], Mapping[str, set[TargetKey]]]:
+    """By node: how many, and where there are shards, of which targets."""
+    further = TARGET_LABELS if groups.is_sharded else ()
+    counted = over_time("count_over_time", reader.select(ksm.NODE_CREATED), groups.evidence.range_ms)
+    result = reader.vector(by("sum", (*_NODE, *further), counted), groups.evidence.end_ms)
+    counts: dict[str, int] = defaultdict(int)
+    targets: dict[str, set[TargetKey]] = defaultdict(set)
+    for series, value in zip(result, numbers(result), strict=True):
+        node = own_label(series, "node")
+        counts[node] += int(value)
+        if further:
+            targets[node].add(tuple(series["metric"].get(label, "") for label in further))
+    return counts, targets
 
 
 def _changed(reader: ExistingReader, evidence: Evidence) -> set[str]:
@@ -182,7 +203,7 @@ def _changed(reader: ExistingReader, evidence: Evidence) -> set[str]:
     selectors = [
         reader.select(ksm.NODE_CAPACITY, reader.is_gpu),
         reader.select(ksm.NODE_ALLOCATABLE, reader.is_gpu),
-        *list(_flag_queries(reader).values())[:2],
+        *_flag_queries(reader).values(),
     ]
     parts = [
         differing(
@@ -277,9 +298,15 @@ def _odd_spans(
         created, seen = _by_scrape(reader, by_node[node], evidence)
         times = sorted(created)
         starts = to_millis([created[at] for at in times]).tolist()
-        for life in lives(times, starts, [NONE] * len(times), evidence):
+        found = lives(times, starts, [NONE] * len(times), evidence)
+        following = [*(life.start_ms for life in found[1:]), evidence.end_ms]
+        for life, until in zip(found, following, strict=True):
             if life.doubt is not None:
                 problems.append(Problem(life.doubt, reader.cluster, node, f"node: {life.why}"))
+            # As where all was counted: half-way to the first scrape that did not show it.
+            after = evidence.beat_after(life.end_ms) if life.end_ms in created else None
+            if after is not None and life.doubt is None and after - life.end_ms <= evidence.max_gap_ms:
+                life = replace(life, end_ms=min(until, life.end_ms + (after - life.end_ms) // 2))
             for start, end, value in in_force(times, [seen[at] for at in times], life):
                 spans.append(_span(reader, boards, node, start, end, value))
     return spans, problems

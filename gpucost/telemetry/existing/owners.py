@@ -24,8 +24,8 @@ from gpucost.contract import kube_state as ksm
 from gpucost.domain.jobs import Owner, api_version_of, resolve_job
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.evidence import Evidence
-from gpucost.telemetry.existing.pods import PodName
 from gpucost.telemetry.existing.reader import ExistingReader
+from gpucost.telemetry.existing.requests import PodName
 from gpucost.telemetry.promql import PromQL, by, over_time, where_any
 from gpucost.telemetry.reader import own_label, points, with_renamed
 

@@ -1,38 +1,34 @@
 """Pods of one window out of kube-state-metrics: a few aggregated queries, raw samples for the odd ones.
 
-A pod holds what its containers request (or an init container, if that is more: scheduling's own rule) from
-the time it was scheduled. It held until its completion time, once its phase says that it ended; where it went
-without saying when, as deleted and evicted pods do, until half-way between the last scrape that showed it
-running and the next.
+A pod holds what it requests from the time it was scheduled. It held until its completion time, once its phase
+says that it ended; where it went without saying when, as deleted and evicted pods do, until half-way between
+the last scrape that showed it running and the next.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpucost.contract import kube_state as ksm
-from gpucost.domain.errors import NotCovered
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import SECOND_MS
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.evidence import NONE, Evidence, IntArray, Life, as_expected, lives
 from gpucost.telemetry.existing.lifetimes import are_whole, endings
 from gpucost.telemetry.existing.reader import ExistingReader
+from gpucost.telemetry.existing.requests import PodName, PodRequests, Subject
+from gpucost.telemetry.existing.shards import ScrapeGroup, ScrapeGroups, TargetKey
 from gpucost.telemetry.promql import PromQL, by, one_of, over_time, where_any
 from gpucost.telemetry.reader import column, numbers, own_label, points
-from gpucost.telemetry.samples import to_millis, unit_count
+from gpucost.telemetry.samples import to_millis
 
-_CONTAINER = ("uid", "namespace", "pod", "container", "node", "resource")
 _STARTS = (ksm.SCHEDULED, ksm.STARTED, ksm.CREATED)
 """What says when a pod began to hold its units, the best first: the kubelet's start is a little later, and
 the object's creation earlier, by the time that the pod waited."""
-
-Subject = tuple[str, str]
-"""Uid and resource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +43,6 @@ class Span:
     off_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PodName:
-    namespace: str
-    pod: str
-    node: str
-
-
 @dataclass(frozen=True)
 class Pods:
     """Spans, not clipped, and names by uid."""
@@ -63,28 +52,64 @@ class Pods:
     problems: Sequence[Problem]
 
 
-def read_pods(reader: ExistingReader, evidence: Evidence, *, whole: bool) -> Pods:
+@dataclass(frozen=True)
+class _Told:
+    """What objects say of themselves, and how many scrapes showed them ended, by uid."""
+
+    claims: Mapping[str, Mapping[str, float]]
+    ended: Mapping[str, int]
+
+    def start_ms(self, uids: Sequence[str]) -> IntArray:
+        claims = (self.claims.get(uid, {}) for uid in uids)
+        return to_millis([next((of[name] for name in _STARTS if name in of), None) for of in claims])
+
+    def completed_ms(self, uids: Sequence[str]) -> IntArray:
+        return to_millis([self.claims.get(uid, {}).get(ksm.COMPLETED) for uid in uids])
+
+
+def read_pods(reader: ExistingReader, groups: ScrapeGroups) -> Pods:
     """All pods that held GPUs at some time of the evidence."""
-    requests = _Requests(reader, evidence)
-    claims = _claims(reader, evidence)
+    evidence = groups.evidence
+    requests = PodRequests(reader, groups)
     by_phase = _ended(reader, evidence)
-    ended = _completed(reader, evidence) if by_phase is None else by_phase
-    rows = list(requests.units)
+    told = _Told(_claims(reader, evidence), _completed(reader, evidence) if by_phase is None else by_phase)
+    rows: dict[frozenset[TargetKey], list[Subject]] = defaultdict(list)
+    for uid, resource in requests.units:
+        rows[frozenset(requests.targets.get(uid, ()))].append((uid, resource))
+    spans: list[Span] = []
+    problems: list[Problem] = []
+    unseen = _never_began(reader, evidence, requests, told)
+    for targets, subjects in rows.items():
+        group = groups.of(targets)
+        plain, odd = _counted(group, [each for each in subjects if each[0] not in unseen], requests, told)
+        odd_spans, found = _odd_spans(reader, group, requests, odd, told)
+        spans += [*plain, *odd_spans]
+        problems += found
+    if by_phase is None and told.ended:
+        problems.append(_missing(reader, evidence, ksm.PHASE, "a pod counts as ended once a container has"))
+    if any(ksm.SCHEDULED not in told.claims.get(uid, {}) for uid, _ in requests.units):
+        instead = "such pods count from when the kubelet saw them, or from their creation"
+        problems.append(_missing(reader, evidence, ksm.SCHEDULED, instead))
+    return Pods(spans, requests.names, [*requests.problems, *problems])
+
+
+def _counted(
+    group: ScrapeGroup, rows: Sequence[Subject], requests: PodRequests, told: _Told
+) -> tuple[list[Span], set[str]]:
+    """Spans of the pods of which counting samples is enough, and the uids of all the others."""
+    evidence = group.evidence
     uids = [uid for uid, _ in rows]
-    starts = {uid: _start(claims.get(uid, {})) for uid in uids}
-    start_ms = to_millis([starts[uid] for uid in uids])
+    start_ms = told.start_ms(uids)
+    ended_samples = np.array([told.ended.get(uid, 0) for uid in uids], dtype=np.int64)
+    samples = np.array([requests.samples.get(uid, 0) for uid in uids], dtype=np.int64)
     # Two servers behind one address may not have the same samples.
-    open_samples = np.array(
-        [max(0, requests.samples.get(uid, 0) - ended.get(uid, 0)) for uid in uids], dtype=np.int64
-    )
-    ended_samples = np.array([ended.get(uid, 0) for uid in uids], dtype=np.int64)
-    said = to_millis([claims.get(uid, {}).get(ksm.COMPLETED) for uid in uids])
-    end_ms = np.where(ended_samples > 0, said, NONE)
+    open_samples = np.maximum(samples - ended_samples, 0)
+    end_ms = np.where(ended_samples > 0, told.completed_ms(uids), NONE)
     plain = as_expected(start_ms, end_ms, open_samples + ended_samples, ended_samples, evidence)
     plain &= (ended_samples == 0) | (end_ms != NONE)
     # The last scrapes may be too late for what ended just now.
     lasting = np.array([uid in requests.here for uid in uids], dtype=np.bool_) & (ended_samples == 0)
-    whole = whole and are_whole(start_ms, open_samples, lasting & (start_ms > 0), evidence)
+    whole = group.is_whole and are_whole(start_ms, open_samples, lasting & (start_ms > 0), evidence)
     gone = endings(start_ms, open_samples, evidence, whole=whole)
     vanished = gone.told & ~plain & (end_ms == NONE) & (start_ms > 0) & (gone.end_ms >= start_ms)
     # Ended before anything of this was read, and nobody says when.
@@ -104,87 +129,34 @@ def read_pods(reader: ExistingReader, evidence: Evidence, *, whole: bool) -> Pod
             spans.append(Span(uid, resource, units, int(start_ms[at]), end, off))
         else:
             odd.add(uid)
-    odd_spans, problems = _odd_spans(reader, evidence, requests, odd, claims, whole=whole)
-    if by_phase is None and ended:
-        problems.append(_missing(reader, evidence, ksm.PHASE, "a pod counts as ended once a container has"))
-    if any(ksm.SCHEDULED not in claims.get(uid, {}) for uid in uids):
-        instead = "such pods count from when the kubelet saw them, or from their creation"
-        problems.append(_missing(reader, evidence, ksm.SCHEDULED, instead))
-    return Pods([*spans, *odd_spans], requests.names, [*requests.problems, *problems])
+    return spans, odd
+
+
+def _never_began(
+    reader: ExistingReader, evidence: Evidence, requests: PodRequests, told: _Told
+) -> frozenset[str]:
+    """Uids of pods that the kubelet refused (``UnexpectedAdmissionError``, ``OutOfnvidia.com/gpu``): ended in
+    all scrapes, without a time of their end, and no container of theirs ever had a status. Nobody, where
+    that is told of no pod."""
+    ended = {
+        uid
+        for uid, _ in requests.units
+        if 0 < requests.samples.get(uid, 0) <= told.ended.get(uid, 0)
+        and ksm.COMPLETED not in told.claims.get(uid, {})
+    }
+    if not ended:
+        return frozenset()
+    began = over_time(
+        "last_over_time", reader.select((ksm.CONTAINER_INFO, ksm.INITIALIZED)), evidence.range_ms
+    )
+    result = reader.vector(_of_gpus(reader, by("group", ("uid",), began), evidence), evidence.end_ms)
+    return frozenset(ended - {*column(result, "uid")}) if result else frozenset()
 
 
 def _missing(reader: ExistingReader, evidence: Evidence, metric: str, instead: str) -> Problem:
     detail = f"{metric} is not there for all pods: {instead}"
     code, start_ms = ProblemCode.NOT_OBSERVED, evidence.window.start_ms
     return Problem(code, reader.cluster, "kube-state-metrics", detail, None, start_ms)
-
-
-class _Requests:
-    """What pods with a node request, by uid and resource; how many scrapes showed them; who is there now."""
-
-    def __init__(self, reader: ExistingReader, evidence: Evidence) -> None:
-        self.names: dict[str, PodName] = {}
-        self.units: dict[Subject, int] = {}
-        self.samples: dict[str, int] = {}
-        self.problems: list[Problem] = []
-        together: dict[Subject, float] = defaultdict(float)
-        for key, value in _values(reader, ksm.REQUESTS, "last_over_time", "max", evidence):
-            uid, namespace, pod, _, node, resource = key
-            together[uid, resource] += value
-            self.names[uid] = PodName(namespace, pod, node)
-        if not together:
-            _refuse_blindness(reader, evidence)
-        for key, value in _values(reader, ksm.INIT_REQUESTS, "last_over_time", "max", evidence):
-            # No node stands in these series: that of the pod's containers counts.
-            subject = key[0], key[-1]
-            if key[0] in self.names:
-                together[subject] = max(together[subject], value)
-        for key, value in _values(reader, ksm.REQUESTS, "count_over_time", "sum", evidence):
-            self.samples[key[0]] = max(self.samples.get(key[0], 0), int(value))
-        for subject, value in together.items():
-            self._keep(reader, subject, value)
-        # Of the last two scrapes: one of them may be of another member of an HA pair.
-        last = evidence.scrapes[-2:]
-        range_ms = int(last[-1] - last[0]) + 1
-        found = _values(reader, ksm.REQUESTS, "last_over_time", "max", evidence, range_ms)
-        self.here = frozenset(key[0] for key, _ in found)
-
-    def _keep(self, reader: ExistingReader, subject: Subject, value: float) -> None:
-        units = unit_count(value)
-        if units is None:
-            why = f"pod: {value!r} units of {subject[1]}"
-            self.problems.append(Problem(ProblemCode.INTERVAL_REFUSED, reader.cluster, subject[0], why))
-        elif units:
-            self.units[subject] = units
-
-
-def _values(
-    reader: ExistingReader, name: str, function: str, operator: str, evidence: Evidence, range_ms: int = 0
-) -> Iterator[tuple[tuple[str, ...], float]]:
-    """By _CONTAINER, with resources under their own names; those of pods without a node are left out."""
-    read = over_time(function, reader.select(name, reader.is_gpu), range_ms or evidence.range_ms)
-    result = reader.vector(by(operator, _CONTAINER, reader.as_exported(read, _CONTAINER)), evidence.end_ms)
-    columns = zip(*(column(result, label) for label in _CONTAINER), strict=True)
-    for labels, value in zip(columns, numbers(result), strict=True):
-        resource = reader.resource(labels[-1])
-        if resource is None or not (labels[4] or name == ksm.INIT_REQUESTS):
-            continue
-        if not labels[0]:
-            raise NotCovered(
-                f"cluster {reader.cluster}: {name} has no label uid: kube-state-metrics is older than 2.0, "
-                "or a relabelling drops it"
-            )
-        yield (*labels[:-1], resource), value
-
-
-def _refuse_blindness(reader: ExistingReader, evidence: Evidence) -> None:
-    """Raise NotCovered where no request of any pod is told, of whatever resource: no cluster is so idle."""
-    any_of_them = over_time("last_over_time", reader.select(ksm.REQUESTS), evidence.range_ms)
-    if not reader.vector(by("count", (), any_of_them), evidence.end_ms):
-        raise NotCovered(
-            f"cluster {reader.cluster}: there is no {ksm.REQUESTS} at all: kube-state-metrics does not export"
-            " it, or it is dropped; gpucost doctor says what to set"
-        )
 
 
 def _of_gpus(reader: ExistingReader, expression: PromQL, evidence: Evidence) -> PromQL:
@@ -206,10 +178,6 @@ def _claims(reader: ExistingReader, evidence: Evidence) -> Mapping[str, Mapping[
     return claims
 
 
-def _start(claims: Mapping[str, float]) -> float | None:
-    return next((claims[name] for name in _STARTS if name in claims), None)
-
-
 def _ended(reader: ExistingReader, evidence: Evidence) -> Mapping[str, int] | None:
     """By uid: how many samples showed it ended; None where no phase of any pod is told."""
     phases = reader.select(ksm.PHASE, one_of("phase", ksm.ENDED_PHASES))
@@ -227,36 +195,27 @@ def _completed(reader: ExistingReader, evidence: Evidence) -> Mapping[str, int]:
 
 
 def _odd_spans(
-    reader: ExistingReader,
-    evidence: Evidence,
-    requests: _Requests,
-    odd: set[str],
-    claims: Mapping[str, Mapping[str, float]],
-    *,
-    whole: bool,
+    reader: ExistingReader, group: ScrapeGroup, requests: PodRequests, odd: set[str], told: _Told
 ) -> tuple[list[Span], list[Problem]]:
     """By all samples: what was there on both sides of a gap, and what contradicts itself."""
     if not odd:
         return [], []
+    evidence = group.evidence
     names = (ksm.REQUESTS, ksm.PHASE, ksm.COMPLETED)
     raw = reader.raw_where(names, ("uid",), odd, evidence.start_ms, evidence.end_ms)
     seen, ended = _sightings(reader, raw, evidence)
-    shown = evidence.scrapes
-    if not whole:
-        # Not every scrape showed pods: what is missing in one that did not may have gone on.
-        every = {at for each in seen.values() for at in each}
-        shown = np.array(sorted({*every, evidence.end_ms}), dtype=np.int64)
+    # What is missing in a scrape that showed no pods may have gone on.
+    shown = np.union1d(group.shown, sorted({at for each in seen.values() for at in each}))
     spans: list[Span] = []
     problems: list[Problem] = []
     for uid, resource in sorted(subject for subject in requests.units if subject[0] in odd):
         instants = sorted(seen.get(uid, ()))
         if not instants:
             continue
-        (start,), (said,) = (
-            to_millis([each]).tolist()
-            for each in (_start(claims.get(uid, {})), claims.get(uid, {}).get(ksm.COMPLETED))
-        )
-        ends = [NONE if at not in ended[uid] else _end(said, at, instants, ended[uid]) for at in instants]
+        start, said = int(told.start_ms([uid])[0]), int(told.completed_ms([uid])[0])
+        ends = [
+            NONE if at not in ended[uid] else _end(said, start, at, instants, ended[uid]) for at in instants
+        ]
         for life in lives(instants, [start] * len(instants), ends, evidence):
             if life.doubt is not None:
                 problems.append(Problem(life.doubt, reader.cluster, uid, f"pod: {life.why}"))
@@ -267,12 +226,13 @@ def _odd_spans(
     return spans, problems
 
 
-def _end(said: int, at: int, seen: Sequence[int], ended: set[int]) -> int:
-    """What the object says, or half-way between the last scrape that showed it running and the next."""
+def _end(said: int, start: int, at: int, seen: Sequence[int], ended: set[int]) -> int:
+    """What the object says, or half-way between the last scrape that showed it running, or else its start,
+    and the next scrape."""
     if said != NONE:
         return said
     first = min(ended)
-    before = max((each for each in seen if each < first), default=first)
+    before = max((each for each in seen if each < first), default=min(start, first) if start > 0 else first)
     return min(at, (before + first) // 2)
 
 

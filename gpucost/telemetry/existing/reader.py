@@ -19,7 +19,7 @@ from gpucost.telemetry.settings import PrometheusSettings
 _MIG = "nvidia_com_mig_"
 _KUBE = "kube_"
 _NEAR_MS = HOUR_MS
-_TARGET = ("job", "instance")
+TARGET_LABELS = ("job", "instance")
 _OF_NODE = with_renamed(("node",))
 _NOWHERE = " "
 """A value that no label has: matches nothing."""
@@ -114,11 +114,18 @@ class ExistingReader(ClusterReader):
         ]
         return sorted(there[0] & there[1])[:1] or sorted(min(each) for each in there if each)
 
-    def is_whole(self, evidence: Evidence) -> bool:
-        """Whether some node was in every scrape: kube-state-metrics begins empty after a restart."""
-        counted = over_time("count_over_time", self.select(ksm.NODE_CREATED), evidence.range_ms)
-        (most, *_) = *numbers(self.vector(by("max", (), by("sum", ("node",), counted)), evidence.end_ms)), 0.0
+    def is_whole(self, evidence: Evidence, targets: Sequence[Sequence[str]] = ()) -> bool:
+        """Whether some node was in every scrape of these targets, or of all: kube-state-metrics begins empty
+        after a restart."""
+        nodes = self.select(ksm.NODE_CREATED, *self.of_targets(targets))
+        counted = by("sum", _OF_NODE, over_time("count_over_time", nodes, evidence.range_ms))
+        (most, *_) = *numbers(self.vector(by("max", (), counted), evidence.end_ms)), 0.0
         return int(most) >= len(evidence.scrapes)
+
+    def of_targets(self, targets: Sequence[Sequence[str]]) -> list[PromQL]:
+        """Matchers for series of these targets, by the values of TARGET_LABELS; for all without any."""
+        values = zip(*targets, strict=True)
+        return [one_of(name, sorted({*each})) for name, each in zip(TARGET_LABELS, values, strict=False)]
 
     def resource(self, found: str) -> str | None:
         """The resource that a value of the label ``resource`` stands for; None for one that is no GPU."""
@@ -126,11 +133,10 @@ class ExistingReader(ClusterReader):
 
     @cached_property
     def heartbeat(self) -> PromQL:
-        """``up`` of the targets that gave series of nodes; else the creation times of one node."""
-        found = self.label_sets(self.select(ksm.NODE_CREATED))
-        targets = {tuple(labels.get(name, "") for name in _TARGET) for labels in found}
-        values = [sorted(set(column)) for column in zip(*targets, strict=True)] or [[_NOWHERE]] * len(_TARGET)
-        up = self.select(ksm.UP, *(one_of(name, each) for name, each in zip(_TARGET, values, strict=True)))
+        """``up`` of the targets that show nodes or namespaces; else the creation times of one node."""
+        found = self.label_sets(self.select(ksm.LASTING))
+        targets = sorted({tuple(labels.get(name, "") for name in TARGET_LABELS) for labels in found})
+        up = self.select(ksm.UP, *self.of_targets(targets or [[_NOWHERE] * len(TARGET_LABELS)]))
         if not found or self.label_sets(up):
             return up
         return self.select(ksm.NODE_CREATED, one_of("node", self._lasting()))

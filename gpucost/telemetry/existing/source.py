@@ -30,6 +30,7 @@ from gpucost.telemetry.existing.owners import Owners
 from gpucost.telemetry.existing.pods import Pods, read_pods
 from gpucost.telemetry.existing.reader import ExistingReader
 from gpucost.telemetry.existing.settings import ExistingSettings
+from gpucost.telemetry.existing.shards import read_groups
 from gpucost.telemetry.existing.signals import read_signals
 from gpucost.telemetry.nodes import rows_of
 from gpucost.telemetry.promapi import PrometheusClient, QueryStats
@@ -121,16 +122,15 @@ class ExistingSource:
 def _read_part(
     reader: ExistingReader, window: Window, problems: dict[tuple[Problem, int | None], Problem]
 ) -> Iterator[tuple[str, list[Row]]]:
-    evidence, _ = heartbeat.read_evidence(reader, window)
-    stretches = (window.intersect(Window(*each)) for each in evidence.stretches if each[0] < each[1])
-    yield OBSERVED.name, [(reader.cluster, part.start_ms, part.end_ms) for part in stretches if part]
-    complete = reader.is_whole(evidence)
-    pods = read_pods(reader, evidence, whole=complete)
+    groups = read_groups(reader, window)
+    evidence = groups.evidence
+    yield OBSERVED.name, [(reader.cluster, part.start_ms, part.end_ms) for part in groups.observed()]
+    pods = read_pods(reader, groups)
     owners = Owners(reader, evidence, {span.uid for span in pods.spans})
     allocations = _allocations(reader, pods, owners, window)
     boards = read_boards(reader, window, Holdings.of(allocations, ()))
     known = KnownBoards(boards.boards_of, boards.product_of, boards.profile_of)
-    spans, found = read_nodes(reader, evidence, known, whole=complete)
+    spans, found = read_nodes(reader, groups, known)
     nodes, capacity = rows_of(reader, spans, window)
     yield ALLOCATIONS.name, allocations
     yield NODES.name, nodes
@@ -139,7 +139,7 @@ def _read_part(
     yield SIGNALS.name, signals
     yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
     shares = shares_of(reader.existing, nodes, capacity)
-    limits = bounds(reader.cluster, evidence, pods.spans, pods.names, shares)
+    limits = bounds(reader.cluster, groups, pods.spans, pods.names, shares)
     doubled = several_jobs(reader.cluster, window, *reader.kube_jobs)
     every = (*doubled, *pods.problems, *boards.problems, *found, *unsure, *limits)
     problems.update({(each, each.at_ms): each for each in every})
