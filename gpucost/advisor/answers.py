@@ -9,6 +9,7 @@ from typing import Any
 
 from gpucost.cluster.kueue import FlavorResource
 from gpucost.cluster.objects import Resources
+from gpucost.cluster.pods import PREEMPTED_BY_SCHEDULER
 
 
 class Decision(StrEnum):
@@ -61,10 +62,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A workload that would have to leave. ``reason`` is Kueue's word (InClusterQueue, InCohortReclamation,
-    InCohortFairSharing, InCohortReclaimWhileBorrowing), or Volcano's action (preempt, reclaim); ``units`` are
-    the GPU units it would give back. ``already_leaving`` was evicted before. ``priority`` is None where the
-    reader is not told."""
+    """A workload that would have to leave, or a pod. ``reason`` is Kueue's word (InClusterQueue,
+    InCohortReclamation, InCohortFairSharing, InCohortReclaimWhileBorrowing), Volcano's action (preempt,
+    reclaim), or of pods that of kube-scheduler (PreemptionByScheduler); ``units`` are the GPU units it would
+    give back. ``already_leaving`` was evicted before. ``priority`` is None where the reader is not told.
+    ``node`` is that of a pod, ``grace_ms`` how long it may still take to stop, None where nothing says."""
 
     subject: Subject
     queue: str
@@ -72,6 +74,13 @@ class Victim:
     reason: str
     units: Resources
     already_leaving: bool = False
+    node: str = ""
+    grace_ms: int | None = None
+
+    @property
+    def is_of_scheduler(self) -> bool:
+        """Whether it is a pod that kube-scheduler preempts."""
+        return self.reason == PREEMPTED_BY_SCHEDULER
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +166,9 @@ class Advice:
     Kueue's granular reasons for quota, else gpucost's own. ``rules`` names the rule set and its version;
     ``drift`` what of the cluster differs. ``assumptions`` are what was taken for granted. ``borrowed``
     is quota beyond the queue's own, ``level`` how high in the tree it is lent. ``ahead`` is how many
-    workloads stand before it in its queue.
+    workloads stand before it in its queue. ``later_ms`` is the delay until nodes are there, or, of one that
+    runs now, what the pods that kube-scheduler preempts for it may take to stop; None where nothing says.
+    ``victims`` of one that waits are pods that leave for a part of it.
     """
 
     subject: Subject

@@ -40,14 +40,16 @@ def asking_of_manifest(manifest: JobManifest, known: Knowledge) -> Asking:
         remarks.append(f"Kueue's integration {off} is switched off: no quota holds it")
     if state.cluster_queues and not manifest.queue and _asks_gpus(manifest.job.pod_sets, known):
         remarks.append(NO_QUEUE)
+    gang = _gang(manifest, known)
     return Asking(
         Subject(manifest.job.job_kind.value, manifest.namespace, manifest.name),
         team_of(manifest.job.meta.labels, manifest.job.meta.annotations, manifest.namespace, known),
         manifest.job.pod_sets,
         workloads,
-        _gang(manifest, known),
+        gang,
         sum(gpus_of(each, known) for each in manifest.job.pod_sets),
         manifest.deadline_s,
+        pod_group=manifest.group_name if gang is None else "",
         unknown=manifest.unknown,
         refused=_refused(manifest, workloads, known),
         remarks=tuple(remarks),

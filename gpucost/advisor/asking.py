@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gpucost.advisor.answers import Subject
 from gpucost.advisor.volcano.gang import Gang
 from gpucost.cluster.kueue import Workload
-from gpucost.cluster.pods import PodSet
+from gpucost.cluster.pods import Pod, PodSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,10 @@ class Asking:
     gang: Gang | None = None
     gpus: int = 0
     deadline_s: int | None = None
+    waiting: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    """Its pods that are there and have no node, by the pod set that they are."""
+    pod_group: str = ""
+    """The PodGroup of its pods, where that is not Volcano's; empty for none."""
     own_pods: frozenset[str] = frozenset()
     """Uids of its pods that are bound already: what they hold is its own."""
     unknown: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.ownership import KUEUE_QUEUES
 from gpucost.cluster.pods import Pod, PodSet
+from gpucost.cluster.state import grouped
 from gpucost.cluster.volcano import GroupKind, PodGroup
 from gpucost.domain.jobs import Job, JobKind
 
@@ -113,8 +114,10 @@ def asking_of(found: Existing, known: Knowledge) -> Asking:
     if not pod_sets:
         pod_sets = workload.pod_sets if workload is not None else _as_sets(found.pods)
     own: frozenset[str] = frozenset()
+    waiting: dict[str, tuple[Pod, ...]] = {}
     if not waits:
         unbound = [pod for pod in found.pods if pod.is_unplaced]
+        waiting = {same[0].meta.name: tuple(same) for same in _alike(unbound)}
         pod_sets = _as_sets(unbound) or pod_sets
         own = frozenset() if unbound else found.bound
     return Asking(
@@ -124,6 +127,8 @@ def asking_of(found: Existing, known: Knowledge) -> Asking:
         (replace(workload, is_active=True),) if waits and workload is not None else (),
         gang,
         sum(gpus_of(each, known) for each in pod_sets),
+        waiting=waiting,
+        pod_group=found.groups[0].meta.name if found.groups and gang is None else "",
         own_pods=own,
         refused=_refused(found, known),
     )
@@ -205,7 +210,10 @@ def _team(
 
 def _as_sets(pods: Iterable[Pod]) -> tuple[PodSet, ...]:
     """Equal pods as one set."""
-    counts: dict[int, list[Pod]] = {}
-    for pod in sorted(pods, key=lambda each: each.meta.name):
-        counts.setdefault(id(pod.template), []).append(pod)
-    return tuple(PodSet(same[0].meta.name, len(same), same[0].template) for same in counts.values() if same)
+    return tuple(PodSet(same[0].meta.name, len(same), same[0].template) for same in _alike(pods))
+
+
+def _alike(pods: Iterable[Pod]) -> list[list[Pod]]:
+    """Equal pods together, by name."""
+    in_order = sorted(pods, key=lambda each: each.meta.name)
+    return [*grouped(in_order, lambda pod: (id(pod.template), pod.priority)).values()]

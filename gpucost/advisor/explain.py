@@ -112,7 +112,7 @@ def _may_pass(found: Existing, held: LayerAnswer) -> bool:
 
 def _quota_is_there(advice: Advice) -> str:
     where = f" in queue {advice.queue}" if advice.queue else ""
-    count = len(advice.victims)
+    count = sum(not each.is_of_scheduler for each in advice.victims)
     who = f", once {count:,} workload{'s have' if count > 1 else ' has'} left for it" if count else ""
     return f"it waits to be let in, and by the rules quota{where} is there for it{who}"
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from gpucost.advisor.answers import Decision, Layer, Wait
+from collections.abc import Sequence
+
+from gpucost.advisor.answers import Decision, Layer, Victim, Wait
 from gpucost.advisor.layers import LayerResult
-from gpucost.domain.time import DAY_MS, MINUTE_MS
+from gpucost.domain.time import DAY_MS, MINUTE_MS, SECOND_MS
 
 _MOST_NAMED = 2
 REST = "; the rest "
@@ -55,13 +57,38 @@ def _now(found: LayerResult) -> str:
         named = ", ".join(nodes[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
         where = f" on {len(nodes):,} node{'s' if len(nodes) > 1 else ''} ({named})"
     runs = found.partly or "runs now"
-    if found.victims:
-        count = len(found.victims)
+    pods = [each for each in found.victims if each.is_of_scheduler]
+    if pods:
+        stop = (
+            ""
+            if found.later_ms is None
+            else f", which ha{_of(pods, 's', 've')} {seconds(found.later_ms)} to stop"
+        )
+        where += f" by preempting {pods_named(pods)}{stop}"
+    count = len(found.victims) - len(pods)
+    if count:
         who = f"{count:,} workloads are" if count > 1 else "1 workload is"
         return f"{runs}{where}, once {who} preempted for it"
     borrows = ", on borrowed quota" if found.borrowed else ""
     says = f": {found.says}" if found.says and found.layer is Layer.NONE else ""
     return f"{runs}{where}{borrows}{says}"
+
+
+def pods_named(pods: Sequence[Victim]) -> str:
+    """``2 pods of lower priority (team-a/x, team-b/y)``."""
+    names = [f"{each.subject.namespace}/{each.subject.name}" for each in pods[:_MOST_NAMED]]
+    more = f" and {len(pods) - _MOST_NAMED:,} more" if len(pods) > _MOST_NAMED else ""
+    return f"{len(pods):,} pod{_of(pods, '', 's')} of lower priority ({', '.join(names)}{more})"
+
+
+def seconds(span_ms: int) -> str:
+    """A span that somebody set to the second: ``30 s``; from two minutes on as ``about``."""
+    whole = -(-span_ms // SECOND_MS)
+    return f"{whole} s" if whole < 2 * MINUTE_MS // SECOND_MS else about(span_ms)
+
+
+def _of(pods: Sequence[Victim], one: str, more: str) -> str:
+    return one if len(pods) == 1 else more
 
 
 def _waits(wait: Wait | None) -> str:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from gpucost.advisor.kueue.outlook import KueueView
 from gpucost.advisor.placement.place import reserve
-from gpucost.advisor.placement.rooms import Rooms
+from gpucost.advisor.placement.rooms import Rooms, positive
 from gpucost.advisor.placement.wanted import Wanted
 from gpucost.advisor.settings import AdvisorSettings
 from gpucost.advisor.suggest.past_use import PastUse
@@ -27,6 +27,7 @@ from gpucost.pricing.book import PriceBook
 
 MOST_UNPLACED = 200
 """Kinds of pods without a node that are looked at before others ask."""
+LEAST_PRIORITY = -(2**31)
 
 
 def never() -> bool:
@@ -99,23 +100,38 @@ class Knowledge:
         """``rooms`` once ``unplaced`` pods have the nodes that they can have."""
         return self._reserved(self.unplaced)
 
-    def rooms_for(self, job_uid: str) -> Rooms:
-        """What is left for a job: its own pods are not in its way."""
-        if job_uid not in self.unplaced:
+    def rooms_for(self, job_uid: str, priority: int = LEAST_PRIORITY) -> Rooms:
+        """What is left for a job of this priority and above: its own pods are not in its way, nor those below
+        it that nodes are being cleared for."""
+        passed = any(pod.priority < priority for pod in self._nominated)
+        if job_uid not in self.unplaced and not passed:
             return self.rooms_left
-        return self._reserved({uid: pods for uid, pods in self.unplaced.items() if uid != job_uid})
+        others = {uid: pods for uid, pods in self.unplaced.items() if uid != job_uid}
+        return self._reserved(others, priority)
 
-    def _reserved(self, pods: Mapping[str, list[Pod]]) -> Rooms:
-        """The oldest first, of at most ``MOST_UNPLACED`` kinds."""
+    @cached_property
+    def _nominated(self) -> Sequence[Pod]:
+        """Those that kube-scheduler makes room for on a node."""
+        return [pod for pods in self.unplaced.values() for pod in pods if pod.nominated]
+
+    def _reserved(self, pods: Mapping[str, list[Pod]], priority: int = LEAST_PRIORITY) -> Rooms:
+        """Nodes that are being cleared are kept for those they are cleared for, unless they are below
+        ``priority`` (kubernetes v1.36, pkg/scheduler/framework/runtime/framework.go, addNominatedPods). Then
+        the oldest first, of at most ``MOST_UNPLACED`` kinds."""
         kinds: dict[int, list[Pod]] = {}
         waiting = sorted((pod for each in pods.values() for pod in each), key=lambda pod: pod.meta.created_ms)
+        rooms = self.rooms.copy()
         for pod in waiting:
-            kinds.setdefault(id(pod.template), []).append(pod)
+            at = rooms.at(pod.nominated) if pod.nominated else None
+            if at is None:
+                kinds.setdefault(id(pod.template), []).append(pod)
+            elif pod.priority >= priority:
+                rooms.take_at(at, positive(pod.template.requests), 1)
         wanted = [
             Wanted(f"{at:06}", len(same), len(same), same[0].template)
             for at, same in enumerate(list(kinds.values())[:MOST_UNPLACED])
         ]
-        return reserve(self.rooms, wanted)
+        return reserve(rooms, wanted)
 
     @cached_property
     def world(self) -> World:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gpucost.advisor.answers import Decision, Layer, PodSetAnswer
+from gpucost.advisor.answers import Decision, Layer, PodSetAnswer, Victim
 from gpucost.advisor.asking import Asking
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.kueue.words import quantity
@@ -14,8 +14,22 @@ from gpucost.advisor.placement.freed import freed
 from gpucost.advisor.placement.mended import NODES_UNUSABLE, Mended, Repair, mended, repairs_in
 from gpucost.advisor.placement.place import Placement, place, reserve
 from gpucost.advisor.placement.pools import silent_about, with_pools
+from gpucost.advisor.placement.preempt import PodPreemption
 from gpucost.advisor.placement.rooms import Rooms
 from gpucost.advisor.placement.wanted import Wanted, of_pod_set
+from gpucost.advisor.preempting import (
+    BY_TOPOLOGY,
+    PREEMPTION_NOT_KNOWN,
+    PREEMPTS_PODS,
+    assumed,
+    claimed,
+    doubt,
+    makes_room,
+    preempted,
+    remarks,
+    stopped_ms,
+    victims,
+)
 from gpucost.cluster.objects import added
 from gpucost.cluster.pods import PodSet
 from gpucost.domain.time import MINUTE_MS
@@ -65,7 +79,8 @@ def parts_of(known: Knowledge, asking: Asking, quota: LayerResult | None) -> lis
             whole = each.count * times if answer is None else answer.count
             flavors = sorted(set(answer.flavors.values())) if answer is not None else []
             named = replace(each, name=f"{each.name} in {', '.join(flavors)}") if len(given) > 1 else each
-            parts.append(Part(each.name, tuple(_wanted_each(known, named, answer, whole, times)), answer))
+            wanted = _wanted_each(known, named, answer, whole, times)
+            parts.append(Part(each.name, tuple(claimed(known, asking, each, one) for one in wanted), answer))
     return parts
 
 
@@ -90,15 +105,77 @@ def placement_answer(known: Knowledge, asking: Asking, quota: LayerResult | None
     wanted = [each for part in parts for each in part.wanted]
     leaving = quota.leaving if quota is not None else frozenset()
     gone = {pod for uid in leaving for pod in known.pods_by_workload.get(uid, ())}
-    before = known.rooms_for(asking.subject.uid).without(asking.own_pods)
+    before = rooms_for(known, asking, wanted).without(asking.own_pods)
     rooms = _left_by_others(known, before.without(gone), quota)
     found = place(rooms, wanted)
     assumptions = (_NO_OTHER_PODS, *found.unknown) if found.fits or found.unknown else (_NO_OTHER_PODS,)
-    answer = _answer(known, before, rooms, wanted, found, bool(gone))
-    if answer.decision is Decision.WAITS and asking.gang is None and not asking.subject.uid:
-        says = "; ".join((*_held_meanwhile(known, wanted, found), answer.says))
-        answer = replace(answer, says=says)
-    return replace(answer, assumptions=assumptions, pod_sets=_pod_sets(parts, answer, found))
+    done = preempted(known, rooms, wanted, found, asking.own_pods | gone)
+    nodes = found.nodes if done is None else done.nodes
+    if done is not None and done.fits:
+        answer = _by_preempting(known, asking, wanted, done)
+    else:
+        answer = _answer(known, before, rooms, wanted, found, bool(gone))
+        if asking.gang is None and answer.decision in (Decision.WAITS, Decision.NEVER):
+            answer = _in_part(known, asking, wanted, answer, found, done)
+    return replace(
+        answer,
+        assumptions=(*assumptions, *answer.assumptions),
+        pod_sets=_pod_sets(parts, answer, nodes),
+    )
+
+
+def rooms_for(known: Knowledge, asking: Asking, wanted: Sequence[Wanted]) -> Rooms:
+    """What is left for its pods."""
+    return known.rooms_for(asking.subject.uid, min((each.priority for each in wanted), default=0))
+
+
+def _by_preempting(
+    known: Knowledge, asking: Asking, wanted: Sequence[Wanted], done: PodPreemption
+) -> LayerResult:
+    """All of it runs once kube-scheduler has preempted others; or so it would be, and nobody knows."""
+    gone, why = victims(known, done), doubt(known, asking, wanted)
+    where = f"placement: {_where(done.nodes)}"
+    if why:
+        says = f"{why}; as kube-scheduler does by default, it would run now {makes_room(gone)}"
+        return LayerResult(Decision.UNKNOWN, Layer.PLACEMENT, PREEMPTION_NOT_KNOWN, says)
+    return LayerResult(
+        Decision.NOW,
+        Layer.NONE,
+        PREEMPTS_PODS,
+        "",
+        (where, *remarks(done)),
+        victims=gone,
+        later_ms=stopped_ms(gone),
+        assumptions=assumed(known),
+    )
+
+
+def _in_part(
+    known: Knowledge,
+    asking: Asking,
+    wanted: Sequence[Wanted],
+    answer: LayerResult,
+    found: Placement,
+    done: PodPreemption | None,
+) -> LayerResult:
+    """With what becomes of those of its pods that find nodes, if need be by preempting others."""
+    gone: tuple[Victim, ...] = ()
+    if done is not None and not doubt(known, asking, wanted):
+        gone, found = victims(known, done), replace(found, nodes=done.nodes)
+        answer = replace(
+            answer,
+            why=(*answer.why, *remarks(done)),
+            victims=gone,
+            assumptions=(*answer.assumptions, *assumed(known)),
+        )
+    if any(each.levels for each in wanted):
+        answer = replace(answer, assumptions=(*answer.assumptions, BY_TOPOLOGY))
+    if answer.decision is Decision.WAITS and not asking.subject.uid:
+        return replace(answer, says="; ".join((*_held_meanwhile(known, wanted, found, gone), answer.says)))
+    if gone:
+        line = f"placement: kube-scheduler makes room for a part of it {makes_room(gone)}"
+        return replace(answer, why=(*answer.why, line))
+    return answer
 
 
 def started(known: Knowledge, asking: Asking, quota: LayerResult) -> LayerResult:
@@ -114,7 +191,9 @@ def started(known: Knowledge, asking: Asking, quota: LayerResult) -> LayerResult
     return replace(quota, partly=f"{quota.partly} {does}", pod_sets=())
 
 
-def _held_meanwhile(known: Knowledge, wanted: Sequence[Wanted], found: Placement) -> Iterator[str]:
+def _held_meanwhile(
+    known: Knowledge, wanted: Sequence[Wanted], found: Placement, gone: Sequence[Victim]
+) -> Iterator[str]:
     """What is taken while the rest waits, as nothing makes its pods start together."""
     if any(each.topology for each in wanted) or not found.is_exact:
         return
@@ -128,7 +207,8 @@ def _held_meanwhile(known: Knowledge, wanted: Sequence[Wanted], found: Placement
     )
     if pods:
         holds = f" and hold {counted(gpus, 'GPU')}" if gpus else ""
-        yield f"{pods:,} of its {counted(whole, 'pod')} would start{holds} while the others wait"
+        how = f" {makes_room(gone)}" if gone else ""
+        yield f"{pods:,} of its {counted(whole, 'pod')} would start{how}{holds} while the others wait"
 
 
 def _left_by_others(known: Knowledge, rooms: Rooms, quota: LayerResult | None) -> Rooms:
@@ -153,7 +233,7 @@ def _answer(
     has_victims: bool,
 ) -> LayerResult:
     if found.fits:
-        return LayerResult(Decision.NOW, Layer.NONE, "", "", (f"placement: {_where(found)}",))
+        return LayerResult(Decision.NOW, Layer.NONE, "", "", (f"placement: {_where(found.nodes)}",))
     grown = _grown(known, rooms, wanted)
     if grown is not None:
         return grown
@@ -210,7 +290,7 @@ def _grown(known: Knowledge, rooms: Rooms, wanted: Sequence[Wanted]) -> LayerRes
         Layer.PLACEMENT,
         "NewNodes",
         says,
-        (f"placement: {_where(found)}", *silent_about(pools, wanted)),
+        (f"placement: {_where(found.nodes)}", *silent_about(pools, wanted)),
         later_ms=round(found.minutes * MINUTE_MS),
     )
 
@@ -237,8 +317,8 @@ def _why(found: Placement) -> Iterator[str]:
         yield f"placement: {note}"
 
 
-def _where(found: Placement) -> str:
-    nodes = sorted({node for each in found.nodes.values() for node in each})
+def _where(placed: Mapping[str, Mapping[str, int]]) -> str:
+    nodes = sorted({node for each in placed.values() for node in each})
     named = ", ".join(nodes[:_SOME_NODES])
     more = f" and {len(nodes) - _SOME_NODES:,} more" if len(nodes) > _SOME_NODES else ""
     return f"on {len(nodes):,} node{'s' if len(nodes) != 1 else ''}: {named}{more}"
@@ -251,9 +331,11 @@ def _wanted(known: Knowledge, pod_set: PodSet, given: PodSetAnswer | None, count
     return of_pod_set(pod_set, flavors, topologies, count)
 
 
-def _pod_sets(parts: Sequence[Part], answer: LayerResult, found: Placement) -> tuple[PodSetAnswer, ...]:
+def _pod_sets(
+    parts: Sequence[Part], answer: LayerResult, placed: Mapping[str, Mapping[str, int]]
+) -> tuple[PodSetAnswer, ...]:
     """Nodes only where all of the gang has one."""
-    nodes = found.nodes if answer.decision is Decision.NOW else {}
+    nodes = placed if answer.decision is Decision.NOW else {}
     return tuple(
         PodSetAnswer(
             part.name,

@@ -16,9 +16,10 @@ from gpucost.advisor.kueue.modes import Mode
 from gpucost.advisor.kueue.waiting import standing
 from gpucost.advisor.layers import LayerResult
 from gpucost.advisor.placement.place import place
+from gpucost.advisor.placement.preempt import evictable
 from gpucost.advisor.placement.rooms import Rooms
 from gpucost.advisor.placement.wanted import Wanted
-from gpucost.advisor.placing import wanted_of
+from gpucost.advisor.placing import rooms_for, wanted_of
 from gpucost.advisor.volcano.discipline import Stage, VolcanoDiscipline, run_id
 from gpucost.advisor.volcano.gang import Gang
 from gpucost.advisor.wait.simulate import Run, Sampling, Scene, simulate
@@ -91,7 +92,7 @@ def _at_kueue(
     running += [_run_of_pods(job, its, known) for job, its in sorted(others.items())]
     target = Run(ask.uid, asking.team, asking.subject.name, asking.gpus)
     behind = [_run_of(known.state.workloads[uid], known) for uid in sorted(waiting)]
-    rooms = known.rooms_for(asking.subject.uid).without(asking.own_pods)
+    rooms = rooms_for(known, asking, wanted).without(asking.own_pods)
     with disciplines(view, ask, lambda: _Nodes(rooms, wanted, pods), asks[:-1]) as make:
         wait = _simulated(Scene(ask.uid, running, [*behind, target], make), known, sampling)
     return wait if wait is not None and wait.samples else None
@@ -131,7 +132,7 @@ def _for_nodes(asking: Asking, known: Knowledge, sampling: Sampling) -> Wait | N
     jobs = _on_nodes(asking, known, wanted, frozenset())
     running = [_run_of_pods(job, pods, known) for job, pods in sorted(jobs.items())]
     target = Run(f"asking/{asking.subject.name}", asking.team, asking.subject.name, asking.gpus)
-    rooms, pods = known.rooms_for(asking.subject.uid).without(asking.own_pods), _uids(jobs)
+    rooms, pods = rooms_for(known, asking, wanted).without(asking.own_pods), _uids(jobs)
 
     def make() -> _Gated:
         return _Gated(_Nodes(rooms, wanted, pods), target.id)
@@ -160,15 +161,18 @@ def _uids(jobs: Mapping[str, Sequence[Pod]]) -> dict[str, list[str]]:
 
 
 class _Nodes:
-    """Room for the target as others end. Those that start meanwhile are taken to go elsewhere."""
+    """Room for the target as others end. Those that start meanwhile are taken to go elsewhere, and whom
+    kube-scheduler preempts for it is in its way no longer than it takes until that is enough."""
 
     def __init__(self, rooms: Rooms, wanted: Sequence[Wanted], pods: Mapping[str, Sequence[str]]) -> None:
-        self._rooms, self._wanted, self._pods = rooms, wanted, pods
+        self._passed = evictable(rooms, wanted)
+        self._rooms, self._wanted, self._pods = rooms.without(self._passed), wanted, pods
         self._gone: list[str] = []
         self._fits: bool | None = None
 
     def leave(self, ended: Iterable[str]) -> None:
-        self._gone += [uid for job in ended for uid in self._pods.get(job, ())]
+        left = (uid for job in ended for uid in self._pods.get(job, ()))
+        self._gone += [uid for uid in left if uid not in self._passed]
 
     def is_open(self) -> bool:
         """Whether the pods of the target would find nodes now; asked of nodes only where that may be new."""
@@ -217,6 +221,9 @@ def _run_of_pods(job: str, pods: Sequence[Pod], known: Knowledge) -> Run:
     limits = [each.deadline_s for each in known.overview.ownership.jobs_of(pods[0])]
     deadline = min((each for each in limits if each is not None), default=None)
     left = None if deadline is None else max(1, deadline * SECOND_MS - elapsed)
+    leaving = [pod.meta.deleted_ms for pod in pods if pod.meta.deleted_ms is not None]
+    if len(leaving) == len(pods):
+        left = max(1, max(leaving) - known.state.at_ms)
     return Run(job, belonging.team, belonging.job.name, gpus, elapsed, left)
 
 

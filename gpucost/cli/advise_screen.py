@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rich.text import Text
 
 from gpucost.advisor.answers import Advice, Decision, Layer, PodSetAnswer, Victim
-from gpucost.advisor.headline import about
+from gpucost.advisor.headline import about, seconds
 from gpucost.cli.advise_parts import (
     MOST_ROWS,
     Look,
@@ -60,9 +60,11 @@ def facts(advice: Advice) -> Mapping[str, list[str]]:
     """What the answer knows in figures, by label; a label of the why says the same in better words. What
     never runs gets nothing and costs nothing, whatever was found on the way."""
     will_run = advice.decision in _RUNS
-    starts = (
-        [f"in about {about(advice.later_ms)}, when nodes are there"] if advice.later_ms is not None else []
-    )
+    starts = []
+    if advice.later_ms is not None and advice.decision is Decision.NOW:
+        starts = [f"within {seconds(advice.later_ms)}, once what is preempted has stopped"]
+    elif advice.later_ms is not None:
+        starts = [f"in about {about(advice.later_ms)}, when nodes are there"]
     return {
         "gets": [_pod_set(each) for each in advice.pod_sets] if will_run else [],
         "borrows": _borrowed(advice.borrowed or {}, advice.level) if will_run else [],
@@ -122,7 +124,9 @@ def _victim(found: Victim) -> str:
     queue = f" of queue {visible(found.queue)}" if found.queue else ""
     kind, reason = visible(found.subject.kind), visible(found.reason)
     priority = "" if found.priority is None else f", priority {found.priority:,}"
-    return f"{who} ({kind}){queue}{priority}{frees}: {reason}{leaving}"
+    node = f" on {visible(found.node, 253)}" if found.node else ""
+    grace = "" if found.grace_ms is None else f", has {seconds(found.grace_ms)} to stop"
+    return f"{who} ({kind}){node}{queue}{priority}{frees}: {reason}{leaving}{grace}"
 
 
 def _ahead(advice: Advice) -> list[str]:

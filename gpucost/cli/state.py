@@ -67,7 +67,8 @@ ExtraResources = Annotated[
 
 
 KINDS = (
-    "pods,nodes,namespaces,priorityclasses.scheduling.k8s.io,jobs.batch,cronjobs.batch,"
+    "pods,nodes,namespaces,priorityclasses.scheduling.k8s.io,poddisruptionbudgets.policy,"
+    "jobs.batch,cronjobs.batch,"
     "deployments.apps,statefulsets.apps,replicasets.apps,daemonsets.apps,jobsets.jobset.x-k8s.io,"
     "trainjobs.trainer.kubeflow.org,pytorchjobs.kubeflow.org,tfjobs.kubeflow.org,"
     "xgboostjobs.kubeflow.org,paddlejobs.kubeflow.org,jaxjobs.kubeflow.org,mpijobs.kubeflow.org,"

@@ -10,6 +10,7 @@ from gpucost.cluster.kueue import FlavorResource
 from gpucost.cluster.objects import Resources
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.pending import Pending
+from gpucost.cluster.quantities import base_units, readable
 from gpucost.cluster.queues import ClusterQueueView, CohortView, QueueViews
 from gpucost.cluster.state import ClusterState
 from gpucost.cluster.volcano import WAITING_PHASES
@@ -51,24 +52,27 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class Lender:
-    """A queue or cohort with quota that it does not use itself, lent already or not."""
+    """A queue or cohort with quota that it does not use itself, lent already or not: ``unused`` cores, bytes
+    or units, ``unused_text`` for a person."""
 
     name: str
     is_queue: bool
-    unused: int
+    unused: int | float
+    unused_text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Loan:
     """What a ClusterQueue uses above its nominal quota, and who around it has quota to lend: all within the
     lowest cohort above it that does not borrow itself. Kueue does not say whose quota it is; with one lender
-    it is that one's."""
+    it is that one's. ``borrowed`` is in cores, bytes or units, ``borrowed_text`` for a person."""
 
     borrower: str
     cohort: str
     flavor: str
     resource: str
-    borrowed: int
+    borrowed: int | float
+    borrowed_text: str
     lenders: Sequence[Lender]
 
 
@@ -102,7 +106,14 @@ def queue_rows(overview: Overview) -> list[QueueRow]:
 def loans(views: QueueViews) -> list[Loan]:
     """By cohort and borrower."""
     found = [
-        Loan(name, view.queue.cohort, *key, quota.borrowed, _lenders(views, name, key))
+        Loan(
+            name,
+            view.queue.cohort,
+            *key,
+            _in_base_units(key.resource, quota.borrowed),
+            readable(key.resource, quota.borrowed),
+            _lenders(views, name, key),
+        )
         for name, view in views.cluster_queues.items()
         for key, quota in view.quotas.items()
         if quota.borrowed
@@ -193,11 +204,17 @@ def _lenders(views: QueueViews, borrower: str, key: FlavorResource) -> list[Lend
     while cohort is not None and cohort.parent is not None and cohort.borrowed(key) > 0:
         cohort = cohort.parent
     found = [
-        Lender(node.name, node.is_queue, unused)
+        Lender(node.name, node.is_queue, _in_base_units(key.resource, unused), readable(key.resource, unused))
         for node, _ in (() if cohort is None else _below(cohort, 0))
         if not (node.is_queue and node.name == borrower) and (unused := _unused(views, node, key)) > 0
     ]
     return sorted(found, key=lambda lender: (-lender.unused, lender.name))
+
+
+def _in_base_units(resource: str, amount: int) -> int | float:
+    """As metrics have it (contract.queue_metrics): cores, with a fraction where they have one."""
+    found = base_units(resource, amount)
+    return int(found) if found == int(found) else found
 
 
 def _unused(views: QueueViews, node: QuotaNode, key: FlavorResource) -> int:

@@ -348,11 +348,11 @@ def _waiting_cells(row: QueueRow | VolcanoRow, at_ms: int) -> tuple[str, str, st
 
 def _loan_text(loan: Loan) -> str:
     kind = "" if loan.resource == _WHOLE else f" {visible(_short(loan.resource))}"
-    what = f"{visible(loan.borrower)} borrows {loan.borrowed:,}{kind} of {visible(loan.flavor)}"
+    what = f"{visible(loan.borrower)} borrows {loan.borrowed_text}{kind} of {visible(loan.flavor)}"
     if not loan.lenders:
         return f"{what} in cohort {visible(loan.cohort)}, where nobody has quota to lend any more"
     names = [
-        f"{'' if each.is_queue else 'cohort '}{visible(each.name)} (lends up to {each.unused:,})"
+        f"{'' if each.is_queue else 'cohort '}{visible(each.name)} (lends up to {each.unused_text})"
         for each in loan.lenders[:_MOST_LENDERS]
     ]
     rest = len(loan.lenders) - len(names)

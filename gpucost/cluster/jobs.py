@@ -52,13 +52,15 @@ class JobObject:
 
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
-    """A PriorityClass of Kubernetes, or (``of_kueue``) a WorkloadPriorityClass."""
+    """A PriorityClass of Kubernetes, or (``of_kueue``) a WorkloadPriorityClass. ``never_preempts``: its pods
+    have ``preemptionPolicy: Never``."""
 
     meta: Meta
     value: int
     is_default: bool = False
     of_kueue: bool = False
     flaws: tuple[Flaw, ...] = ()
+    never_preempts: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,8 @@ class PodTemplate:
     or the largest init container, and the overhead. ``affinity`` are the required node affinity's terms, of
     which one must hold (all requirements of it); empty means anywhere. ``has_pod_affinity`` says that rules
     about other pods or topology spreading exist too, which gpucost does not evaluate. ``claims`` are names
-    of ResourceClaims, or of the templates they are made from.
+    of ResourceClaims, or of the templates they are made from. ``never_preempts`` is ``preemptionPolicy:
+    Never``, of its own: its PriorityClass may have it as well.
     """
 
     requests: Resources
@@ -59,6 +60,7 @@ class PodTemplate:
     scheduler: str = ""
     claims: tuple[str, ...] = ()
     has_pod_affinity: bool = False
+    never_preempts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,19 @@ class Waiting:
 
     reason: str
     message: str
+    since_ms: int | None
+
+
+PREEMPTED_BY_SCHEDULER = "PreemptionByScheduler"
+"""Reason of a disruption by kube-scheduler (kubernetes, core/v1 PodReasonPreemptionByScheduler)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disruption:
+    """Who told a pod to stop, and when: its condition DisruptionTarget, since Kubernetes 1.26 (core/v1).
+    ``reason`` is Kubernetes' word, such as PreemptionByScheduler or EvictionByEvictionAPI."""
+
+    reason: str
     since_ms: int | None
 
 
@@ -80,7 +95,9 @@ class Pod:
     status.reason (ContainerCreating, CrashLoopBackOff, UnexpectedAdmissionError). ``gates`` are scheduling
     gates. ``claims`` are the names of the ResourceClaims it uses, in its namespace; ``backing_claim`` is one
     that the scheduler made for extended resources it requests. ``group`` is its native PodGroup
-    (``spec.schedulingGroup`` or ``spec.workloadRef``).
+    (``spec.schedulingGroup`` or ``spec.workloadRef``). ``started_ms`` is when its kubelet took it (None: not
+    yet), ``grace_ms`` how long it may take to stop. ``nominated`` is the node that kube-scheduler makes room
+    for it on, ``disruption`` that it was told to stop.
     """
 
     meta: Meta
@@ -98,6 +115,10 @@ class Pod:
     group: str = ""
     flaws: tuple[Flaw, ...] = ()
     backing_claim: str = ""
+    started_ms: int | None = None
+    grace_ms: int | None = None
+    nominated: str = ""
+    disruption: Disruption | None = None
 
     @property
     def requests(self) -> Resources:
@@ -131,6 +152,19 @@ class Pod:
     def is_gated(self) -> bool:
         """Whether somebody holds it back from the scheduler, on purpose."""
         return bool(self.gates)
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget. ``selector`` are requirements on labels of pods of its namespace that must all
+    hold; None, and one without any, matches none for kube-scheduler. ``allowed`` is how many of them may be
+    disrupted now; ``disrupted`` names pods that count as such already."""
+
+    meta: Meta
+    selector: tuple[Requirement, ...] | None
+    allowed: int
+    disrupted: frozenset[str] = frozenset()
+    flaws: tuple[Flaw, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

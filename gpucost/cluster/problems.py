@@ -11,6 +11,7 @@ from gpucost.cluster.cohorts import cohort_cycles
 from gpucost.cluster.jobs import JobObject, PriorityClass
 from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.objects import Meta, added
+from gpucost.cluster.pods import DisruptionBudget
 from gpucost.cluster.state import ClusterState
 from gpucost.cluster.units import Units
 from gpucost.cluster.volcano import VolcanoQueue
@@ -53,7 +54,7 @@ class StateProblem:
     detail: str
 
 
-_KINDS: Mapping[type, str] = {VolcanoQueue: "Queue"}
+_KINDS: Mapping[type, str] = {VolcanoQueue: "Queue", DisruptionBudget: "PodDisruptionBudget"}
 
 
 def problems(state: ClusterState, catalog: ResourceCatalog, units: Units | None = None) -> list[StateProblem]:

@@ -19,7 +19,7 @@ from gpucost.cluster.kueue import (
     Workload,
 )
 from gpucost.cluster.nodes import Node
-from gpucost.cluster.pods import Pod
+from gpucost.cluster.pods import DisruptionBudget, Pod
 from gpucost.cluster.scheduling import SchedulerConfigs
 from gpucost.cluster.volcano import HyperNode, PodGroup, VolcanoQueue
 
@@ -30,6 +30,7 @@ _COLLECTIONS: Mapping[str, str] = {
     "nodes": "nodes",
     "pods": "pods",
     "claims": "resourceclaims.resource.k8s.io",
+    "disruption_budgets": "poddisruptionbudgets.policy",
     "cluster_queues": "clusterqueues.kueue.x-k8s.io",
     "cohorts": "cohorts.kueue.x-k8s.io",
     "local_queues": "localqueues.kueue.x-k8s.io",
@@ -74,6 +75,7 @@ class ClusterState:
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     jobs: Mapping[str, JobObject] = field(default_factory=dict)
     priority_classes: Mapping[str, PriorityClass] = field(default_factory=dict)
+    disruption_budgets: Mapping[str, DisruptionBudget] = field(default_factory=dict)
     cluster_queues: Mapping[str, ClusterQueue] = field(default_factory=dict)
     local_queues: Mapping[str, LocalQueue] = field(default_factory=dict)
     cohorts: Mapping[str, Cohort] = field(default_factory=dict)

@@ -154,6 +154,30 @@ class GpuSeries:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialReading:
+    """What a report says of the last minutes, in board milliseconds: of all boards (``capacity_ms``), of what
+    pods held, and held beyond what nodes have (``over_ms``), which is billed to nobody.
+
+    ``unpriced`` is time without a price, by GPU model, empty where that is not known; ``unshared_pods`` hold
+    units of which nobody knows what part of a board they are. ``named`` is held time of holders with a team,
+    project, user or queue, ``measured`` held time with a measurement of each kind. Of ``nodes``,
+    ``unsized_nodes`` hand out GPUs and nobody knows out of how many boards; ``counted_nodes`` are those of
+    which something other than what they advertise says how much that should be.
+    """
+
+    held_ms: int
+    capacity_ms: int
+    over_ms: int = 0
+    unpriced: Mapping[str, int] = field(default_factory=dict)
+    unshared_pods: int = 0
+    named: Mapping[str, int] = field(default_factory=dict)
+    measured: Mapping[str, int] = field(default_factory=dict)
+    nodes: int = 0
+    unsized_nodes: int = 0
+    counted_nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterProbe:
     """One cluster. ``series`` counts the series of each name asked for at the probe's instant; ``seen`` says
     when, in the month, kinds of series were there (keys: ``state``, ``gpus``, ``own``). ``gpus`` is None
@@ -161,7 +185,8 @@ class ClusterProbe:
     of kube-state-metrics and of gpucost, by the setting that would choose among them, with how many nodes
     (series) each gives; ``others`` are, for a setting that names only jobs without such series, those that
     have them, most first; ``unbelieved`` are jobs whose series of kube-state-metrics' names are not counted.
-    ``at_ms`` is its own instant, None for that of all."""
+    ``trial`` is what a report says of the last minutes, None where it was not or could not be read. ``at_ms``
+    is its own instant, None for that of all."""
 
     cluster: str
     series: Mapping[str, int] = field(default_factory=dict)
@@ -176,6 +201,7 @@ class ClusterProbe:
     jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unbelieved: tuple[UnbelievedJob, ...] = ()
+    trial: TrialReading | None = None
     at_ms: int | None = None
 
     def has(self, *names: str) -> bool:

@@ -35,7 +35,8 @@ from gpucost.kube.events import (
 from gpucost.kube.store import Change, Kept, Store, T
 
 _LOG = logging.getLogger(__name__)
-_QUIET = frozenset({"silent", "overdue"})
+_SILENT = "silent"
+_QUIET = frozenset({_SILENT, "overdue"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,22 @@ class ReflectorSettings:
     """The server ends a watch after between one and two times this, at random, so that clients spread."""
     overrun_s: float = 60.0
     """A watch is left when the server has not ended it so long after it should have."""
-    inactivity_s: float = 150.0
-    """Longest silence of a watch. Bookmarks come about once a minute, so silence means a dead connection.
-    Only an event or bookmark that can be read breaks it: a proxy can keep any connection busy."""
-    doubted_s: float = 240.0
-    """When watches together brought nothing for so long, a list comes next. After two silent ones, that is:
-    one dead connection does not make every client of a server list again."""
+    renewal_s: float = 150.0
+    """A watch that was silent for so long is made anew: its connection may be dead. Only an event or bookmark
+    that can be read breaks the silence: a proxy can keep any connection busy. That is no error yet."""
+    inactivity_s: float = 1200.0
+    """Silence of watches, one after the other, that is an error; below ``renewal_s`` that of each watch.
+
+    Twice what a sound server may need. It sends a bookmark a minute, but only once it knows of a later
+    version than the watch began at (kubernetes v1.33, apiserver/pkg/storage/cacher: defaultBookmarkFrequency
+    in cacher.go, process in cache_watcher.go). Of a collection without events it learns that by etcd's
+    progress notifications: every ten minutes by default (etcd v3.4, etcdserver/api/v3rpc/watch.go,
+    progressReportInterval; since v3.5 ``--experimental-watch-progress-notify-interval``, in v3.6 without
+    ``experimental-``, which kubeadm sets to 5 s)."""
+    doubted_s: float = 400.0
+    """When watches together brought nothing for so long, a list comes next. After three silent ones, that is:
+    one dead connection does not make every client of a server list again. A list moves on the version that
+    watches begin at, past what etcd told a moment ago: so often, it passes over no two notices of etcd."""
     stalled_s: float = 600.0
     """Without list, event and bookmark for so long, what is known is not current any more. Long enough for
     ``doubted_s`` and the list after it, so that a quiet server without bookmarks is never taken for it."""
@@ -124,7 +135,7 @@ class Reflector(Generic[T]):
         self._failures = 0
         self._fruitful = False
         self._begun_s = self._heard_s = monotonic()
-        self._unheard_s = 0.0
+        self._unheard_s = self._silent_s = 0.0
         self._missed = False
         self._mended_s: float | None = None
         self._errors: Counter[str] = Counter()
@@ -274,7 +285,7 @@ class Reflector(Generic[T]):
 
     def _watch(self) -> float:
         ends_s = int(self._settings.watch_timeout_s * (1 + self._jitter()))
-        silence_s = self._settings.inactivity_s
+        silence_s = self._silence_s
         self._begun_s = self._monotonic()
         check = self._watch_check(self._begun_s + ends_s + self._settings.overrun_s)
         with self._calls.watch(self._path, self._position or "", ends_s, silence_s, check) as lines:
@@ -282,12 +293,17 @@ class Reflector(Generic[T]):
             self._answered()
             return self._timed(lines)
 
+    @property
+    def _silence_s(self) -> float:
+        """Of one watch, until it is left."""
+        return min(self._settings.renewal_s, self._settings.inactivity_s)
+
     def _watch_check(self, ends_s: float) -> Check:
         def check() -> None:
             now_s = self._monotonic()
             if now_s > ends_s:
                 raise TransportError("overdue", "the server does not end the watch")
-            if now_s - max(self._begun_s, self._heard_s) > self._settings.inactivity_s:
+            if now_s - max(self._begun_s, self._heard_s) > self._silence_s:
                 raise TransportError("silent", "bytes, and nothing that can be read")
 
         return check
@@ -304,6 +320,8 @@ class Reflector(Generic[T]):
             self._forgive(self._lasted(started) or self._fruitful)
             if error.reason not in _QUIET:
                 raise
+            if error.reason == _SILENT and not self._is_too_silent(started):
+                return 0.0
             # Whether the server is there, the next request says.
             return self._failed(error.reason, str(error), is_down=False)
         finally:
@@ -314,6 +332,18 @@ class Reflector(Generic[T]):
         if self._fruitful:
             return self._settings.backoff.pause_s(1, self._jitter())
         return self._failed("short_watch", "the watch ended at once")
+
+    def _is_too_silent(self, started_s: float) -> bool:
+        """Whether watches brought nothing for so long that it is an error; each such span counts once. What
+        lists say meanwhile does not break it: that bookmarks do not come through is worth a word."""
+        settings = self._settings
+        if settings.inactivity_s <= settings.renewal_s:
+            return True
+        self._silent_s += self._monotonic() - max(started_s, self._heard_s)
+        if self._silent_s < settings.inactivity_s:
+            return False
+        self._silent_s = 0.0
+        return True
 
     def _doubt(self, unheard_s: float) -> None:
         self._unheard_s += unheard_s
@@ -356,6 +386,7 @@ class Reflector(Generic[T]):
             self._fruitful = True
             self._advance(resource_version(event.object))
             self._heard()
+            self._silent_s = 0.0
             return True
         return False
 

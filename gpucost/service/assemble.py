@@ -21,7 +21,7 @@ from gpucost.detectors.findings import Pattern
 from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.rates import RateLookup
-from gpucost.domain.time import MINUTE_MS, Window
+from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
 from gpucost.kube.connect.connection import connect
 from gpucost.kube.connect.httpx_transport import HttpxTransport
 from gpucost.kube.connect.secure import SERVICE_ACCOUNT
@@ -38,7 +38,7 @@ from gpucost.service.detect_loop import DetectLoop, State
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.detecting import SLOW, Detecting
 from gpucost.service.past_runs import History
-from gpucost.service.pipeline import Pipeline, Rules
+from gpucost.service.pipeline import Pipeline, Rules, attribute_windows
 from gpucost.service.rehearsing import Rehearsing
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings import (
@@ -64,6 +64,7 @@ from gpucost.telemetry.settings import PrometheusSettings as SourceOptions
 from gpucost.telemetry.source import Source
 
 if TYPE_CHECKING:
+    from gpucost.contract.probe import TrialReading
     from gpucost.kube.certificates.keeper import Keeper
     from gpucost.service.digesting import Schedule
     from gpucost.service.foretelling import Foretelling
@@ -223,6 +224,26 @@ def _existing(settings: Settings) -> ExistingSettings:
         settings.attribution.basis,
         tuple((each.kind, each.metric, each.name_label) for each in found.custom_resources),
     )
+
+
+def build_trial(
+    settings: Settings, book: PriceBook, teams: TeamRules, *, attempts: int | None = None
+) -> Callable[[str, int], TrialReading | None]:
+    """What a report says of the minutes of a cluster before an instant, for ``gpucost doctor``; it raises
+    SourceError."""
+    # Here, since only the doctor asks for it.
+    from gpucost.telemetry.doctor.trial import read_trial
+    from gpucost.telemetry.existing.source import ExistingSource
+
+    client = build_client(settings.prometheus, attempts=attempts)
+    options = replace(source_options(settings.prometheus, book.label_names), history_ms=DAY_MS)
+    rules = rules_of(settings, book, teams)
+
+    def read(cluster: str, at_ms: int) -> TrialReading | None:
+        source = ExistingSource(client, options, _existing(settings), now=lambda: at_ms)
+        return read_trial(source, cluster, lambda frames, span: attribute_windows(frames, [span], rules))
+
+    return read
 
 
 def build_rules(

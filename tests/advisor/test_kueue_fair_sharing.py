@@ -245,32 +245,6 @@ def test_who_does_not_borrow_what_it_asks_goes_before_shares() -> None:
     assert _fair(*objects, *heads).order == (("borrows", "own"),)
 
 
-def _siblings(**of_right: Any) -> tuple[object, ...]:
-    return (
-        cohort("org", 12),
-        cohort("left", parent="org"),
-        cohort("right", parent="org", **of_right),
-        queue("a", 0, cohort="left", reclaim="Any"),
-        queue("b", 0, cohort="right", reclaim="Any"),
-    )
-
-
-def test_a_tie_of_sibling_cohorts_is_said() -> None:
-    heads = workload("one", "a", 4, created=60), workload("two", "b", 4, created=60)
-    assert _fair(*_siblings(), *heads).ties == (("left", "right"),)
-
-
-@pytest.mark.parametrize(
-    ("weight", "gpus", "priority", "created"), [(2, 4, 0, 60), (1, 5, 0, 60), (1, 4, 1, 60), (1, 4, 0, 61)]
-)
-def test_no_tie_where_anything_differs(weight: int, gpus: int, priority: int, created: float) -> None:
-    heads = (
-        workload("one", "a", 4, created=60),
-        workload("two", "b", gpus, priority=priority, created=created),
-    )
-    assert _fair(*_siblings(weight=weight), *heads).ties == ()
-
-
 def test_victims_of_sibling_cohorts_with_equal_shares_do_not_depend_on_the_order_of_input() -> None:
     held = [_held(f"{name}{place}", name, 3, reserved=place) for name in "bc" for place in (1, 2)]
     state = worlds.state(

@@ -20,6 +20,7 @@ from gpucost.advisor.wait.runtimes import PastRun, RunTimes
 from gpucost.api.app import create_app
 from gpucost.api.webhook.adviser import Adviser
 from gpucost.attribution.teams import TeamRules
+from gpucost.cluster.jobs import PriorityClass
 from gpucost.cluster.kueue import Workload
 from gpucost.cluster.objects import Condition
 from gpucost.cluster.scheduling import VolcanoConfig
@@ -286,6 +287,45 @@ def test_who_is_ahead_is_not_named_because_the_name_was_guessed(scheduler: str, 
         text = answer(clients.ada, asked_for)
         assert SECRET not in text
         assert OTHERS in text
+
+
+@pytest.mark.fault(47)
+def test_whom_kube_scheduler_would_preempt_is_named_to_their_team_alone(ledger: Ledger) -> None:
+    """A victim of another team is told as a fact: a pod leaves, from which node, what it holds, how long that
+    takes; neither its name, namespace, priority nor uid."""
+    spaces = builders.namespace("ml", RESEARCH, uid="namespace/ml"), builders.namespace(SPACE, VISION)
+    pods = [
+        replace(
+            builders.pod(name, 8, namespace=space, node=node, priority=-7, labels=team, uid=f"uid-{name}"),
+            grace_ms=45_000,
+        )
+        for name, space, node, team in (
+            ("mine-0", "ml", "n0", RESEARCH),
+            ("zqzephyr-0", SPACE, "n1", VISION),
+        )
+    ]
+    state = worlds.state(
+        *(worlds.node(f"n{at}", product=H100, boards=8) for at in range(2)),
+        *(*spaces, *pods),
+        priority_classes=[PriorityClass(worlds.meta("high"), 1000)],
+    )
+    clients = Clients(create_app(ledger, SETTINGS, now=Clock(), advising=advising_of(state)))
+    asked_for = manifest()
+    del asked_for["metadata"]["labels"]
+    asked_for["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    whole, own = (json.loads(answer(each, asked_for)) for each in (clients.fin, clients.ada))
+    assert [each["subject"]["name"] for each in whole["victims"]] == ["mine-0", "zqzephyr-0"]
+    assert "zqlab-space/zqzephyr-0" in whole["says"]
+    assert SECRET not in json.dumps(own)
+    assert own["decision"] == "now"
+    assert f"(ml/mine-0, {OTHERS}), which have 45 s to stop" in own["says"]
+    mine, theirs = own["victims"]
+    assert (mine["subject"]["name"], mine["priority"]) == ("mine-0", -7)
+    assert theirs["subject"] == {"kind": "Pod", "namespace": "", "name": OTHERS, "uid": ""}
+    assert (theirs["priority"], theirs["node"], theirs["units"], theirs["grace_ms"]) == (
+        *(None, "n1"),
+        *({GPU: 8}, 45_000),
+    )
 
 
 def test_waits_rest_on_ones_own_runs_and_on_all(ledger: Ledger) -> None:

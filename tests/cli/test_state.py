@@ -181,7 +181,7 @@ def test_a_folder_that_kubectl_wrote(server: ClusterServer, tmp_path: Path) -> N
     found = state("show", "--from", str(tmp_path), "--at", "2026-10-24T00:00:00Z")
     live = state("show", "--kubernetes-url", server.url).stdout.decode().splitlines()
     assert found.stderr == b""
-    said = [" Not in this dump: priorityclasses.scheduling.k8s.io, batch (2 kinds), apps (4 kinds),"]
+    said = [" Not in this dump: priorityclasses.scheduling.k8s.io, poddisruptionbudgets.policy,"]
     assert found.stdout.decode().splitlines()[4][:60] == said[0][:60]
     assert [line for line in live if "waits" in line or " borrows " in line or "train-" in line] == [
         line
@@ -418,6 +418,27 @@ def test_what_is_borrowed_stays_in_a_cohort_that_does_not_borrow() -> None:
     (loan,) = facts(Overview(state)).loans
     assert (loan.borrower, loan.borrowed) == ("taker", 8)
     assert [(each.name, each.unused) for each in loan.lenders] == [("giver", 8)]
+
+
+def test_borrowed_cpu_and_memory_are_cores_and_binary_units() -> None:
+    """As Kubernetes writes them, not in the units that Kueue counts in."""
+    asks, spare = {"cpu": 215_500, "memory": 3_076_270_325_760, b.GPU: 16}, (300_000, 3 * 10**12, 1_024)
+    pods = b.pod_set(count=1, requests=asks)
+    keys = {resource: ("h100", resource) for resource in asks}
+    giver = {each: Quota(amount + lent) for (each, amount), lent in zip(asks.items(), spare, strict=True)}
+    state = b.state(
+        b.cluster_queue("taker", {keys[each]: Quota(0) for each in asks}, cohort="all"),
+        b.cluster_queue("giver", {keys[each]: quota for each, quota in giver.items()}, cohort="all"),
+        b.local_queue("q", "taker"),
+        b.workload("w", pods, admitted_ms=b.T0, cluster_queue="taker", flavor="h100"),
+    )
+    found = facts(Overview(state))
+    said = screen(found, 200)
+    assert "taker borrows 215.5 cpu of h100 from giver (lends up to 300)" in said
+    assert "taker borrows 2,865Gi memory of h100 from giver (lends up to 2.73Ti)" in said
+    assert "taker borrows 16 of h100 from giver (lends up to 1,024)" in said
+    assert [each["borrowed"] for each in as_data(found)["loans"]] == [215.5, 3_076_270_325_760, 16]
+    assert as_data(found)["loans"][0]["lenders"][0]["unused"] == 300
 
 
 @pytest.mark.parametrize(

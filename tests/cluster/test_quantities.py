@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.cluster.quantities import MOST, amount, base_units, parse_quantity
+from gpucost.cluster.quantities import MOST, amount, base_units, parse_quantity, readable
 from gpucost.domain.errors import InputError
 
 
@@ -70,6 +70,27 @@ def test_amounts_are_in_kueues_units(resource: str, text: str, units: int) -> No
 def test_base_units_are_cores_and_whole_units() -> None:
     assert base_units("cpu", 1500) == 1.5
     assert base_units("memory", 1500) == 1500
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount_", "text"),
+    [
+        ("cpu", 215_000, "215"),
+        ("cpu", 1_250_500, "1,250.5"),
+        ("cpu", 1, "0.001"),
+        ("cpu", 0, "0"),
+        ("memory", 3_076_270_325_760, "2,865Gi"),
+        ("memory", 2**44, "16Ti"),
+        ("memory", 3_000_000_000_000, "2.73Ti"),
+        ("memory", 1000, "1,000"),
+        ("memory", 0, "0"),
+        ("ephemeral-storage", 10 * 2**30, "10Gi"),
+        ("hugepages-2Mi", 2**21, "2Mi"),
+        ("nvidia.com/gpu", 2048, "2,048"),
+    ],
+)
+def test_amounts_for_people(resource: str, amount_: int, text: str) -> None:
+    assert readable(resource, amount_) == text
 
 
 @given(st.text(max_size=40))

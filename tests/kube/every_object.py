@@ -65,6 +65,10 @@ _CLAIM = {
         "devices": [{"data": {"key": "x"}}],
     },
 }
+_BUDGET = {
+    "spec": {"minAvailable": 1, "selector": {"matchExpressions": [{"key": "app", "operator": "Exists"}]}},
+    "status": {"disruptionsAllowed": 2, "disruptedPods": {"p": "2026-10-24T00:00:00Z"}, "currentHealthy": 3},
+}
 _GANG = {"gang": {"minCount": 4}}
 _NATIVE = {
     "spec": {
@@ -117,9 +121,13 @@ _WRITTEN = {
     "fieldsV1": {"f:status": {"f:phase": {}, "f:podIP": {}}},
 }
 _LOST = {
-    "metadata": {**_META, "managedFields": [_WRITTEN]},
-    "spec": {"containers": [{"name": "a"}], "nodeName": "node-1"},
+    "metadata": {**_META, "managedFields": [_WRITTEN], "deletionGracePeriodSeconds": 7},
+    "spec": {"containers": [{"name": "a"}], "nodeName": "node-1", "terminationGracePeriodSeconds": 90},
     "status": {"phase": "Failed", "reason": "Terminated"},
+}
+_NOMINATED = {
+    "spec": {"containers": [{"name": "a"}], "preemptionPolicy": "Never", "terminationGracePeriodSeconds": 9},
+    "status": {"phase": "Pending", "nominatedNodeName": "node-2"},
 }
 _STOPPED = {
     **_STOPPING,
@@ -150,9 +158,11 @@ def _every_object() -> list[Json]:
         *map(as_v1beta1, kueues),
         *test_volcano.FULL.values(),
         _of("v1", "Pod", test_pods._FULL),
-        *(_of("v1", "Pod", each) for each in (_BACKED, _STOPPING, _STOPPED, _LOST)),
+        *(_of("v1", "Pod", each) for each in (_BACKED, _STOPPING, _STOPPED, _LOST, _NOMINATED)),
         _of("v1", "Node", test_pods._FULL_NODE),
         _of("scheduling.k8s.io/v1", "PriorityClass", {"value": 5, "globalDefault": True, "description": "d"}),
+        _of("scheduling.k8s.io/v1", "PriorityClass", {"value": 5, "preemptionPolicy": "Never"}),
+        _of("policy/v1", "PodDisruptionBudget", _BUDGET),
         _of("scheduling.k8s.io/v1alpha1", "Workload", _NATIVE),
         _of("scheduling.k8s.io/v1beta1", "PodGroup", _NATIVE),
         _of("scheduling.x-k8s.io/v1alpha1", "PodGroup", _COSCHEDULING),

@@ -19,6 +19,7 @@ from urllib.request import urlopen
 import pytest
 
 from gpucost.kube.connect.in_cluster import HttpTransport
+from gpucost.kube.connect.transport import TransportError
 from gpucost.kube.reflector import Reflector, ReflectorSettings
 from tests.exporters.queue.day import World, day
 from tests.support.cluster.installed import KUEUE
@@ -286,3 +287,121 @@ def wait_for(condition: Any, seconds: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never came about"
         time.sleep(0.005)
+
+
+# Collections that nothing happens to
+
+
+class HurriedTransport:
+    """The server's answers, without the silences: these pass on a clock of its own.
+
+    With ``interval_s`` etcd tells its version that often, at first after ``first_s``, and ``late_s`` later
+    the API server has a bookmark for watches that began at an older version.
+    """
+
+    def __init__(
+        self,
+        server: ClusterServer,
+        interval_s: float | None = None,
+        first_s: float = 0.0,
+        late_s: float = 0.0,
+    ) -> None:
+        self._server, self._inner = server, HttpTransport(server.url)
+        self._interval_s, self._first_s, self._late_s = interval_s, first_s, late_s
+        self.now_s = self._position_s = 0.0
+        self.expected = 0
+        """Events to come, of which each watch waits for one after the other."""
+
+    @property
+    def name(self) -> str:
+        return self._server.url
+
+    def get(self, path: str, params: Any, timeout_s: float) -> Any:
+        is_watch = "watch" in params
+        response = self._inner.get(path, params, min(timeout_s, 5.0))
+        if not is_watch:
+            self._position_s = self.now_s
+            return response
+        read = response.lines
+
+        def lines(*how: Any) -> Iterator[bytes]:
+            told_s, found = self._told_s(), read(*how)
+            if told_s is not None and told_s + self._late_s < self.now_s + timeout_s:
+                self.now_s, self._position_s = max(self.now_s, told_s + self._late_s), told_s
+                self._server.bookmark()
+                yield next(found)
+            while self.expected:
+                self.expected -= 1
+                yield next(found)
+            self.now_s += timeout_s
+            raise TransportError("silent", "no more")
+
+        response.lines = lines  # type: ignore[method-assign]
+        return response
+
+    def _told_s(self) -> float | None:
+        """When etcd tells its version next, after the one that the watch begins at."""
+        if self._interval_s is None:
+            return None
+        times = max(0, int((self._position_s - self._first_s) // self._interval_s + 1))
+        return self._first_s + times * self._interval_s
+
+
+def quiet_reflector(transport: HurriedTransport) -> Any:
+    return Reflector(
+        transport,
+        "/api/v1/pods",
+        trim=dict,
+        clock=lambda: round(transport.now_s * 1e9),
+        monotonic=lambda: transport.now_s,
+        jitter=lambda: 0.5,
+    )
+
+
+@pytest.mark.parametrize("late_s", [0.0, 60.0])
+@pytest.mark.parametrize(
+    ("interval_s", "first_s"),
+    [(60.0, 5.0), *((each, first) for each in (600.0, 660.0) for first in (10.0, 301.0, 449.0, 595.0))],
+)
+def test_silence_within_twice_the_interval_of_etcd_is_no_error(
+    server: ClusterServer, interval_s: float, first_s: float, late_s: float
+) -> None:
+    """Until etcd 3.4 says how far it is, each ten or eleven minutes, the API server has nothing to send."""
+    server.put(api_pod("a"))
+    transport = HurriedTransport(server, interval_s, first_s, late_s)
+    reflector = quiet_reflector(transport)
+    while transport.now_s < 7200.0:
+        assert reflector.step() == 0.0
+        assert (reflector.up, reflector.problem, reflector.is_stalled) == (True, "", False)
+        assert transport.now_s - reflector.last_success_ns / 1e9 <= 450.0
+    assert reflector.errors == {}
+    assert set(reflector.snapshot()) == {"uid-a"}
+
+
+def test_silence_is_an_error_after_twice_the_interval_of_etcd(server: ClusterServer) -> None:
+    transport = HurriedTransport(server)
+    reflector = quiet_reflector(transport)
+    told = []
+    while transport.now_s < 3600.0:
+        before = reflector.errors.total()
+        reflector.step()
+        if reflector.errors.total() > before:
+            told.append(transport.now_s)
+        assert (reflector.up, reflector.is_stalled) == (True, False)
+    assert told == [1200.0, 2400.0, 3600.0]
+    assert reflector.errors == {"silent": 3}
+
+
+def test_a_dead_connection_is_left_long_before(server: ClusterServer) -> None:
+    server.put(api_pod("a"))
+    transport = HurriedTransport(server)
+    reflector = quiet_reflector(transport)
+    reflector.step()
+    server.break_watch("silence", "pods")
+    server.put(api_pod("b"))
+    reflector.step()
+    transport.expected = 1
+    reflector.step()
+    assert set(reflector.snapshot()) == {"uid-a", "uid-b"}
+    assert transport.now_s <= 300.0
+    assert reflector.errors == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -27,6 +28,7 @@ from gpucost.cluster.order import FAIR_ADMISSION
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.quota_use import workload_units
 from gpucost.cluster.state import ClusterState
+from gpucost.domain.words import counted
 
 QUEUE_MISSING = "QueueMissing"
 QUEUE_INACTIVE = "QueueInactive"
@@ -34,7 +36,10 @@ CHECKS = "AdmissionChecks"
 BLOCKED = "BlockedByHead"
 UNSETTLED = "Unsettled"
 NOT_ASKED = "NotAllAsked"
+BY_LOT = "ByLot"
 MOST_LEVELS = 100
+MOST_COHORTS = 4
+"""Named in one sentence."""
 MOST_BESIDE = 256
 """Workloads of one job (a Deployment makes one for each pod) that are asked about together."""
 _REFUSALS = {
@@ -68,7 +73,7 @@ def kueue_answer(view: KueueView, overview: Overview, workloads: Sequence[Worklo
     asks = [standing(view.snapshot, each) for each in workloads[:MOST_BESIDE]]
     queue = view.snapshot.queues[asks[-1].queue]
     outlook = view.outlook(asks[-1], asks[:-1])
-    found = _of_all(len(workloads), _decided(view, queue, asks, outlook))
+    found = _of_all(len(workloads), _either(view, queue, asks, outlook))
     config = overview.state.schedulers.kueue
     if len(workloads) > len(asks):
         found = _of_more(found, len(asks), len(workloads))
@@ -118,6 +123,30 @@ def _decided(view: KueueView, queue: Queue, asks: Sequence[Ask], outlook: Outloo
     if not outlook.given:
         return found
     return replace(found, partly=_part(asks, len(outlook.given)), pod_sets=_given(outlook.given))
+
+
+def _either(view: KueueView, queue: Queue, asks: Sequence[Ask], outlook: Outlook) -> LayerResult:
+    """Where Kueue draws lots, and something depends on it, what may become of it either way."""
+    found = _decided(view, queue, asks, outlook)
+    if not outlook.otherwise:
+        return found
+    names = sorted({name for pair in outlook.ties for name in pair})
+    more = f" and {len(names) - MOST_COHORTS:,} more" if len(names) > MOST_COHORTS else ""
+    cohorts = f"{', '.join(names[:MOST_COHORTS])}{more}"
+    lots = f"Kueue draws lots in every cycle between cohorts {cohorts}, which have equal shares"
+    if any(each.admitted is not outlook.admitted for each in outlook.otherwise):
+        says = f"either finds quota or waits: {lots}"
+        return replace(found, decision=Decision.UNKNOWN, layer=Layer.QUOTA, reason=BY_LOT, says=says)
+    ways = dict.fromkeys(_leaving(each) for each in (outlook, *outlook.otherwise))
+    what = f"{' or '.join(ways)} must leave" if len(ways) > 1 else "this follows, or others come before it"
+    return replace(found, why=(*found.why, f"either: {what}, as {lots}"))
+
+
+def _leaving(outlook: Outlook) -> str:
+    """How many victims it has, by queue: who they are is not for everybody."""
+    counts = Counter(each.member.queue for each in outlook.victims)
+    of = (f"{counted(count, 'workload')} of {name}" for name, count in sorted(counts.items()))
+    return " and ".join(of) or "nobody"
 
 
 def _refused(view: KueueView, queue: Queue, asks: Sequence[Ask], outlook: Outlook) -> LayerResult:

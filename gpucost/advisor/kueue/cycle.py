@@ -70,7 +70,8 @@ def run_cycle(state: ClusterState, config: KueueConfig) -> CycleResult:
 
 class Cycle:
     """Runs cycles on a snapshot, whose usage it changes only while it runs. Without ``may_preempt`` nobody
-    has anybody to preempt."""
+    has anybody to preempt. ``ties`` are pairs of sibling cohorts with equal shares that Kueue takes in any
+    order, of heads or in the search for victims: what was decided is one of the things it may do."""
 
     def __init__(self, snapshot: Snapshot, may_preempt: bool = True) -> None:
         self._snapshot, self._may_preempt = snapshot, may_preempt
@@ -80,6 +81,14 @@ class Cycle:
         """The heads in the order in which they were processed. ``known`` are nominees by uid that hold as
         long as nobody's quota changes; new ones are added."""
         known = {} if known is None else known
+        lots = self._snapshot.lots
+        earlier, lots.ties = lots.ties, set()
+        done = self._run(heads, known)
+        self.ties |= lots.ties
+        lots.ties |= earlier
+        return done
+
+    def _run(self, heads: Sequence[Ask], known: dict[str, Nominee]) -> list[Processed]:
         for ask in heads:
             if ask.uid not in known:
                 known[ask.uid] = nominate(self._snapshot, ask, self._may_preempt)
@@ -102,9 +111,7 @@ class Cycle:
         if not self._snapshot.config.fair_sharing:
             yield from classical_order(nominees)
             return
-        tournament = Tournament(self._snapshot, nominees)
-        yield from tournament
-        self.ties |= tournament.ties
+        yield from Tournament(self._snapshot, nominees)
 
     def _process(self, nominee: Nominee, victims: dict[str, Member]) -> tuple[Processed, QuotaUse]:
         """What becomes of a head, and what it takes of the quota for the rest of the cycle. ``victims`` are

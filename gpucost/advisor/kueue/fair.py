@@ -149,32 +149,45 @@ class _Order:
     def _highest(self, cohort: QuotaNode) -> Queue | None:
         """None where only something was pruned."""
         best_queue: tuple[Share, Queue] | None = None
-        best_cohort: tuple[Share, QuotaNode] | None = None
+        top, tops = None, list[QuotaNode]()
         for child in cohort.children:
             if id(child) in self._pruned:
                 continue
             share = self._shares.of(child)
-            if child.is_queue:
-                queue = self._search.snapshot.queues[child.name]
-                if (
-                    not queue.is_active
-                    or not self.has(queue)
-                    or not (share.is_borrowing or queue is self._search.queue)
-                ):
-                    self._pruned.add(id(child))
-                elif best_queue is None or self._is_higher(share, queue, *best_queue):
-                    best_queue = share, queue
-            elif not share.is_borrowing and id(child) not in self._path:
+            if self._is_exhausted(child, share):
                 self._pruned.add(id(child))
-            elif best_cohort is None or share.rank >= best_cohort[0].rank:
-                best_cohort = share, child
-        if best_queue is None and best_cohort is None:
+            elif child.is_queue:
+                queue = self._search.snapshot.queues[child.name]
+                if best_queue is None or self._is_higher(share, queue, *best_queue):
+                    best_queue = share, queue
+            elif top is None or share.rank >= top:
+                tops = [*tops, child] if share.rank == top else [child]
+                top = share.rank
+        if best_queue is None and top is None:
             self._pruned.add(id(cohort))
             return None
-        if best_queue is None or (best_cohort is not None and best_cohort[0].rank >= best_queue[0].rank):
-            assert best_cohort is not None
-            return self._highest(best_cohort[1])
+        if best_queue is None or (top is not None and top >= best_queue[0].rank):
+            return self._highest(self._drawn(tops))
         return best_queue[1]
+
+    def _drawn(self, tops: Sequence[QuotaNode]) -> QuotaNode:
+        """One of cohorts with equal shares. Who has nobody to give is passed over: that changes nothing."""
+        giving = [each for each in reversed(tops) if len(tops) == 1 or self._gives(each)]
+        return giving[self._search.snapshot.lots.draw(giving)] if len(giving) > 1 else (giving or tops)[-1]
+
+    def _gives(self, node: QuotaNode) -> bool:
+        if id(node) in self._pruned or self._is_exhausted(node, self._shares.of(node)):
+            return False
+        return node.is_queue or any(map(self._gives, node.children))
+
+    def _is_exhausted(self, node: QuotaNode, share: Share) -> bool:
+        """Whether there is nobody to take below a node, now or later: who borrows nothing gives nothing, save
+        the asking queue and the cohorts above it."""
+        if not node.is_queue:
+            return not share.is_borrowing and id(node) not in self._path
+        queue = self._search.snapshot.queues[node.name]
+        is_spared = not share.is_borrowing and queue is not self._search.queue
+        return is_spared or not queue.is_active or not self.has(queue)
 
     def _is_higher(self, share: Share, queue: Queue, other_share: Share, other: Queue) -> bool:
         """Equal shares: whose next candidate would go first."""

@@ -20,14 +20,12 @@ def classical_order(nominees: Sequence[Nominee]) -> list[Nominee]:
 class Tournament:
     """Under fair sharing: each cohort sends up the nominee whose admission leaves the lowest share.
 
-    ``next`` asks the snapshot as it is: every nominee that was processed changes shares. ``ties`` are
-    pairs of sibling cohorts that Kueue would take in any order.
+    ``next`` asks the snapshot as it is: every nominee that was processed changes shares.
     """
 
     def __init__(self, snapshot: Snapshot, nominees: Sequence[Nominee]) -> None:
         self._snapshot, self._shares = snapshot, snapshot.shares
         self._left = {each.queue.name: each for each in nominees}
-        self.ties: set[tuple[str, str]] = set()
 
     def __iter__(self) -> Iterator[Nominee]:
         while self._left:
@@ -63,17 +61,21 @@ class Tournament:
     def _best(
         self, cohort: QuotaNode, ranks: dict[tuple[int, str], tuple[bool, tuple[bool, float]]]
     ) -> Nominee | None:
-        best: tuple[tuple[object, ...], Nominee, QuotaNode] | None = None
+        best: tuple[object, ...] | None = None
+        found: list[tuple[Nominee, QuotaNode]] = []
         for child in cohort.children:
             nominee = self._left.get(child.name) if child.is_queue else self._best(child, ranks)
             if nominee is None:
                 continue
             rank = (*ranks[id(child), nominee.ask.uid], *_among_equals(nominee)[:2])
-            if best is not None and rank == best[0] and not child.is_queue and not best[2].is_queue:
-                self.ties.add((best[2].name, child.name))
-            if best is None or rank < best[0]:
-                best = rank, nominee, child
-        return None if best is None else best[1]
+            if best is None or rank < best:
+                best, found = rank, [(nominee, child)]
+            elif rank == best and not child.is_queue:  # cohorts come before queues: all found are cohorts
+                found.append((nominee, child))
+        if not found:
+            return None
+        at = self._snapshot.lots.draw([child for _, child in found]) if len(found) > 1 else 0
+        return found[at][0]
 
 
 def _among_equals(nominee: Nominee) -> tuple[int, int, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpucost.advisor.kueue.asks import Ask, added_usage, in_order
 from gpucost.advisor.kueue.cycle import STRICT, Processed
@@ -13,6 +13,7 @@ from gpucost.advisor.kueue.modes import Mode
 from gpucost.advisor.kueue.nominate import Nominee, nominate
 from gpucost.advisor.kueue.results import Assigned, Outcome
 from gpucost.advisor.kueue.sandbox import MOST_CYCLES, Line, sandbox
+from gpucost.advisor.kueue.shares import Lots
 from gpucost.advisor.kueue.snapshot import Queue, Snapshot
 from gpucost.advisor.kueue.targets import Target
 from gpucost.advisor.kueue.waiting import Lines, lines
@@ -20,6 +21,9 @@ from gpucost.cluster.kueue import FlavorResource
 from gpucost.cluster.order import in_heap
 from gpucost.cluster.scheduling import KueueConfig
 from gpucost.cluster.state import ClusterState
+
+DRAWS = 8
+"""How often lots are drawn, each time otherwise, to see what depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,17 @@ class Outlook:
     others: Mapping[str, tuple[Assigned, ...]] = field(default_factory=dict)
     leaving: frozenset[str] = frozenset()
     """Uids of all who are preempted, by whomever."""
+    ties: frozenset[tuple[str, str]] = frozenset()
+    """Pairs of sibling cohorts that Kueue takes in any order."""
+    otherwise: tuple[Outlook, ...] = ()
+    """What else may become of it, as lots between them fall; empty where all draws that were tried agree."""
+
+    @property
+    def gist(self) -> tuple[object, ...]:
+        """What matters of it."""
+        given = [each.assignment.assigned for each in self.given]
+        victims = {each.member.uid for each in self.victims}
+        return self.admitted, self.is_settled, given, victims, self.others, self.leaving
 
 
 class KueueView:
@@ -89,7 +104,21 @@ class KueueView:
     def outlook(self, ask: Ask, beside: Sequence[Ask] = ()) -> Outlook:
         """Of one that asks now, and ``beside`` it others of the same job. It may be in line already."""
         with self.guarded(ask.queue):
-            return self._outlook(ask, beside)
+            found = self._drawn(ask, beside, 0)
+            if not found.ties:
+                return found
+            others: list[Outlook] = []
+            for turn in range(1, DRAWS):
+                other = self._drawn(ask, beside, turn)
+                if all(other.gist != each.gist for each in (found, *others)):
+                    others.append(other)
+        return replace(found, otherwise=tuple(others))
+
+    def _drawn(self, ask: Ask, beside: Sequence[Ask], turn: int) -> Outlook:
+        lots = Lots(turn)
+        with self.snapshot.drawing(lots):
+            found = self._outlook(ask, beside)
+        return replace(found, ties=frozenset(lots.ties))
 
     @contextmanager
     def guarded(self, queue: str) -> Iterator[None]:

@@ -81,7 +81,8 @@ class WorkloadDecision:
 @dataclass(frozen=True, slots=True)
 class CycleResult:
     """``decisions`` by uid, of every workload the snapshot knows; ``order`` is the uids of heads as they were
-    processed, one tuple per cohort tree. ``ties`` are pairs of cohorts that Kueue takes in any order."""
+    processed, one tuple per cohort tree. ``ties`` are pairs of sibling cohorts with equal shares that Kueue
+    takes in any order, of heads or in the search for victims: then it may decide otherwise as well."""
 
     decisions: Mapping[str, WorkloadDecision]
     order: tuple[tuple[str, ...], ...]

@@ -1,4 +1,4 @@
-"""Fair sharing: the dominant resource share of queues and cohorts.
+"""Fair sharing: the dominant resource share of queues and cohorts, and who comes first where it is equal.
 
 Rules: kueue v0.19.2, pkg/cache/scheduler/fair_sharing.go. Shares are floats there, and so here: two shares
 are equal when Kueue takes them for equal.
@@ -6,9 +6,10 @@ are equal when Kueue takes them for equal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from random import Random
 
 from gpucost.cluster.cohorts import QuotaNode
 from gpucost.cluster.kueue import ClusterQueue, Cohort, FlavorResource
@@ -36,6 +37,24 @@ class Share:
     def borrows(self, keys: Iterable[FlavorResource]) -> bool:
         """Whether it borrows any of ``keys``."""
         return not self.borrowed.isdisjoint(keys)
+
+
+class Lots:
+    """Whom Kueue takes of sibling cohorts with equal shares: the order of a map of Go decides, which is
+    another each time. Here it is the first in ``turn`` 0, the last in turn 1, in others any, always the same.
+
+    ``ties`` are the pairs between which lots were drawn.
+    """
+
+    def __init__(self, turn: int = 0) -> None:
+        self._turn, self._random = turn, Random(turn)
+        self.ties: set[tuple[str, str]] = set()
+
+    def draw(self, cohorts: Sequence[QuotaNode]) -> int:
+        """The index of the one that is taken."""
+        first, *others = (each.name for each in cohorts)
+        self.ties.update((min(first, each), max(first, each)) for each in others)
+        return (0, -1)[self._turn] if self._turn < 2 else self._random.randrange(len(cohorts))
 
 
 class Shares:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from gpucost.advisor.kueue.asks import AskedPods, added_usage, groups_by_resource
-from gpucost.advisor.kueue.shares import Shares
+from gpucost.advisor.kueue.shares import Lots, Shares
 from gpucost.cluster.cohorts import QuotaNode, quota_tree
 from gpucost.cluster.fit import meets
 from gpucost.cluster.kueue import ClusterQueue, FlavorResource, ResourceFlavor, Workload
@@ -88,6 +88,7 @@ class Snapshot:
         for cohort in self.tree.cohorts.values():
             cohort.children.sort(key=lambda node: (node.is_queue, node.name))  # in whatever order they came
         self.shares = Shares(queues.values(), state.cohorts.values())
+        self.lots = Lots()
         self.flavors: Mapping[str, ResourceFlavor] = state.flavor_by_name
         self.queues = {
             name: Queue(spec, self.tree.queues[name], self._is_active(spec)) for name, spec in queues.items()
@@ -125,6 +126,15 @@ class Snapshot:
         finally:
             for member in gone:
                 self.put(member)
+
+    @contextmanager
+    def drawing(self, lots: Lots) -> Iterator[None]:
+        """With these lots wherever some are drawn."""
+        before, self.lots = self.lots, lots
+        try:
+            yield
+        finally:
+            self.lots = before
 
     @contextmanager
     def using(self, queue: Queue, usage: QuotaUse, sign: int = 1) -> Iterator[None]:

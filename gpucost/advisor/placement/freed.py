@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpucost.advisor.placement.place import Placement, place
 from gpucost.advisor.placement.rooms import Rooms, positive
 from gpucost.advisor.placement.wanted import Wanted
+from gpucost.cluster.quantities import readable
 from gpucost.domain.words import counted
 
 MOST_NAMED = 5
@@ -51,11 +52,16 @@ class Freed:
         most = max(self.free[name].get(resource, 0) for name in nodes)
         named = ", ".join(nodes[:MOST_NAMED])
         more = f" and {len(nodes) - MOST_NAMED} more" if len(nodes) > MOST_NAMED else ""
-        where = f"on {len(nodes)} nodes with at most {most} free each" if len(nodes) > 1 else "on one node"
         needs = max(wanted, key=lambda each: (each.asks.requests.get(resource, 0), each.name))
         asks = needs.asks.requests.get(resource, 0)
+        asked, given = readable(resource, asks), readable(resource, self.units[resource])
+        where = (
+            f"on {len(nodes)} nodes with at most {readable(resource, most)} free each"
+            if len(nodes) > 1
+            else "on one node"
+        )
         if asks > most:
-            but = f"a pod of {needs.name} needs {asks} on one node"
+            but = f"a pod of {needs.name} needs {asked} on one node"
         elif self.placement.notes:
             but = self.placement.notes[0]
         else:
@@ -63,7 +69,7 @@ class Freed:
             but = (
                 f"of {counted(needs.count, 'pod')} of {needs.name} {fits.get(needs.name, 0)} would find room"
             )
-        return f"preemption frees {self.units[resource]} {resource}, but {where} ({named}{more}): {but}"
+        return f"preemption frees {given} {resource}, but {where} ({named}{more}): {but}"
 
 
 def freed(before: Rooms, after: Rooms, wanted: Sequence[Wanted]) -> Freed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from math import inf
 from typing import TypeAlias, TypeVar
 
 from gpucost.cluster.fit import PODS, lacking, matches
@@ -88,6 +89,19 @@ class Base:
             for resource, amount in (*free.items(), *node.allocatable.items()):
                 most[resource] = max(amount, most.get(resource, 0))
         return most
+
+    @cached_property
+    def by_importance(self) -> Sequence[Sequence[Pod]]:
+        """Pods of each node, the most important first: higher priority, then longer since its kubelet took it
+        (kubernetes v1.36, pkg/scheduler/util/utils.go, MoreImportantPod); names decide between equals."""
+        found: list[list[Pod]] = [[] for _ in self.nodes]
+        for pod in self.pods.values():
+            at = self.index.get(pod.node) if pod.is_bound else None
+            if at is not None:
+                found[at].append(pod)
+        for pods in found:
+            pods.sort(key=_importance)
+        return found
 
     @cached_property
     def empty(self) -> Base:
@@ -288,6 +302,11 @@ class Rooms:
         """Gives the domain of a node at the last of ``levels``, None where it lacks a label."""
         known, found = len(self.base.nodes), self.base.domains(levels)
         return lambda at: found[at] if at < known else domain_of(self.node(at), levels)
+
+
+def _importance(pod: Pod) -> tuple[int, float, str, str]:
+    since_ms = inf if pod.started_ms is None else pod.started_ms
+    return -pod.priority, since_ms, pod.meta.namespace, pod.meta.name
 
 
 def how_many(node: Node, free: Resources, asked: Resources) -> int:

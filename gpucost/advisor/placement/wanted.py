@@ -31,6 +31,9 @@ class Wanted:
     ``devices`` are units that one pod asks for through claims, under the names of
     ``gpucost.cluster.devices`` (``gpu.nvidia.com``). A template that names claims, without ``devices``, is
     not evaluated. ``among`` are the only nodes it may use, by name; None for all.
+
+    ``priority`` is that of its pods; with ``preempts`` kube-scheduler may preempt others for them.
+    ``nominated`` are nodes on which it makes room for some of them already, each once per pod.
     """
 
     name: str
@@ -43,6 +46,9 @@ class Wanted:
     levels: tuple[str, ...] = ()
     devices: Resources = field(default_factory=lambda: NO_DEVICES)
     among: frozenset[str] | None = None
+    priority: int = 0
+    preempts: bool = False
+    nominated: tuple[str, ...] = ()
 
     @cached_property
     def asks(self) -> PodTemplate:

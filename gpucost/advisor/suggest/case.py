@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from gpucost.advisor.answers import Advice, Change, ChangeKind, Decision, Wait
+from gpucost.advisor.headline import pods_named
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.suggest.patching import merge_patch, operations
 from gpucost.advisor.suggest.what_if import with_samples
@@ -117,14 +118,16 @@ class Case:
         target = f"{kind}/{self.manifest.name}"
         change = Change(ChangeKind.MANIFEST, target, merge_patch(before, after), steps, "")
         answer = self._asked(changed, self.known)
-        caveat = "; ".join(filter(None, (caveat, self._split(changed, answer))))
+        caveat = "; ".join(filter(None, (caveat, self._split(changed, answer), self._preempts(answer))))
         return Tried(says, change, answer, changed, self.known, caveat, same_work, completes)
 
     def of_cluster(self, says: str, change: Change, known: Knowledge, caveat: str = "") -> Tried | None:
         """The same manifest in a cluster that was changed."""
         if not self.may_ask:
             return None
-        return Tried(says, change, self._asked(self.manifest, known), self.manifest, known, caveat)
+        answer = self._asked(self.manifest, known)
+        caveat = "; ".join(filter(None, (caveat, self._preempts(answer))))
+        return Tried(says, change, answer, self.manifest, known, caveat)
 
     def helps(self, tried: Tried) -> bool:
         """Whether it is really better."""
@@ -174,6 +177,12 @@ class Case:
             return ""
         named = " and ".join(sorted(products))
         return f"its pods are then on {named}, which differ in speed and memory"
+
+    def _preempts(self, answer: Advice) -> str:
+        """That it costs others their pods, where it did not before."""
+        before = {each.subject.uid for each in self.advice.victims}
+        pods = [e for e in answer.victims if e.is_of_scheduler and e.subject.uid not in before]
+        return f"kube-scheduler then preempts {pods_named(pods)}" if pods else ""
 
     def _products(self, manifest: JobManifest, answer: Advice) -> set[str]:
         """Of the nodes on which pods are that ask for GPUs."""

@@ -45,7 +45,7 @@ def _own(case: Case) -> int:
 
 
 def _caveat(found: Tried) -> str:
-    count = len(found.answer.victims)
+    count = sum(not each.is_of_scheduler for each in found.answer.victims)
     who = f"{counted(count, 'workload') if count else 'nobody'} {'are' if count > 1 else 'is'}"
     return f"it goes before others; {who} preempted for it: only where it is that important"
 

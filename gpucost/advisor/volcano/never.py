@@ -15,6 +15,7 @@ from gpucost.advisor.volcano.hypernodes import Domains
 from gpucost.advisor.volcano.queues import OPEN, ByCapacity, Queues, Refusal
 from gpucost.advisor.volcano.session import World
 from gpucost.advisor.volcano.words import evidence_of, refused_says
+from gpucost.cluster.quantities import readable
 from gpucost.domain import words
 
 
@@ -117,7 +118,9 @@ def _no_room(gang: Gang, world: World, domains: Domains) -> Never | None:
     if domains.allowed is not None:
         says = f"no HyperNode that it may use takes the {pods} that it needs at once, even when empty"
     largest = max(gang.tasks, key=lambda task: (sum(task.template.requests.values()), task.name))
-    asked = ", ".join(f"{key}: {amount}" for key, amount in sorted(largest.template.requests.items()))
+    asked = ", ".join(
+        f"{key}: {readable(key, amount)}" for key, amount in sorted(largest.template.requests.items())
+    )
     field = f"spec.tasks[{largest.name}].template" if largest.name else "spec.template"
     found = Evidence(gang.about, field, asked, "what one of its pods asks for")
     return Never(Layer.PLACEMENT, "NoNodeFits", says, (found,))

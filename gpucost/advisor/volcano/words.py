@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpucost.advisor.answers import Evidence
-from gpucost.advisor.volcano.amounts import INFINITE, MEMORY, Amounts, counted
+from gpucost.advisor.volcano.amounts import INFINITE, Amounts, counted
 from gpucost.advisor.volcano.gang import Gang
 from gpucost.advisor.volcano.queues import Refusal
-from gpucost.cluster.quantities import base_units
+from gpucost.cluster.quantities import base_units, is_bytes, readable
 from gpucost.cluster.scheduling import VolcanoConfig
 from gpucost.cluster.volcano import VolcanoQueue
 
@@ -21,7 +21,7 @@ def amount(resource: str, value: float) -> str:
     """As a person says it: cores, GiB, units."""
     if value == INFINITE:
         return f"any amount of {resource}"
-    if resource == MEMORY or resource == "ephemeral-storage":
+    if is_bytes(resource):
         return f"{value / 2**30:.6g} GiB {resource}"
     return f"{base_units(resource, 1) * value:.6g} {resource}"
 
@@ -78,9 +78,7 @@ def _limit(refusal: Refusal, queue: VolcanoQueue, resource: str) -> Evidence:
         meaning = f"not set; the cluster and others' guarantees leave it {amount(resource, limit)}"
         return Evidence(about, f"spec.capability[{resource}]", "", meaning)
     meaning = f"the most its jobs may have together; {amount(resource, limit)} after others' guarantees"
-    return Evidence(
-        about, f"spec.capability[{resource}]", f"{base_units(resource, 1) * capability:.6g}", meaning
-    )
+    return Evidence(about, f"spec.capability[{resource}]", readable(resource, round(capability)), meaning)
 
 
 def refused_says(refusal: Refusal, gang: Gang) -> str:

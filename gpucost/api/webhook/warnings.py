@@ -74,8 +74,9 @@ def _now(advice: Advice) -> str:
     nodes = {node for each in advice.pod_sets for node in each.nodes}
     runs = advice.says.partition(" on ")[0] if advice.says.startswith(STARTS_WITH) else "runs now"
     parts = [runs, f" on {counted(len(nodes), 'node')}" if nodes else ""]
-    if advice.victims:
-        parts.append(f", by preempting {counted(len(advice.victims), 'workload')}")
+    pods = sum(each.is_of_scheduler for each in advice.victims)
+    gone = (counted(len(advice.victims) - pods, "workload"), counted(pods, "pod"))
+    parts += [f", by preempting {each}" for each in gone if not each.startswith("0 ")]
     if advice.borrowed:
         parts.append(", on borrowed quota, which can be taken back")
     if advice.price is not None:

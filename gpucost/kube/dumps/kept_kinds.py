@@ -82,7 +82,15 @@ KINDS: Mapping[tuple[str, str], Kept] = {
     ("", "Pod"): POD,
     ("", "Node"): NODE,
     ("", "Namespace"): {},
-    ("scheduling.k8s.io", "PriorityClass"): {"value": plain, "globalDefault": plain},
+    ("scheduling.k8s.io", "PriorityClass"): {
+        "value": plain,
+        "globalDefault": plain,
+        "preemptionPolicy": plain,
+    },
+    ("policy", "PodDisruptionBudget"): {
+        "spec": fields(selector=SELECTOR),
+        "status": fields("disruptionsAllowed", disruptedPods=by_name(plain)),
+    },
     **JOBS,
     **KUEUE,
     ("scheduling.k8s.io", "Workload"): _NATIVE_GROUP,

@@ -36,6 +36,7 @@ TEMPLATE: Kept = {
     "initContainers": _ALL_ASKING,
     "nodeSelector": named_values,
     "overhead": named_values,
+    "preemptionPolicy": plain,
     "priorityClassName": plain,
     "resourceClaims": each(fields("name", "resourceClaimName", "resourceClaimTemplateName")),
     "resources": _AMOUNTS,
@@ -58,14 +59,14 @@ _CONTAINER_STATUSES = each(
 _MAPPINGS = each(fields("containerName", "resourceName", "requestName"))
 POD: Kept = {
     "spec": fields(
-        *("nodeName", "priority", "restartPolicy"),
+        *("nodeName", "priority", "restartPolicy", "terminationGracePeriodSeconds"),
         schedulingGates=each(fields("name")),
         schedulingGroup=fields("podGroupName"),
         workloadRef=fields("name", "podGroup", "podGroupReplicaKey"),
         **{**TEMPLATE, "containers": _CONTAINERS, "initContainers": _CONTAINERS},
     ),
     "status": fields(
-        *("phase", "reason", "startTime"),
+        *("phase", "reason", "startTime", "nominatedNodeName"),
         conditions=conditions("PodScheduled"),
         containerStatuses=_CONTAINER_STATUSES,
         initContainerStatuses=_CONTAINER_STATUSES,

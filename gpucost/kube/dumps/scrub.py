@@ -33,6 +33,7 @@ ANNOTATIONS = frozenset(
 _KINDS = {**KINDS, ("", "ConfigMap"): CONFIG_MAP}
 _METADATA: Kept = {
     **dict.fromkeys(("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp"), plain),
+    "deletionGracePeriodSeconds": plain,
     "labels": named_values,
     "ownerReferences": each(fields("apiVersion", "kind", "name", "uid", "controller")),
 }

@@ -24,7 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpucost.cluster.objects import Conditions, is_false, is_true
-from gpucost.cluster.pods import Pod, PodPhase, Waiting
+from gpucost.cluster.pods import Disruption, Pod, PodPhase, Waiting
+from gpucost.domain.time import SECOND_MS
 from gpucost.kube.parse.reading import Part, conditions, meta
 from gpucost.kube.parse.templates import pod_template
 
@@ -124,6 +125,10 @@ def _pod(found: Mapping[str, Any], annotations: frozenset[str]) -> Pod:
         group=_group(spec),
         flaws=tuple(root.flaws),
         backing_claim=_backing_claim(status),
+        started_ms=status.instant("startTime"),
+        grace_ms=_grace(root, spec),
+        nominated="" if node else status.text("nominatedNodeName"),
+        disruption=_disruption(its_conditions),
     )
 
 
@@ -312,6 +317,21 @@ def _waiting(its_conditions: Conditions) -> Waiting | None:
     if scheduled is None or scheduled.status is not False:
         return None
     return Waiting(scheduled.reason, scheduled.message, scheduled.since_ms)
+
+
+def _grace(root: Part, spec: Part) -> int | None:
+    """As it was asked for when it was told to stop, else as its spec has it."""
+    asked = root.part("metadata")
+    key = "deletionGracePeriodSeconds"
+    seconds = asked.whole(key) if key in asked else spec.whole("terminationGracePeriodSeconds")
+    return None if seconds is None or seconds < 0 else seconds * SECOND_MS
+
+
+def _disruption(its_conditions: Conditions) -> Disruption | None:
+    if not is_true(its_conditions, "DisruptionTarget"):
+        return None
+    found = its_conditions["DisruptionTarget"]
+    return Disruption(found.reason, found.since_ms)
 
 
 def _stuck(status: Part, containers: Sequence[_Container]) -> str:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from weakref import WeakValueDictionary
 
 from gpucost.cluster.pods import PodTemplate, Requirement, Toleration
+from gpucost.kube.parse.basics import NEVER
 from gpucost.kube.parse.reading import Part, shared
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -43,6 +44,7 @@ _Key = tuple[
     str,
     tuple[str, ...],
     bool,
+    bool,
 ]
 _TEMPLATES: WeakValueDictionary[_Key, PodTemplate] = WeakValueDictionary()
 """Holds no template that nothing else holds: a tenant can make one of a megabyte, again and again."""
@@ -63,6 +65,7 @@ def pod_template(spec: Part) -> PodTemplate:
         spec.text("schedulerName"),
         _claims(spec),
         _depends_on_others(spec, affinity),
+        spec.text("preemptionPolicy") == NEVER,
     )
     found = _TEMPLATES.get(key)
     if found is None:

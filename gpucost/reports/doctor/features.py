@@ -19,9 +19,13 @@ from gpucost.contract.probe import (
     VOLCANO_QUEUES,
     VOLCANO_QUOTAS,
     ClusterProbe,
+    NodeSeries,
+    PodSeries,
     Seen,
+    TrialReading,
 )
 from gpucost.domain.time import HOUR_MS, Window, iso
+from gpucost.domain.words import counted
 from gpucost.reports.doctor.model import Feature, Finding, Verdict
 from gpucost.reports.doctor.wanted import (
     COUNT,
@@ -40,6 +44,17 @@ _NOBODY = "nothing tells who holds the GPUs"
 _NOW = " (now)"
 _UNDATED = (Feature.COST, Feature.LIVE)
 """Told when it is judged; and what is about now alone."""
+_SOME = 4
+_ENOUGH = 0.8
+"""Of the time held: at the edges of half an hour, and of pods, a scrape or two are missing."""
+_MEASURED = {
+    Feature.BUSY: "busy",
+    Feature.SM: "sm",
+    Feature.TENSOR: "tensor",
+    Feature.MEMORY: "memory",
+    Feature.ENERGY: "energy",
+}
+"""Kinds of measurement in a TrialReading."""
 STARTS = (ksm.SCHEDULED, ksm.STARTED, ksm.CREATED)
 _USE = {
     Feature.BUSY: (Field.BUSY, Field.GRAPHICS),
@@ -58,6 +73,12 @@ class Case:
     asked: Window
     wanted: Wanted
     at_ms: int
+
+    @property
+    def trial(self) -> TrialReading | None:
+        """What a report says of the last minutes, where kube-state-metrics is what it is made of."""
+        found = self.probe.trial
+        return None if self.is_own or found is None or not found.capacity_ms else found
 
     @property
     def is_later(self) -> bool:
@@ -101,6 +122,14 @@ class Case:
     @property
     def all_bounds(self) -> tuple[str, ...]:
         return tuple(self.bounds(seen) for seen in (self.probe.seen or {}).values())
+
+
+def share_of(part: int, whole: int) -> str:
+    """In percent, never 0 % of something nor all of what is not."""
+    percent = 100 * part / max(whole, 1)
+    if percent >= 99.5 and part < whole:
+        return "more than 99 %"
+    return f"{percent:.0f} %" if percent >= 1 or not part else "less than 1 %"
 
 
 def judge(case: Case) -> dict[Feature, Finding]:
@@ -160,7 +189,8 @@ def _cost(case: Case) -> Finding:
 def _covered(case: Case, seen: Seen, otherwise: Finding) -> Finding:
     if case.is_whole(seen) or otherwise.verdict is NO:
         return otherwise
-    return Finding(PART, case.bounds(seen))
+    lacks = [otherwise.why] if otherwise.verdict is PART else []
+    return Finding(PART, "; ".join((case.bounds(seen), *lacks)))
 
 
 def _cost_of_kube_state(case: Case) -> Finding:
@@ -173,6 +203,16 @@ def _cost_of_kube_state(case: Case) -> Finding:
         return Finding(PART, f"no {ksm.REQUESTS} of GPUs: nobody held any of late, or the series is dropped")
     if pods.with_uid < pods.pods:
         return Finding(NO, "requests have no label uid, so lifetimes cannot be told")
+    lacks = [*_unseen(pods, nodes), *_unknown_models(case, nodes)]
+    if lacks:
+        return Finding(PART, "; ".join(lacks))
+    if pods.names is None:
+        return Finding(UNKNOWN, "whether times and phases of pods are there could not be read")
+    return Finding(YES, "requests, lifetimes and capacity from kube-state-metrics")
+
+
+def _unseen(pods: PodSeries, nodes: NodeSeries) -> list[str]:
+    """What holds less because a series is not there."""
     lacks = []
     if pods.with_node < pods.pods and not pods.with_node:
         lacks.append("requests name no node")
@@ -182,13 +222,41 @@ def _cost_of_kube_state(case: Case) -> Finding:
         lacks.append("without kube_pod_status_phase a pod counts as ended once one of its containers has")
     if pods.names is not None and not pods.names.intersection(STARTS):
         lacks.append("without start times a pod begins at its first scrape")
+    return lacks
+
+
+def _unknown_models(case: Case, nodes: NodeSeries) -> list[str]:
+    if case.trial is not None:
+        return _unbilled(case.trial)
     if nodes.labels is not None and not labels_in(PRODUCTS, nodes.labels):
-        lacks.append("GPU models are unknown, so prices by model do not apply")
-    if lacks:
-        return Finding(PART, "; ".join(lacks))
-    if pods.names is None:
-        return Finding(UNKNOWN, "whether times and phases of pods are there could not be read")
-    return Finding(YES, "requests, lifetimes and capacity from kube-state-metrics")
+        return ["GPU models are unknown, so prices by model do not apply"]
+    return []
+
+
+def _unbilled(trial: TrialReading) -> list[str]:
+    """What a report leaves without a price, or bills to nobody."""
+    lacks = []
+    unknown = trial.unpriced.get("", 0)
+    named = {model: ms for model, ms in trial.unpriced.items() if model and ms}
+    if unknown:
+        of = share_of(unknown, trial.capacity_ms)
+        lacks.append(f"GPU models are unknown of {of} of the GPUs, so prices by model do not apply")
+    if named:
+        of = share_of(sum(named.values()), trial.capacity_ms)
+        lacks.append(f"no price for {', '.join(sorted(named)[:_SOME])}: {of} of the GPUs")
+    return [*lacks, *_unshared(trial)]
+
+
+def _unshared(trial: TrialReading) -> list[str]:
+    """What pods hold of MIG slices and shared GPUs that costs nothing."""
+    lacks = []
+    if trial.unshared_pods:
+        pods = counted(trial.unshared_pods, "pod")
+        lacks.append(f"nobody knows what part of a GPU {pods} held, so that is not billed")
+    if trial.over_ms:
+        of = share_of(trial.over_ms, trial.held_ms + trial.over_ms)
+        lacks.append(f"{of} of what pods held is more than their nodes have, so that is not billed")
+    return lacks
 
 
 def _teams(case: Case) -> Finding:
@@ -197,6 +265,8 @@ def _teams(case: Case) -> Finding:
     pods = case.probe.pods
     if pods is None or pods.labels is None:
         return Finding(UNKNOWN, "labels of pods could not be read")
+    if case.trial is not None and case.trial.held_ms:
+        return _named(case.trial)
     owners = case.wanted.owners
     exported = {
         kind: labels_in(keys, pods.labels | (pods.namespace_labels or frozenset()))
@@ -214,13 +284,31 @@ def _teams(case: Case) -> Finding:
     return Finding(PART, f"{found}; {says}" if found else says)
 
 
+def _named(trial: TrialReading) -> Finding:
+    """Whom what is held is put down to. Rules by namespace need no label."""
+    held = trial.held_ms
+    shares = {kind: trial.named.get(kind, 0) for kind in ("team", "project", "user")}
+    found = ", ".join(f"{kind} of {share_of(ms, held)}" for kind, ms in shares.items() if ms)
+    missing = [kind for kind, ms in shares.items() if not ms]
+    says = f"{found} of what pods hold" if found else ""
+    if not missing:
+        return Finding(YES if min(shares.values()) == held else PART, says)
+    lacks = f"no exported label names {', '.join(missing)}; rules by namespace work (teams.rules)"
+    return Finding(PART, f"{says}; {lacks}" if says else lacks)
+
+
 def _queues(case: Case) -> Finding:
     if case.is_own:
         return Finding(YES, _OWN)
     pods = case.probe.pods
+    if case.trial is not None and (of := case.trial.named.get("queue", 0)):
+        share = f"of {share_of(of, case.trial.held_ms)} of what pods hold"
+        return Finding(YES if of == case.trial.held_ms else PART, share)
     if pods is None or pods.labels is None:
         return Finding(UNKNOWN, "labels of pods could not be read")
     found = labels_in(QUEUES, pods.labels) or annotations_in(QUEUES, pods.annotations or ())
+    if found and case.trial is not None and case.trial.held_ms:
+        return Finding(NO, f"no pod that holds GPUs has a label or annotation {' or '.join(found)}")
     if found:
         return Finding(YES, f"from {', '.join(found)}")
     if pods.annotations is None:
@@ -254,12 +342,18 @@ def _sharing(case: Case) -> Finding:
     nodes = case.probe.nodes
     if nodes is None or nodes.labels is None:
         return Finding(UNKNOWN, "labels of nodes could not be read")
-    if not labels_in((REPLICAS,), nodes.labels):
-        return Finding(PART, f"MIG yes; without label {REPLICAS} nobody knows how often a GPU is shared")
+    tells_replicas = bool(labels_in((REPLICAS,), nodes.labels))
+    lacks = [] if case.trial is None else _unshared(case.trial)
+    if not tells_replicas and (case.trial is None or case.trial.unsized_nodes):
+        of = "" if case.trial is None else f" of {counted(case.trial.unsized_nodes, 'node')}"
+        lacks.append(f"without label {REPLICAS} nobody knows how often a GPU{of} is shared")
+    if lacks:
+        return Finding(PART, "; ".join(lacks) if case.trial is not None else f"MIG yes; {lacks[0]}")
     gpus = case.probe.gpus
     if is_shared(case.probe) and gpus is not None and not gpus.replicas:
         return Finding(PART, "costs yes; use is that of one pod of several, without KUBERNETES_VIRTUAL_GPUS")
-    return Finding(YES, f"from resource names and label {REPLICAS}")
+    beside = f"label {REPLICAS}" if tells_replicas else "how many boards there are"
+    return Finding(YES, f"from resource names and {beside}")
 
 
 def is_shared(probe: ClusterProbe) -> bool:
@@ -282,6 +376,8 @@ def _use(case: Case, feature: Feature, fields: tuple[Field, ...]) -> Finding:
     held = case.probe.pods.pods if case.probe.pods is not None else 0
     if held and not gpus.held:
         return Finding(NO, "no row of dcgm-exporter names a pod that holds the GPU")
+    if case.trial is not None and case.trial.held_ms:
+        return _measured(case, case.trial, feature, fields)
     rows = max((gpus.fields.get(each.value, 0) for each in fields), default=0)
     if feature is Feature.BUSY:  # slices have the one, old exporters the other
         rows = min(gpus.rows, sum(gpus.fields.get(each.value, 0) for each in fields))
@@ -296,6 +392,19 @@ def _use(case: Case, feature: Feature, fields: tuple[Field, ...]) -> Finding:
     if unclear:
         return Finding(PART, f"whether {unclear[0]} is a ratio or a percentage cannot be told yet")
     return Finding(YES, f"of {rows} {kind}")
+
+
+def _measured(case: Case, trial: TrialReading, feature: Feature, fields: tuple[Field, ...]) -> Finding:
+    """How much of what pods hold is measured; at its edges a scrape interval may be missing."""
+    ms, seen = trial.measured.get(_MEASURED[feature], 0), case.seen("gpus")
+    if not ms:
+        return Finding(NO, f"dcgm-exporter gives no {' or '.join(each.value for each in fields)} of pods")
+    share = f"of {share_of(ms, trial.held_ms)} of what pods hold"
+    if ms < _ENOUGH * trial.held_ms:
+        return Finding(PART, share)
+    if seen is not None and not case.is_whole(seen):
+        return Finding(PART, case.bounds(seen))
+    return Finding(YES, share)
 
 
 def _no_rows(case: Case) -> Finding:
@@ -339,7 +448,14 @@ def _unadvertised(case: Case) -> Finding:
         return Finding(YES, _OWN)
     if nodes is None or nodes.labels is None:
         return Finding(UNKNOWN, "labels of nodes could not be read")
-    if labels_in((COUNT,), nodes.labels):
+    trial = case.trial
+    if trial is not None and trial.counted_nodes:
+        of = f"of {trial.counted_nodes} of {counted(trial.nodes, 'node')}"
+        says = f"how many GPUs there should be is known {of}"
+        if trial.counted_nodes == trial.nodes:
+            return Finding(YES, says)
+        return Finding(PART, f"{says}; of the others capacity against allocatable")
+    if trial is None and labels_in((COUNT,), nodes.labels):
         return Finding(YES, f"label {COUNT} against what is allocatable")
     if nodes.names is None:
         return Finding(UNKNOWN, f"no label {COUNT}; facts of nodes could not be read")

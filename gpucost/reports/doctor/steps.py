@@ -36,6 +36,7 @@ from gpucost.reports.doctor.wanted import (
     annotation_lists,
     annotations_in,
     labels_in,
+    slice_labels,
 )
 
 JOBS = {KUBE_JOBS: "kube-state-metrics", OWN_JOBS: "gpucost"}
@@ -198,7 +199,8 @@ def _labels(case: Case, found: Mapping[Feature, Finding]) -> Iterator[Step]:
     if gains == (Feature.QUEUES,) and not knows_queues:
         gains = ()
     if gains:
-        yield settings.label_lists(allowlists(wanted, pods, nodes), gains)
+        profiles = () if case.probe.gpus is None else case.probe.gpus.profiles
+        yield settings.label_lists(allowlists(wanted, pods, nodes, profiles), gains)
     if case.probe.has(*VOLCANO_QUEUES, *VOLCANO_QUOTAS) and Feature.QUEUES in gains:
         yield settings.annotation_list(annotation_lists(wanted, pods))
 
@@ -212,6 +214,7 @@ def _missing_labels(case: Case) -> set[Feature]:
             (Feature.COST, PRODUCTS),
             (Feature.SHARING, (REPLICAS,)),
             (Feature.UNADVERTISED, (COUNT,)),
+            *((Feature.UNADVERTISED, (each,)) for each in slice_labels(nodes) if each.endswith(".count")),
         )
         missing |= {feature for feature, keys in wanted if not labels_in(keys, nodes.labels)}
     if pods is None or pods.labels is None or pods.namespace_labels is None or pods.annotations is None:

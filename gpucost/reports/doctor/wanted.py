@@ -13,6 +13,7 @@ from gpucost.contract.probe import NodeSeries, PodSeries
 
 PRODUCT, COUNT, REPLICAS = "nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.replicas"
 GPU_LABELS = (PRODUCT, COUNT, REPLICAS)
+_MIG = "nvidia.com/mig-"
 PRODUCTS = (PRODUCT, "amd.com/gpu.product-name", "gpu.intel.com/product", "cloud.google.com/gke-accelerator")
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 PLACES = (
@@ -62,13 +63,24 @@ class Allowlist:
         return f"{self.kind}=[{','.join(self.keys)}]"
 
 
-def allowlists(wanted: Wanted, pods: PodSeries | None, nodes: NodeSeries | None) -> tuple[Allowlist, ...]:
-    """Of labels: what is worth exporting, and what is exported and read."""
+def slice_labels(nodes: NodeSeries, profiles: Iterable[str] = ()) -> tuple[str, ...]:
+    """How many slices of each kind there are, of those that nodes hand out and of ``profiles``, and how often
+    each is shared: GPU feature discovery writes a label of each under MIG strategy ``mixed``."""
+    kinds = {each.removesuffix(".shared") for each in nodes.resources if each.startswith(_MIG)}
+    kinds |= {_MIG + each.replace("+", ".") for each in profiles}
+    return tuple(f"{kind}.{fact}" for kind in sorted(kinds) for fact in ("count", "replicas"))
+
+
+def allowlists(
+    wanted: Wanted, pods: PodSeries | None, nodes: NodeSeries | None, profiles: Iterable[str] = ()
+) -> tuple[Allowlist, ...]:
+    """Of labels: what is worth exporting, and what is exported and read. ``profiles`` are MIG's in use."""
     pods, nodes = pods or PodSeries(), nodes or NodeSeries()
     owners = wanted.owners.all
-    of_nodes = (*GPU_LABELS, *PLACES, *PRODUCTS, *label_keys(), *PLACE_LABELS)
+    worth = (*GPU_LABELS, *slice_labels(nodes, profiles), *PLACES)
+    of_nodes = (*worth, *PRODUCTS, *label_keys(), *PLACE_LABELS)
     return (
-        _allowlist("nodes", (*GPU_LABELS, *PLACES), of_nodes, nodes.labels),
+        _allowlist("nodes", worth, of_nodes, nodes.labels),
         _allowlist("pods", (*wanted.pod_keys, WORKLOAD), (*wanted.pod_keys, *LINKS), pods.labels),
         _allowlist("jobs", (*owners, *KUEUE_QUEUES), (*owners, *LINKS), pods.job_labels),
         _allowlist("namespaces", owners, owners, pods.namespace_labels),

@@ -17,7 +17,7 @@ KUBE = "kube_"
 """What names of kube-state-metrics' series begin with."""
 SAMPLED = 40
 """Pods and nodes of each cluster that are looked at closely."""
-_LONGEST = 300
+LONGEST = 300
 T = TypeVar("T")
 
 
@@ -150,13 +150,13 @@ class Asker:
         try:
             return self._whole(what, ask())
         except SourceError as error:
-            self.unread.append(Unread(what, str(error)[:_LONGEST]))
+            self.unread.append(Unread(what, str(error)[:LONGEST]))
             return None
 
     def _whole(self, what: str, answer: Answer) -> list[Series]:
         """An answer with warnings is taken, and told to be in part."""
         if answer.warnings:
-            self.unread.append(Unread(what, f"answered in part: {answer.warnings[0]}"[:_LONGEST]))
+            self.unread.append(Unread(what, f"answered in part: {answer.warnings[0]}"[:LONGEST]))
         return answer.result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpucost.contract import kube_state as ksm
@@ -26,13 +26,15 @@ from gpucost.contract.probe import (
     Probe,
     Scrapes,
     Seen,
+    TrialReading,
+    Unread,
 )
-from gpucost.domain.errors import InputError
+from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.time import Month, Window
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.doctor import believed, gpus, scrapes, state
-from gpucost.telemetry.doctor.asking import Asker, grouped
+from gpucost.telemetry.doctor.asking import LONGEST, Asker, grouped
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.promql import by
 from gpucost.telemetry.reader import own_label
@@ -47,6 +49,7 @@ _COUNTED = (
 
 _MOST_GONE = 8
 """Instants at which clusters ended, the last ones, that are looked at: each takes some twenty questions."""
+ReadTrial = Callable[[str, int], TrialReading | None]
 _KINDS = {KUBE_JOBS: "state", OWN_JOBS: "own", GPU_JOBS: "gpus"}
 _OF_SETTING = {KUBE_JOBS: (ksm.NODE_CREATED,), OWN_JOBS: (OWN_STATE,), GPU_JOBS: gpus.METRICS}
 
@@ -58,8 +61,10 @@ def probe(
     month: Month,
     now_ms: int,
     cluster: str | None = None,
+    read_trial: ReadTrial = lambda cluster, at_ms: None,  # noqa: ARG005  for who asks for facts alone
 ) -> Probe:
     """What there is now, or was when anything was last there; and when, in the past part of ``month``.
+    ``read_trial`` reads the last minutes of a cluster before an instant.
 
     Raises InputError for a month to come, and for a cluster that is not among those of the server.
     """
@@ -74,7 +79,7 @@ def probe(
         counts = _counts(asker, asked, at_ms)
     if cluster is not None and not seen and not any(_has_more_than_up(series) for series in counts.values()):
         _refuse_unknown(Asker(client, settings, None), cluster, asked, now_ms)
-    facts = _Facts(asker, ksm.by_sanitised(catalog.shares), at_ms, asked, counts, seen)
+    facts = _Facts(asker, ksm.by_sanitised(catalog.shares), read_trial, at_ms, asked, counts, seen)
     clusters = {each.cluster: each for each in facts.clusters()} | _gone(facts)
     return Probe(
         url=client.url,
@@ -100,7 +105,7 @@ def _gone(facts: _Facts) -> dict[str, ClusterProbe]:
         each.cluster: replace(each, at_ms=at_ms)
         for at_ms, names in sorted(last.items())[-_MOST_GONE:]
         for counts in (_counts(facts.asker, facts.asked, at_ms),)
-        for each in _Facts(facts.asker, facts.known, at_ms, facts.asked, counts, facts.seen, names).clusters()
+        for each in replace(facts, at_ms=at_ms, counts=counts, only=names).clusters()
     }
 
 
@@ -158,6 +163,7 @@ class _Facts:
 
     asker: Asker
     known: Mapping[str, str]
+    read_trial: ReadTrial
     at_ms: int
     asked: Window
     counts: Mapping[str, Mapping[str, int]]
@@ -199,9 +205,20 @@ class _Facts:
                 jobs=self.jobs.get(name, {}),
                 others=self._hidden(name, others),
                 unbelieved=self.asker.unbelieved.get(name, ()),
+                trial=self._trial(name),
             )
             for name in sorted(named.intersection(self.only) if self.only else named)
         )
+
+    def _trial(self, cluster: str) -> TrialReading | None:
+        if not self.asker.believed.get(cluster) and not self.asker.jobs(ksm.NODE_CREATED):
+            return None
+        try:
+            return self.read_trial(cluster, self.at_ms)
+        except SourceError as error:
+            what = f"what a report says of the last minutes of {cluster}"
+            self.asker.unread.append(Unread(what, str(error)[:LONGEST]))
+            return None
 
     def _hidden(
         self, cluster: str, others: Mapping[str, Mapping[str, tuple[str, ...]]]

@@ -1,4 +1,4 @@
-"""Namespaces and PriorityClasses."""
+"""Namespaces, PriorityClasses and PodDisruptionBudgets."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from gpucost.cluster.pods import Requirement
 from gpucost.kube.events import Unreadable
-from gpucost.kube.parse.basics import namespace, priority_class
+from gpucost.kube.parse.basics import disruption_budget, namespace, priority_class
 from tests.kube.parse.json_values import objects_of
 
 
@@ -46,7 +47,28 @@ def test_a_priority_class(fields: dict[str, Any], value: int, is_default: bool, 
     assert [each.field for each in found.flaws] == flawed
 
 
-@pytest.mark.parametrize("parse", [namespace, priority_class])
+@pytest.mark.parametrize(("policy", "never"), [("Never", True), ("PreemptLowerPriority", False), ("", False)])
+def test_a_priority_class_that_preempts_nobody(policy: str, never: bool) -> None:
+    written = {"metadata": {"name": "high", "uid": "pc"}, "value": 1, "preemptionPolicy": policy}
+    assert priority_class(written).never_preempts is never
+
+
+def test_a_disruption_budget() -> None:
+    found = disruption_budget(
+        {
+            "metadata": {"name": "web", "namespace": "team-a", "uid": "b"},
+            "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}},
+            "status": {"disruptionsAllowed": 1, "disruptedPods": {"web-0": "2026-10-24T00:00:00Z"}},
+        }
+    )
+    assert found.selector == (Requirement("app", "In", ("web",)),)
+    assert (found.allowed, found.disrupted, found.flaws) == (1, frozenset({"web-0"}), ())
+    bare = disruption_budget({"metadata": {"name": "web", "uid": "b"}, "spec": {"selector": {}}})
+    assert (bare.selector, bare.allowed, bare.disrupted) == ((), 0, frozenset())
+    assert disruption_budget({"metadata": {"name": "web", "uid": "b"}}).selector is None
+
+
+@pytest.mark.parametrize("parse", [namespace, priority_class, disruption_budget])
 def test_an_object_without_an_identity(parse: Any) -> None:
     with pytest.raises(Unreadable):
         parse({"metadata": {"name": "x"}, "value": 1})
@@ -55,3 +77,4 @@ def test_an_object_without_an_identity(parse: Any) -> None:
 @given(found=objects_of("spec", "status", "value", "globalDefault"))
 def test_no_json_breaks_a_parser(found: Any) -> None:
     assert namespace(found).meta.uid == priority_class(found).meta.uid == "u"
+    assert disruption_budget(found).meta.uid == "u"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.cluster.pods import Pod, PodPhase, Waiting
+from gpucost.cluster.pods import Disruption, Pod, PodPhase, Waiting
 from gpucost.domain.jobs import Owner
 from gpucost.kube.events import Unreadable
 from gpucost.kube.parse.nodes import node
@@ -49,6 +49,28 @@ def test_a_running_pod() -> None:
     assert (read.priority, read.waiting, read.stuck) == (7, None, "")
     assert read.is_bound
     assert not read.has_ended
+
+
+def test_how_long_it_may_take_to_stop() -> None:
+    assert a_pod({"terminationGracePeriodSeconds": 90}, [BOUND]).grace_ms == 90_000
+    assert a_pod({}, [BOUND]).grace_ms is None
+    asked = {"deletionTimestamp": at(50), "deletionGracePeriodSeconds": 5}
+    assert a_pod({"terminationGracePeriodSeconds": 90}, [BOUND], asked).grace_ms == 5_000
+
+
+def test_one_that_kube_scheduler_preempted() -> None:
+    told = condition("DisruptionTarget", "True", 9, reason="PreemptionByScheduler")
+    found = a_pod({}, [BOUND, told], startTime=at(3))
+    assert (found.disruption, found.started_ms) == (Disruption("PreemptionByScheduler", ms(9)), ms(3))
+    past = condition("DisruptionTarget", "False", 9, reason="PreemptionByScheduler")
+    assert a_pod({}, [BOUND, past]).disruption is None
+
+
+def test_one_that_kube_scheduler_makes_room_for() -> None:
+    waits = a_pod({"nodeName": None}, [], phase="Pending", nominatedNodeName="n7")
+    assert (waits.nominated, waits.template.never_preempts) == ("n7", False)
+    assert a_pod({"preemptionPolicy": "Never"}, [BOUND], nominatedNodeName="n7").nominated == ""
+    assert a_pod({"preemptionPolicy": "Never"}, [BOUND]).template.never_preempts
 
 
 def test_a_waiting_pod() -> None:

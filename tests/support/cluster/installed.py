@@ -24,6 +24,7 @@ _COLLECTIONS = """
     apps v1 statefulsets StatefulSet
     apps v1 daemonsets DaemonSet
     scheduling.k8s.io v1 priorityclasses PriorityClass
+    policy v1 poddisruptionbudgets PodDisruptionBudget
     resource.k8s.io v1 resourceclaims ResourceClaim
     resource.k8s.io v1 resourceslices ResourceSlice
     jobset.x-k8s.io v1alpha2 jobsets JobSet

@@ -18,6 +18,7 @@ KSM = {
     "namespace": "monitoring",
     "pod": "kube-state-metrics-0",
 }
+_ENERGY, _MILLIWATTS = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 300_000
 OWNED = ("namespace", "pod", "container", "uid", "node")
 Labels = dict[str, str]
 
@@ -26,7 +27,8 @@ Labels = dict[str, str]
 class Setup:
     """How a cluster of two nodes was scraped. ``honors`` is honor_labels; ``extra`` are further series.
 
-    ``up`` is scraped every ``beat``, all else ``every`` so often: the doctor looks at whole hours. ``drops``
+    ``up`` is scraped every ``beat``, all else so often in the last hour, of which a part is read as a report
+    would read it, and before that ``every`` so often: of the month the doctor looks at whole hours. ``drops``
     are labels that a relabelling takes off, ``without`` series that kube-state-metrics does not give.
     """
 
@@ -78,12 +80,15 @@ def _text(setup: Setup) -> Iterator[str]:
         rows.setdefault(name, []).append({**kept, **setup.cluster})
     for name, found in rows.items():
         step = setup.beat if name == "up" else setup.every
+        beats = range(setup.start_ms, setup.now_ms + 1, setup.beat)
+        times = {*range(setup.start_ms, setup.now_ms + 1, step), *beats[-HOUR_MS // setup.beat :]}
         for labels in found:
             value = _values(setup).get(name, 1)
             shown = ",".join(f"{key}={_quoted(value)}" for key, value in labels.items())
-            for at in range(setup.start_ms, setup.now_ms + 1, step):
+            for at in sorted(times):
                 if not setup.gap[0] <= at < setup.gap[1]:
-                    yield f"{name}{{{shown}}} {value} {at // 1000}\n"
+                    counted = (at - setup.start_ms) * _MILLIWATTS // 1000
+                    yield f"{name}{{{shown}}} {counted if name == _ENERGY else value} {at // 1000}\n"
     yield "# EOF\n"
 
 

@@ -31,6 +31,7 @@ SETUPS = {
     "report": replace(FULL, start_ms=START - HOUR_MS, every=4 * MINUTE_MS),
     "without-dcgm": replace(FULL, has_gpus=False),
     "exported": replace(FULL, honors=False, labels=False, extra=()),
+    "bare": replace(FULL, labels=False, has_gpus=False, extra=()),
     "empty": Setup(has_state=False, has_gpus=False),
     "unrelated": Setup(has_state=False, has_gpus=False, extra=(("up", {"job": "node", "instance": "a"}),)),
     "pair": replace(
@@ -202,9 +203,12 @@ def test_either_honor_labels_is_seen_and_read(ask: Ask) -> None:
 
 
 def test_labels_are_what_the_named_allowlist_lacks(ask: Ask) -> None:
-    found = document(ask("exported", "-f", "json"))
+    found = document(ask("bare", "-f", "json"))
     works = verdicts(found)
     assert (works["cost"], works["teams"], works["sharing"]) == ("in part", "in part", "in part")
+    assert found["clusters"][0]["features"]["cost"]["why"] == (
+        "GPU models are unknown of 100 % of the GPUs, so prices by model do not apply"
+    )
     [step] = [each for each in found["steps"] if "cost" in each["gains"]]
     flag = step["settings"][0]["text"]
     assert flag.startswith("--metric-labels-allowlist=nodes=[nvidia.com/gpu.product,nvidia.com/gpu.count,")
@@ -212,6 +216,15 @@ def test_labels_are_what_the_named_allowlist_lacks(ask: Ask) -> None:
     # With those labels, as "full" has them, what the step promises is there.
     after = verdicts(document(ask("full", "-f", "json")))
     assert {after[name] for name in step["gains"]} == {"yes"}
+
+
+def test_what_dcgm_exporter_tells_of_boards_needs_no_label(ask: Ask) -> None:
+    """It names the models and shows every board: a report has prices, and knows what is shared."""
+    found = document(ask("exported", "-f", "json"))
+    works = verdicts(found)
+    assert {works[name] for name in ("cost", "sharing", "unadvertised")} == {"yes"}
+    [step] = [each for each in found["steps"] if "teams" in each["gains"]]
+    assert not {"cost", "sharing", "unadvertised"} & set(step["gains"])
 
 
 def test_too_short_a_retention_is_named_with_what_to_set(ask: Ask) -> None:
