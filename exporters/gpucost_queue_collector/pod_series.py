@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gpucost.cluster.objects import Resources
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.ownership import Belonging, Ownership
-from gpucost.cluster.pods import Pod
+from gpucost.cluster.pods import DISRUPTIONS, Pod
 from gpucost.cluster.waiting import pod_reason, pod_since_ms
 from gpucost.contract.metrics import (
     POD_GPU_END,
@@ -19,10 +19,10 @@ from gpucost.contract.metrics import (
     POD_OWNER_INFO,
     POD_RESOURCE_LABELS,
 )
-from gpucost.contract.queue_metrics import POD_GPU_WAITING, POD_GPU_WAITING_SINCE
+from gpucost.contract.queue_metrics import POD_DISRUPTED, POD_GPU_WAITING, POD_GPU_WAITING_SINCE
 from gpucost_queue_collector.lines import labels, line, sample
 
-HELD = (POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_OWNER_INFO)
+HELD = (POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_OWNER_INFO, POD_DISRUPTED)
 WAITING = (POD_GPU_WAITING, POD_GPU_WAITING_SINCE)
 
 
@@ -121,7 +121,17 @@ def write_held(held: HeldPod) -> Sequence[bytes]:
         starts.append(sample(POD_GPU_START, written, start_ms / 1000))
         if pod.ended_ms is not None:
             ends.append(sample(POD_GPU_END, written, max(pod.ended_ms, start_ms) / 1000))
-    return b"".join(requests), b"".join(starts), b"".join(ends), _owner(held)
+    return b"".join(requests), b"".join(starts), b"".join(ends), _owner(held), _disrupted(pod)
+
+
+def _disrupted(pod: Pod) -> bytes:
+    """Who may write a pod's status may write any reason."""
+    found = pod.disruption
+    if found is None or found.since_ms is None:
+        return b""
+    reason = found.reason if found.reason in DISRUPTIONS else "other"
+    values = (pod.meta.namespace, pod.meta.name, pod.meta.uid, pod.node, reason)
+    return line(POD_DISRUPTED, values, found.since_ms / 1000)
 
 
 def _owner(held: HeldPod) -> bytes:

@@ -74,6 +74,13 @@ class Waiting:
 
 PREEMPTED_BY_SCHEDULER = "PreemptionByScheduler"
 """Reason of a disruption by kube-scheduler (kubernetes, core/v1 PodReasonPreemptionByScheduler)."""
+DISRUPTIONS = frozenset(
+    {
+        *(PREEMPTED_BY_SCHEDULER, "EvictionByEvictionAPI", "DeletionByTaintManager", "DeletionByPodGC"),
+        "TerminationByKubelet",
+    }
+)
+"""All reasons of Kubernetes itself (kubernetes v1.36, pkg/apis/core and pkg/controller/podgc)."""
 
 
 @dataclass(frozen=True, slots=True)

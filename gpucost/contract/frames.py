@@ -245,7 +245,7 @@ EVICTIONS = FrameSpec(
         _text("queue", "LocalQueue or Volcano queue, empty without one"),
         _START,
         _int("end_ms", "ms", "when the pod gave its units back"),
-        _text("reason", "why, such as Preempted, InCohortReclamation, PodsReadyTimeout, Drain"),
+        _text("reason", "why, such as Preempted, PodsReadyTimeout, PreemptionByScheduler"),
         _text("by", "who took its place, as namespace/name; empty when nothing says"),
         _int("checkpoint_ms", "ms", "its last checkpoint; -1 when nothing says"),
     ),

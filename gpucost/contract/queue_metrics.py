@@ -98,6 +98,16 @@ POD_GPU_WAITING_SINCE = _gauge(
     "Since when no node is found for the pod (its PodScheduled condition, else its creation).",
 )
 
+# Pods that hold GPUs and were told to stop
+
+POD_DISRUPTED = _gauge(
+    "pod_disruption_timestamp_seconds",
+    (*POD_LABELS, "reason"),
+    "When a pod that holds GPUs was told to stop, and by whom (its condition DisruptionTarget): reason is "
+    "PreemptionByScheduler, EvictionByEvictionAPI, DeletionByTaintManager, DeletionByPodGC, "
+    "TerminationByKubelet, or other.",
+)
+
 # ClusterQueues
 
 CLUSTER_QUEUE_INFO = _gauge(

@@ -1,4 +1,5 @@
-"""Attempts that Kueue cut short: which pods ended when its count of a workload's evictions rose."""
+"""Attempts that were cut short: pods that kube-scheduler preempted, as they say themselves, and pods that
+ended when Kueue's count of their workload's evictions rose."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from gpucost.cluster.pods import PREEMPTED_BY_SCHEDULER
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.metrics import POD_GPU_START
-from gpucost.domain.time import MINUTE_MS, Window
+from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window
 from gpucost.telemetry.history_runs import Run, StateReader, by_labels
 from gpucost.telemetry.reader import ClusterReader, own_label, points, with_renamed
 from gpucost.telemetry.rows import Row
@@ -37,17 +39,21 @@ class _Attempt(NamedTuple):
 
 
 def read_evictions(reader: ClusterReader, window: Window, allocations: pd.DataFrame) -> list[Row]:
-    """Rows of frames.EVICTIONS: of the pods that ended in the window, those whose workload was evicted within
-    ten minutes of their end. A pod that ended by itself then cannot be told from one that was stopped."""
+    """Rows of frames.EVICTIONS: of the pods that ended in the window, those that kube-scheduler preempted,
+    and of others those whose workload was evicted within ten minutes of their end. Of these a pod that ended
+    by itself then cannot be told from one that was stopped."""
     state = StateReader(reader, Window(window.start_ms - NEAR_MS, window.end_ms + NEAR_MS))
-    rises = _rises(state)
-    if not rises:
+    rises, preempted = _rises(state), _preempted(state)
+    if not rises and not preempted:
         return []
-    found = [
-        (attempt, min(near, key=lambda rise: abs(rise.at_ms - attempt.end_ms)))
-        for name, attempt in _ended(window, allocations)
-        if (near := [each for each in rises.get(name, ()) if abs(each.at_ms - attempt.end_ms) <= NEAR_MS])
-    ]
+    found = []
+    for name, attempt in _ended(window, allocations):
+        rise = preempted.get(attempt.pod_uid)
+        near = [each for each in rises.get(name, ()) if abs(each.at_ms - attempt.end_ms) <= NEAR_MS]
+        if rise is None and near:
+            rise = min(near, key=lambda each: abs(each.at_ms - attempt.end_ms))
+        if rise is not None:
+            found.append((attempt, rise))
     began = _began(reader, [attempt for attempt, _ in found if attempt.start_ms == window.start_ms])
     return [
         (
@@ -69,6 +75,17 @@ def risen(runs: Sequence[Run], is_known_before: bool, step_ms: int) -> Iterator[
         before = run.value
 
 
+def _preempted(state: StateReader) -> dict[str, _Rise]:
+    """When kube-scheduler told a pod to stop, by its uid."""
+    keys = ("pod_uid", "reason")
+    told = by_labels(state.runs(m.POD_DISRUPTED, keys), keys)
+    return {
+        uid: _Rise(round(runs[-1].value * SECOND_MS), reason)
+        for (uid, reason), runs in told.items()
+        if reason == PREEMPTED_BY_SCHEDULER
+    }
+
+
 def _rises(state: StateReader) -> dict[tuple[str, ...], list[_Rise]]:
     """By namespace and name of the workload."""
     counted = by_labels(state.runs(m.WORKLOAD_EVICTIONS, (*_KEY, "reason")), (*_KEY, "reason"))
@@ -85,9 +102,8 @@ def _rises(state: StateReader) -> dict[tuple[str, ...], list[_Rise]]:
 
 
 def _ended(window: Window, allocations: pd.DataFrame) -> Iterator[tuple[tuple[str, str], _Attempt]]:
-    """Pods of workloads that ended within the window; whoever holds until its end may go on."""
-    own = allocations[allocations["workload"] != ""]
-    by_pod = own.sort_values("start_ms").groupby("pod_uid", sort=False, observed=True)
+    """Pods that ended within the window; whoever holds until its end may go on."""
+    by_pod = allocations.sort_values("start_ms").groupby("pod_uid", sort=False, observed=True)
     spans = by_pod.agg(
         namespace=("namespace", "last"),
         workload=("workload", "last"),

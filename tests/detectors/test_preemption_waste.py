@@ -69,6 +69,19 @@ def test_two_reasons_for_one_eviction_count_once() -> None:
     assert claims(found(world)) == claims(found(queue_of()))
 
 
+def test_what_kube_scheduler_preempted_is_lost_like_what_kueue_evicted() -> None:
+    """Of pods without a queue of Kueue as well: each loses half an hour and is claimed by the ledger."""
+    world = World(480).node("n1", 16)
+    for uid in ("a", "b"):
+        world.pod(uid, "n1", 60, 180, units=8, queue="q")
+        evicted(world, uid, 60, 180, reason="PreemptionByScheduler", by="")
+    assert claims(found(world)) == claims(found(queue_of()))
+    (draft,) = found(world).drafts
+    assert draft.action.text.startswith("kube-scheduler preempted them for pods of higher priority")
+    facts = {each.name: (each.value, each.shown_by) for each in draft.evidence}
+    assert facts["reason PreemptionByScheduler"] == (2, "condition DisruptionTarget of the pods")
+
+
 def test_below_the_threshold_it_is_counted_all_the_same() -> None:
     (draft,) = found(queue_of(units=7)).drafts
     assert (draft.variant, draft.at_least, draft.view_ms) == ("below_threshold", Severity.INFO, None)

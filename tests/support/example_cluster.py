@@ -25,7 +25,7 @@ NOW = 1_792_800_000_000
 """2026-10-24T00:00:00Z."""
 DAYS_AGO = NOW - 240 * HOUR_MS
 SERVED = (
-    *("", "apps", "batch", "scheduling.k8s.io", "kueue.x-k8s.io"),
+    *("", "apps", "batch", "policy", "scheduling.k8s.io", "kueue.x-k8s.io"),
     *("kubeflow.org", "ray.io", "jobset.x-k8s.io", "leaderworkerset.x-k8s.io"),
 )
 """Groups of its API server."""

@@ -179,6 +179,13 @@ def eviction_samples() -> Iterator[Sample]:
     late = {"namespace": "ns", "workload": "wl-late", "workload_uid": "late"}
     yield from of(m.WORKLOAD_INFO, at(3), END, 1, **late)
     yield from of(m.WORKLOAD_EVICTIONS, at(3), END, 1, **late, reason="Preempted")
+    # By kube-scheduler: a pod that Kueue does not know, and one whose workload Kueue evicted then too.
+    for uid, low, high in (("plain", 4.4, 4.7), ("second", 4.9, 5.2)):
+        told = {"namespace": "ns", "pod": uid, "pod_uid": uid, "node": "n1"}
+        told |= {"reason": "PreemptionByScheduler"}
+        yield from of(m.POD_DISRUPTED, at(low), at(high), at(low) / 1000, **told)
+    told = {"namespace": "ns", "pod": "by-itself", "pod_uid": "by-itself", "node": "n1"}
+    yield from of(m.POD_DISRUPTED, at(4.5), at(4.7), at(4.5) / 1000, **told, reason="EvictionByEvictionAPI")
 
 
 def attempts() -> list[Pod]:
@@ -191,6 +198,7 @@ def attempts() -> list[Pod]:
         Pod("by-itself", at(4.2), at(4.6), owners=owned("wl-some")),
         Pod("goes-on", at(5.1), owners=owned("wl-some")),
         Pod("another", at(4), at(5), owners=owned("wl-late")),
+        Pod("plain", at(4.1), at(4.45)),
     ]
 
 
@@ -401,11 +409,12 @@ def test_evictions_are_pods_that_ended_when_the_count_rose(source: PrometheusSou
     found = source.history(cluster, FIRST).evictions
     assert rows(found, "pod_uid", "job_uid", "queue", "start_ms", "end_ms", "reason", "by") == [
         ("first", "job-first", "lq", T0 - HOUR_MS - 3, at(4) - 2 * MINUTE_MS, "Preempted", ""),
-        ("second", "job-second", "lq", at(4.2), at(5) + 90_500, "Preempted", ""),
+        ("plain", "job-plain", "", at(4.1), at(4.45), "PreemptionByScheduler", ""),
+        ("second", "job-second", "lq", at(4.2), at(5) + 90_500, "PreemptionByScheduler", ""),
     ]
     assert set(found["checkpoint_ms"]) == {-1}
     parts = [source.history(cluster, Window(a, b)).evictions for a, b in ((T0, at(4)), (at(4), at(6)))]
-    assert [frame["pod_uid"].tolist() for frame in parts] == [["first"], ["second"]]
+    assert [frame["pod_uid"].tolist() for frame in parts] == [["first"], ["plain", "second"]]
 
 
 @pytest.mark.parametrize("cluster", ["queue", "pair"])

@@ -45,6 +45,9 @@ from gpucost.settings.types import Duration, milliseconds
 
 NAME = Pattern.PREEMPTION_WASTE
 _TIMED_OUT = "PodsReadyTimeout"
+_BY_SCHEDULER = "PreemptionByScheduler"
+_CHECKPOINT = "spec:\n  template:\n    spec:\n      terminationGracePeriodSeconds: 300"
+_SAID = {_BY_SCHEDULER: "condition DisruptionTarget of the pods"}
 _OVERHEADS = ((1, timedelta(seconds=7)), (8, timedelta(seconds=30)), (None, timedelta(seconds=60)))
 """Up to how many GPUs a job has, and how long it takes to start it again (HeliosArtifact, the policy of its
 scheduler: 7, 30 and 60 seconds for 1, up to 8 and more GPUs)."""
@@ -324,7 +327,7 @@ def _cycle_draft(facts: Facts, group: _Group, times: int, goes_on: bool) -> Draf
         f"{since(start_ms)} "
         f"and lost about {hours(_sum(group))} of work.",
         goes_on,
-        (Evidence("times evicted", times, "", "condition Evicted of its workload"),),
+        (Evidence("times evicted", times, "", "evictions of its pods"),),
         first.queue,
         first.team,
         first.user,
@@ -467,7 +470,9 @@ def _amounts(group: _Group) -> Iterator[Evidence]:
 
 def _reasons(group: _Group) -> Iterator[Evidence]:
     for reason, count in Counter(each.reason or "unknown" for each in group).most_common(3):
-        yield Evidence(f"reason {reason}", count, "pods", "condition Evicted of the workload")
+        yield Evidence(
+            f"reason {reason}", count, "pods", _SAID.get(reason, "condition Evicted of the workload")
+        )
 
 
 def _in_favour(group: _Group) -> Iterator[Evidence]:
@@ -483,10 +488,16 @@ def _action(group: _Group) -> Action:
             "configuration.",
             "waitForPodsReady:\n  timeout: 30m",
         )
+    if reason == _BY_SCHEDULER:
+        return Action(
+            "kube-scheduler preempted them for pods of higher priority: let the jobs write a checkpoint when "
+            "they are told to stop (SIGTERM), and give them the time for it; or give them a PriorityClass.",
+            _CHECKPOINT,
+        )
     return Action(
         "Let the jobs write a checkpoint when they are told to stop (SIGTERM), and give them the time for "
         "it.",
-        "spec:\n  template:\n    spec:\n      terminationGracePeriodSeconds: 300",
+        _CHECKPOINT,
     )
 
 

@@ -328,7 +328,8 @@ def full(server: ClusterServer, current: Watching) -> Watching:
     current.until(lambda: current.collector.watch.counts()["nodes"] == 3)
     server.delete(world.node("gone"))
     running = world.bound(world.pod("train-0"), "gpu-1", T0 + 10 * SECOND)
-    server.put(world.ended(running, iso(T0 + 10 * SECOND), iso(T0 + 40 * SECOND)))
+    told = world.preempted(running, T0 + 35 * SECOND)
+    server.put(world.ended(told, iso(T0 + 10 * SECOND), iso(T0 + 40 * SECOND)))
     server.break_watch("410_event", "pods")
     counts = current.collector.watch.counts
 
@@ -344,6 +345,20 @@ def full(server: ClusterServer, current: Watching) -> Watching:
     current.until(is_read)
     current.collector.refresh()
     return current
+
+
+def test_a_pod_that_kube_scheduler_preempts_says_so_until_its_series_go(
+    server: ClusterServer, current: Watching
+) -> None:
+    """It writes the condition and deletes the pod, which is gone once it has stopped."""
+    told = world.preempted(world.bound(world.pod("train-0"), "gpu-1", T0 + 10 * SECOND), T0 + 35 * SECOND)
+    server.put(told)
+    server.delete(told)
+    current.until(lambda: current.collector.watch.counts()["pods"] == 0)
+    current.collector.refresh()
+    pod = {"pod": "train-0", "node": "gpu-1", "reason": "PreemptionByScheduler"}
+    assert current.value("pod_disruption_timestamp_seconds", **pod) == (T0 + 35 * SECOND) / 1000
+    assert current.value("pod_gpu_end_timestamp_seconds", pod="train-0") is not None
 
 
 def test_every_metric_of_the_contract_can_be_seen(full: Watching) -> None:

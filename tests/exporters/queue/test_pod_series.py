@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.ownership import Belonging
-from gpucost.cluster.pods import Pod, PodPhase, Waiting
+from gpucost.cluster.pods import Disruption, Pod, PodPhase, Waiting
 from gpucost.domain.jobs import Job, JobKind
 from gpucost_queue_collector.pod_series import (
     HELD,
@@ -58,10 +58,23 @@ def test_a_pod_that_holds() -> None:
 
 def test_a_pod_that_ended() -> None:
     found = pod("train-0", node="gpu-1", bound_ms=T0, ended_ms=T0 + MINUTE + 1)
-    [_, _, end, _] = write_held(HeldPod(found, {GPU: 8}, BELONGING))
+    [_, _, end, *_] = write_held(HeldPod(found, {GPU: 8}, BELONGING))
     assert end.decode() == (
         'gpucost_pod_gpu_end_timestamp_seconds{namespace="team-a",pod="train-0",pod_uid="train-0-uid",'
         'node="gpu-1",resource="nvidia.com/gpu"} 1792800060.001\n'
+    )
+
+
+def test_a_pod_that_was_told_to_stop() -> None:
+    """Preempted by kube-scheduler: also of a pod that Kueue does not know. Words of others are not copied."""
+    found = replace(pod("p", node="gpu-1"), disruption=Disruption("PreemptionByScheduler", T0 + SECOND))
+    written = 'pod_disruption_timestamp_seconds{namespace="team-a",pod="p",pod_uid="p-uid",node="gpu-1",'
+    assert lines(HELD, write_held(HeldPod(found, {GPU: 8}, BELONGING)))[-1] == (
+        f'{written}reason="PreemptionByScheduler"}} 1792800001.0'
+    )
+    hostile = replace(found, disruption=Disruption(HOSTILE, T0))
+    assert lines(HELD, write_held(HeldPod(hostile, {GPU: 8}, BELONGING)))[-1] == (
+        f'{written}reason="other"}} 1792800000.0'
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from tests.cluster.builders import T0
@@ -36,6 +37,13 @@ def bound(found: dict[str, Any], node: str, at_ms: int) -> dict[str, Any]:
     """The same pod, running on ``node`` since ``at_ms``."""
     made = {**found, "spec": {**found["spec"], "nodeName": node}, "status": {"phase": "Running"}}
     shapes.set_condition(made, "PodScheduled", True, "", at_ms)
+    return made
+
+
+def preempted(found: dict[str, Any], at_ms: int) -> dict[str, Any]:
+    """The same pod, told to stop by kube-scheduler for one of higher priority."""
+    made = deepcopy(found)
+    shapes.set_condition(made, "DisruptionTarget", True, "PreemptionByScheduler", at_ms)
     return made
 
 
