@@ -18,6 +18,7 @@ from gpucost.detectors.findings import (
     Severity,
     Subject,
     SubjectKind,
+    ViewTime,
     Wasted,
     Withheld,
 )
@@ -126,7 +127,9 @@ def _findings(facts: Facts, drafts: Sequence[Draft], pieces: pd.DataFrame) -> tu
     recent = Window(max(window.start_ms, window.end_ms - RECENT_MS), window.end_ms)
     wasted = _wasted(facts, pieces, recent)
     capacity = _capacity_ms(facts, recent)
-    return tuple(_finding(facts, draft, wasted.get(n, _Sum()), capacity) for n, draft in enumerate(drafts))
+    return tuple(
+        _finding(facts, draft, wasted.get(n, _Sum()), recent, capacity) for n, draft in enumerate(drafts)
+    )
 
 
 @dataclass(slots=True)
@@ -164,10 +167,11 @@ def _plus(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def _finding(facts: Facts, draft: Draft, found: _Sum, capacity_ms: float) -> Finding:
+def _finding(facts: Facts, draft: Draft, found: _Sum, recent: Window, capacity_ms: float) -> Finding:
     counted = draft.view_ms is None
-    board_ms = round(found.board_ms) if counted else draft.view_ms or 0
-    nano = found.nano if counted else facts.prices.typical(facts.cluster, board_ms)
+    if not counted:
+        found = _viewed(facts, draft, recent)
+    board_ms = round(found.board_ms)
     severity = max(
         (draft.at_least, _severity(board_ms, capacity_ms) if counted else Severity.INFO),
         key=lambda each: each.rank,
@@ -175,16 +179,28 @@ def _finding(facts: Facts, draft: Draft, found: _Sum, capacity_ms: float) -> Fin
     return Finding(
         draft,
         severity,
-        Wasted(board_ms, nano, draft.formula, counted),
-        *_rate(facts, draft, found),
+        Wasted(board_ms, found.nano, draft.formula, counted),
+        found.boards_now,
+        found.nano_per_hour,
     )
 
 
-def _rate(facts: Facts, draft: Draft, found: _Sum) -> tuple[float, int | None]:
-    """(boards, nano-units per hour) of what goes on now; a view is about boards that it does not claim."""
-    if draft.view_ms is None or not draft.boards_now:
-        return found.boards_now, found.nano_per_hour
-    return draft.boards_now, facts.prices.typical(facts.cluster, round(HOUR_MS * draft.boards_now))
+def _viewed(facts: Facts, draft: Draft, recent: Window) -> _Sum:
+    """What a view is about: each part at the price of the nodes, flavor or queue it is about. A view claims
+    no boards: those of now are what the rule says, at the price of its last part."""
+    parts = [each.within(recent) for each in draft.view or ()]
+    nano: int | None = 0
+    for part in parts:
+        nano = _plus(nano, facts.prices.mean_nano(facts.cluster, part))
+    found = _Sum(sum(part.board_ms for part in parts), nano)
+    if draft.view and draft.boards_now:
+        last = max(draft.view, key=lambda each: each.end_ms)
+        hour = ViewTime(facts.now_ms - 1, facts.now_ms, HOUR_MS * draft.boards_now, last.nodes)
+        found.boards_now, found.nano_per_hour = (
+            draft.boards_now,
+            facts.prices.mean_nano(facts.cluster, hour),
+        )
+    return found
 
 
 def _severity(board_ms: float, capacity_ms: float) -> Severity:

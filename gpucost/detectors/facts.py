@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -18,6 +18,7 @@ from gpucost.attribution.pieces import FactRow, NodeKey, node_facts, rows_by_nod
 from gpucost.cluster.overview import Overview
 from gpucost.contract.frames import ACTIVITY, FRAMES, PROGRESS, SIGNALS
 from gpucost.detectors.activity import Activity
+from gpucost.detectors.findings import ViewTime
 from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.jobs import JobKind, workload_class
@@ -133,20 +134,51 @@ class Prices:
         """Cost of ``boards`` boards of a node in ``[start, end)``, rounded; None where part has no price."""
         # Nano-units times milliseconds per hour and board: whole, so that nothing is rounded before the end.
         exact = covered = 0
-        for row, spans in self._spans.get((cluster, node), ()):
-            for span in spans:
-                start = max(start_ms, row.start_ms, span.start_ms)
-                end = min(end_ms, row.end_ms, span.end_ms)
-                if start >= end:
-                    continue
-                if span.rate is None:
-                    return None
-                covered += end - start
-                exact += span.rate.nano_per_board_hour * (end - start)
+        for length_ms, rate, _ in self._parts(cluster, node, start_ms, end_ms):
+            if rate is None:
+                return None
+            covered += length_ms
+            exact += rate * length_ms
         if covered < end_ms - start_ms:
             return None
         part, whole = boards.as_integer_ratio()
         return round_half_even(exact * part, HOUR_MS * whole)
+
+    def mean_nano(self, cluster: str, view: ViewTime) -> int | None:
+        """What the time of a view costs at the mean price of its nodes then, rounded. A node weighs as many
+        boards as it has, for as long as it had a price; None where no node ever had one."""
+        if not view.board_ms:
+            return 0
+        exact = weights = 0
+        for node in view.nodes or self._nodes.get(cluster, ()):
+            for length_ms, rate, boards in self._parts(cluster, node, view.start_ms, view.end_ms):
+                if rate is not None:
+                    weights += boards * length_ms
+                    exact += boards * length_ms * rate
+        if not weights:
+            return None
+        part, whole = view.board_ms.as_integer_ratio()
+        return round_half_even(exact * part, HOUR_MS * weights * whole)
+
+    def _parts(
+        self, cluster: str, node: str, start_ms: int, end_ms: int
+    ) -> Iterator[tuple[int, int | None, int]]:
+        """(milliseconds, nano-units per hour and board or None without a price, boards of the node) of every
+        stretch of ``[start, end)`` with one price. A node whose boards nobody told counts as one."""
+        for row, spans in self._spans.get((cluster, node), ()):
+            for span in spans:
+                start = max(start_ms, row.start_ms, span.start_ms)
+                end = min(end_ms, row.end_ms, span.end_ms)
+                if start < end:
+                    rate = None if span.rate is None else span.rate.nano_per_board_hour
+                    yield end - start, rate, max(row.boards, 1)
+
+    @cached_property
+    def _nodes(self) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = {}
+        for cluster, node in self._spans:
+            found.setdefault(cluster, []).append(node)
+        return found
 
     def nano_per_hour(self, cluster: str, node: str, at_ms: int) -> int | None:
         """What one board of a node costs an hour at an instant; None where it has no price then."""
@@ -155,26 +187,6 @@ class Prices:
                 if max(row.start_ms, span.start_ms) <= at_ms < min(row.end_ms, span.end_ms):
                     return None if span.rate is None else span.rate.nano_per_board_hour
         return None
-
-    def typical(self, cluster: str, board_ms: int) -> int | None:
-        """What board time costs at the mean price of the cluster's nodes, for time that is on no node."""
-        known = self._known_now.get(cluster)
-        if known is None:
-            return None
-        total, nodes = known
-        return round_half_even(board_ms * total, HOUR_MS * nodes)
-
-    @cached_property
-    def _known_now(self) -> Mapping[str, tuple[int, int]]:
-        """The sum of the prices of nodes that have one now, and how many these are, by cluster."""
-        found: dict[str, tuple[int, int]] = {}
-        now = self.history.window.end_ms - 1
-        for cluster, node in self._spans:
-            rate = self.nano_per_hour(cluster, node, now)
-            if rate is not None:
-                total, nodes = found.get(cluster, (0, 0))
-                found[cluster] = total + rate, nodes + 1
-        return found
 
 
 @dataclass(frozen=True)

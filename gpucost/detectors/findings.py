@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from gpucost.domain.time import HOUR_MS
+from gpucost.domain.time import HOUR_MS, Window
 from gpucost.domain.waste import Waste
 
 
@@ -109,6 +109,28 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewTime:
+    """Board time in ``[start, end)`` that a view is about and no finding counts, spread evenly over it.
+
+    ``board_ms`` is in board milliseconds. ``nodes`` say what its price is: the mean over their boards; empty:
+    over all of the cluster's.
+    """
+
+    start_ms: int
+    end_ms: int
+    board_ms: float
+    nodes: tuple[str, ...] = ()
+
+    def within(self, window: Window) -> ViewTime:
+        """The part of it that lies in a window."""
+        start, end = max(self.start_ms, window.start_ms), min(self.end_ms, window.end_ms)
+        if (start, end) == (self.start_ms, self.end_ms):
+            return self
+        part = max(0, end - start) / (self.end_ms - self.start_ms)
+        return replace(self, start_ms=start, end_ms=max(start, end), board_ms=self.board_ms * part)
+
+
+@dataclass(frozen=True, slots=True)
 class TeamView:
     """What the owning team may read instead, where a finding names other tenants: their jobs, pods,
     namespaces, teams, or totals that are not the team's own."""
@@ -123,9 +145,9 @@ class Draft:
     """What a rule found, before anybody knows what is left of its claims.
 
     ``team`` is who could act on it, empty for the platform's own. ``ended_ms`` is None while it goes on.
-    ``episodes`` become its waste. ``formula`` says in words how waste follows from the evidence. ``view_ms``
+    ``episodes`` become its waste. ``formula`` says in words how waste follows from the evidence. ``view``
     is board time that is shown but counted by no finding (quota that lies fallow, efficiency below target);
-    rules with ``view_ms`` have no episodes. ``checked`` are guards that were asked and let it pass.
+    rules with a ``view`` have no episodes. ``checked`` are guards that were asked and let it pass.
     ``queue`` and ``namespace`` decide which overrides of settings and exemptions apply. ``team_view`` is None
     where all of it is for the eyes of ``team``. ``boards_now`` is how many boards a view is about now; None
     for what claims episodes, and for views without such a number.
@@ -144,13 +166,18 @@ class Draft:
     user: str = ""
     ended_ms: int | None = None
     episodes: tuple[Episode, ...] = ()
-    view_ms: int | None = None
+    view: tuple[ViewTime, ...] | None = None
     checked: tuple[str, ...] = ()
     labels: Mapping[str, str] | None = None
     """Kubernetes labels of the subject, where known: an exemption may stand in one."""
     at_least: Severity = Severity.INFO
     team_view: TeamView | None = None
     boards_now: float | None = None
+
+    @property
+    def view_ms(self) -> int | None:
+        """All board time of the view; None where it is none."""
+        return None if self.view is None else round(sum(each.board_ms for each in self.view))
 
     @property
     def fingerprint(self) -> str:

@@ -18,7 +18,8 @@ from gpucost.cluster.overview import Overview
 from gpucost.detectors.activity import Floats
 from gpucost.detectors.facts import History
 from gpucost.detectors.fgd import GPU_MILLI, Fragmentation, Shape, Typical
-from gpucost.domain.time import MINUTE_MS
+from gpucost.detectors.findings import ViewTime
+from gpucost.domain.time import HOUR_MS, MINUTE_MS
 
 STEP_MS = 5 * MINUTE_MS
 """The measure is taken every five minutes, at multiples of it, so that it does not matter when one looks."""
@@ -27,13 +28,29 @@ STEP_MS = 5 * MINUTE_MS
 @dataclass(frozen=True)
 class Gauge:
     """Arrays over ``times``. ``by_pods`` and ``by_gpus`` are boards that are fragments, for the typical pods
-    weighed by their number and by their GPUs; ``capacity`` all boards; ``waiting``: somebody wanted some."""
+    weighed by their number and by their GPUs; ``capacity`` all boards; ``waiting``: somebody wanted some.
+    ``larger``: of the larger of the two, the part on each of ``groups``, the nodes with one GPU product."""
 
     times: Ints
     by_pods: Floats
     by_gpus: Floats
     capacity: Floats
     waiting: Flags
+    groups: tuple[tuple[str, ...], ...] = ()
+    larger: Sequence[Floats] = ()
+
+    def view(self, run: slice, now_ms: int) -> tuple[ViewTime, ...]:
+        """The time of the fragments in some steps, by the hour and the nodes they are on."""
+        times = self.times[run]
+        length = np.minimum(times + STEP_MS, now_ms) - times
+        hours, which = np.unique(times // HOUR_MS, return_inverse=True)
+        found = list[ViewTime]()
+        for nodes, boards in zip(self.groups, self.larger, strict=True):
+            amounts = np.bincount(which, weights=boards[run] * length, minlength=len(hours))
+            for n in np.flatnonzero(amounts).tolist():
+                start, end = int(times[which == n][0]), int((times + length)[which == n][-1])
+                found.append(ViewTime(start, end, float(amounts[n]), nodes))
+        return tuple(found)
 
     @property
     def share(self) -> Floats:
@@ -94,20 +111,32 @@ def gauge(history: History, resource: str) -> Gauge:
     each, where = np.unique(code, return_inverse=True)
     where = where.reshape(code.shape)
     size = int(free.max(initial=0)) + 1
-    lost = [
+    by_pods, by_gpus = (
         boards_lost(
-            typical_pods(history, resource, by_gpus=by_gpus),
+            typical_pods(history, resource, by_gpus=weighed),
             each % size,
             [kinds[n] for n in (each // size).tolist()],
-        )[where].sum(axis=0)
-        for by_gpus in (False, True)
-    ]
+        )[where]
+        for weighed in (False, True)
+    )
+    groups = [np.flatnonzero(kind == n) for n in range(len(kinds))]
+    parts = [[each[group].sum(axis=0) for group in groups] for each in (by_pods, by_gpus)]
+    sums = [np.sum(each, axis=0) if groups else np.zeros(len(times)) for each in parts]
+    larger = [np.where(sums[0] >= sums[1], one, other) for one, other in zip(*parts, strict=True)]
     demand = history.frames.demand
     demand = demand[demand["resource"] == resource]
     waiting = np.zeros(len(times) + 1, dtype=np.int64)
     np.add.at(waiting, np.searchsorted(times, demand["start_ms"].to_numpy(np.int64)), 1)
     np.add.at(waiting, np.searchsorted(times, demand["end_ms"].to_numpy(np.int64)), -1)
-    return Gauge(times, lost[0], lost[1], all_units.sum(axis=0).astype(float), waiting.cumsum()[:-1] > 0)
+    return Gauge(
+        times,
+        sums[0],
+        sums[1],
+        all_units.sum(axis=0).astype(float),
+        waiting.cumsum()[:-1] > 0,
+        tuple(tuple(names[n] for n in group.tolist()) for group in groups),
+        larger,
+    )
 
 
 def measured_now(overview: Overview, resource: str) -> Fragmentation:

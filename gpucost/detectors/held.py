@@ -154,14 +154,30 @@ _SUSPENDED: dict[str, tuple[str, str]] = {
 """Kinds that can be suspended: the resource as kubectl has it, and the patch (their API references)."""
 
 
+NOT_MADE_AGAIN = frozenset({JobKind.POD, JobKind.OTHER})
+"""Kinds of which no controller is known that makes a deleted pod again: no command of ours deletes them."""
+
+
+def by_its_owner(pods: Sequence[str]) -> str:
+    """What to do instead of deleting pods, by their names."""
+    again = "this pod" if len(pods) == 1 else "these pods"
+    return (
+        f"No controller makes {again} again ({', '.join(pods)}): ask whoever runs it to save its work, "
+        "end it and start it anew"
+    )
+
+
 def stop_command(rows: Sequence[Piece]) -> str:
     """The command that makes a job give back what it holds and keeps its object, by the first of ``rows``.
 
     Kueue's workload is deactivated where there is one, else the job is suspended where its kind can be; of
     all others the pods are deleted, and whoever made them makes them again. A uid may be claimed by pods of
-    another namespace: those are not touched.
+    another namespace: those are not touched. Empty for pods that nobody makes again (to deactivate the
+    Workload of a plain pod deletes the pod).
     """
     first = rows[0]
+    if first.job_kind in NOT_MADE_AGAIN:
+        return ""
     where = ("-n", first.namespace)
     if first.workload and first.cluster_queue:
         name = f"workloads.kueue.x-k8s.io/{first.workload}"
@@ -177,6 +193,8 @@ def stop_command(rows: Sequence[Piece]) -> str:
 def stop_action(text: str, rows: Sequence[Piece], boards: float) -> Action:
     """To stop a job by ``stop_command``; without a command where a name in it is not plain."""
     first = rows[0]
+    if first.job_kind in NOT_MADE_AGAIN:
+        return Action(f"{text.rstrip('.')}. {by_its_owner(_pods_of(rows))}", "", boards)
     names = (first.namespace, first.job, *filter(None, (first.workload,)), *_pods_of(rows))
     return with_names(Action(text, stop_command(rows), boards), *names)
 

@@ -54,6 +54,11 @@ class Tenancy:
         found = zip(tenants, np.bincount(codes, weights=boards, minlength=len(tenants)).tolist(), strict=True)
         return {tenant: amount for tenant, amount in found if amount > 0}
 
+    def held(self, tenant: Tenant) -> pd.DataFrame:
+        """Its rows of ``History.held``."""
+        held = self.facts.history.held
+        return held[[each == tenant for each in self._tenants(held, held["team"].tolist())]]
+
     @cached_property
     def shares(self) -> Mapping[Tenant, float]:
         """The part of all that was used, by tenant, the largest first."""
@@ -101,10 +106,8 @@ class Tenancy:
         """Units that it uses beyond what is its own."""
         if tenant.line is not None:
             return self._quotas.borrowed(self._quotas.mine(Place(tenant.line, tenant.name), resource))
-        history = self.facts.history
-        held = history.held
-        mine = [each == tenant for each in self._tenants(held, held["team"].tolist())]
-        rows = held[np.array(mine, dtype=bool) & (held["resource"] == resource).to_numpy(bool)]
+        history, rows = self.facts.history, self.held(tenant)
+        rows = rows[(rows["resource"] == resource).to_numpy(bool)]
         units = _summed(rows, rows["count"])
         if self._has_quotas:
             return units

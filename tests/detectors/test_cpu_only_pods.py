@@ -6,9 +6,12 @@ from gpucost.cluster.nodes import Taint
 from gpucost.detectors.findings import Detection
 from gpucost.detectors.rules.cpu_only_pods import Settings, run
 from gpucost.detectors.settings import Scoped
+from gpucost.domain.jobs import Owner
 from tests.cluster import builders as build
 from tests.detectors.case_cpu_only_pods import crowded, overview
 from tests.detectors.worlds import World, at
+
+OWNER = Owner("apps/v1", "ReplicaSet", "agent", "agent-uid")
 
 
 def found(world: World) -> Detection:
@@ -30,7 +33,7 @@ def test_without_a_free_gpu_nobody_is_in_the_way() -> None:
 
 
 def test_without_the_taint_it_is_to_be_put_there_and_the_pod_goes() -> None:
-    (draft,) = found(crowded()).drafts
+    (draft,) = found(crowded(owner="ReplicaSet")).drafts
     assert draft.action.patch.splitlines() == [
         "kubectl taint nodes n1 nvidia.com/gpu=present:NoSchedule",
         "kubectl -n ns delete pod web",
@@ -40,7 +43,7 @@ def test_without_the_taint_it_is_to_be_put_there_and_the_pod_goes() -> None:
 
 def test_with_the_taint_the_pod_tolerates_it_and_has_to_go() -> None:
     taint = Taint("nvidia.com/gpu", "present", "NoSchedule")
-    (draft,) = found(crowded(taints=(taint,))).drafts
+    (draft,) = found(crowded(taints=(taint,), owner="ReplicaSet")).drafts
     assert draft.action.patch.splitlines() == [
         "kubectl cordon n1",
         "kubectl -n ns delete pod web",
@@ -48,10 +51,21 @@ def test_with_the_taint_the_pod_tolerates_it_and_has_to_go() -> None:
     ]
 
 
+def test_what_nobody_makes_again_is_never_deleted() -> None:
+    taint = Taint("nvidia.com/gpu", "present", "NoSchedule")
+    for taints, patch in (((), "kubectl taint nodes n1 nvidia.com/gpu=present:NoSchedule"), ((taint,), "")):
+        (draft,) = found(crowded(taints=taints, team="web-team")).drafts
+        assert draft.team_view is not None
+        assert (draft.action.patch, draft.team_view.action.patch) == (patch, "")
+        for action in (draft.action, draft.team_view.action):
+            assert "No controller makes this pod again (ns/web): ask whoever runs it" in action.text
+            assert "delete" not in action.text
+
+
 def test_it_is_the_finding_of_the_pods_team_where_that_is_one() -> None:
     (draft,) = found(crowded()).drafts
     assert (draft.team, draft.team_view) == ("", None)
-    (draft,) = found(crowded(team="web-team")).drafts
+    (draft,) = found(crowded(team="web-team", owner="ReplicaSet")).drafts
     assert draft.team == "web-team"
     assert draft.team_view is not None
     assert draft.team_view.action.patch == "kubectl -n ns delete pod web"
@@ -60,8 +74,9 @@ def test_it_is_the_finding_of_the_pods_team_where_that_is_one() -> None:
 def test_no_more_pods_go_than_have_to() -> None:
     world = crowded(8.5)
     for cpu, command in ((0, "kubectl -n ns delete pod web"), (500, "kubectl -n ns delete pod web small")):
-        small = build.pod("small", node="n1", asks=build.template(cpu=cpu), created_ms=at(0), namespace="ns")
-        world.overview = overview(8.5, world.end, more=(small,))
+        made = {"created_ms": at(0), "namespace": "ns", "owner": OWNER}
+        small = build.pod("small", node="n1", asks=build.template(cpu=cpu), **made)
+        world.overview = overview(8.5, world.end, owner="ReplicaSet", more=(small,))
         (draft,) = found(world).drafts
         assert draft.action.frees_boards == 2
         assert draft.action.patch.splitlines()[-1] == command

@@ -27,8 +27,21 @@ def test_not_plain(name: str) -> None:
 
 
 def test_a_command_touches_pods_of_one_namespace_only() -> None:
-    world = World(60).node("n1").pod("p1", "n1", 0, job="j", kind="Pod", namespace="mine")
-    world.pod("p2", "n1", 1, job="j", kind="Pod", namespace="theirs")
+    world = World(60).node("n1").pod("p1", "n1", 0, job="j", kind="Notebook", namespace="mine")
+    world.pod("p2", "n1", 1, job="j", kind="Notebook", namespace="theirs")
     rows = pieces(world.facts().history.held, "job_uid", {"uid-j"})["uid-j"]
     assert stop_command(rows) == "kubectl -n mine delete pod p1"
     assert stop_action("Stop it.", rows, 1.0).patch == "kubectl -n mine delete pod p1"
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Other"])
+def test_no_command_ends_what_no_controller_makes_again(kind: str) -> None:
+    world = World(60).node("n1").pod("p1", "n1", 0, job="j", kind=kind, namespace="mine")
+    rows = pieces(world.facts().history.held, "job_uid", {"uid-j"})["uid-j"]
+    # To deactivate the Workload of a plain pod deletes the pod.
+    managed = [row._replace(workload="w", cluster_queue="q") for row in rows]
+    for each in (rows, managed):
+        assert stop_command(each) == ""
+        action = stop_action("Stop it.", each, 1.0)
+        assert (action.patch, action.frees_boards) == ("", 1.0)
+        assert "No controller makes this pod again (p1): ask whoever runs it" in action.text

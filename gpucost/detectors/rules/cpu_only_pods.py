@@ -26,9 +26,10 @@ from gpucost.detectors.findings import (
     Subject,
     SubjectKind,
     TeamView,
+    ViewTime,
     Withheld,
 )
-from gpucost.detectors.held import amount, lasting, since, with_names
+from gpucost.detectors.held import amount, by_its_owner, lasting, since, with_names
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.domain.holders import NO_TEAM
 from gpucost.domain.time import DAY_MS
@@ -209,7 +210,7 @@ def _share(facts: Facts, found: _Blocked) -> float:
 def _draft(facts: Facts, found: _Blocked, settings: Settings) -> Draft:
     name = found.node.meta.name
     boards = found.gpus * _share(facts, found)
-    view_ms = round(boards * (facts.now_ms - max(found.since_ms, facts.now_ms - DAY_MS)))
+    since_ms = max(found.since_ms, facts.now_ms - DAY_MS)
     word = "CPU" if found.short_of == "cpu" else "memory"
     pods = [f"{pod.meta.namespace}/{pod.meta.name}" for pod in found.pods[:_MOST_LISTED]]
     summary = (
@@ -242,7 +243,7 @@ def _draft(facts: Facts, found: _Blocked, settings: Settings) -> Draft:
         _action(found, settings, boards),
         "free GPUs without their share of CPU or memory × time; shown, not counted",
         team=team,
-        view_ms=view_ms,
+        view=(ViewTime(since_ms, facts.now_ms, boards * (facts.now_ms - since_ms), (name,)),),
         boards_now=boards,
         team_view=TeamView(summary, own, _own_action(found, boards)) if team else None,
         labels=found.node.labels,
@@ -268,10 +269,9 @@ def _action(found: _Blocked, settings: Settings, boards: float) -> Action:
     if any(taint.key == key and taint.effect != "PreferNoSchedule" for taint in found.node.taints):
         return _move(found, boards)
     text = (
-        f"Taint {name}, so that only pods which tolerate {key} are put there, and delete {_those(found)}, "
-        f"so that their owners make them again elsewhere.{_bare(found)} Kubernetes lets pods with GPUs "
-        "through by itself where the admission plugin ExtendedResourceToleration is on; else they need the "
-        f"toleration key: {key}, operator: Exists."
+        f"Taint {name}, so that only pods which tolerate {key} are put there{_and_delete(found)}."
+        f"{_bare(found)} Kubernetes lets pods with GPUs through by itself where the admission plugin "
+        f"ExtendedResourceToleration is on; else they need the toleration key: {key}, operator: Exists."
     )
     lines = (kubectl("taint", "nodes", name, settings.taint), *_deleting(found))
     return with_names(Action(text, "\n".join(lines), boards), *_names(found))
@@ -280,37 +280,42 @@ def _action(found: _Blocked, settings: Settings, boards: float) -> Action:
 def _move(found: _Blocked, boards: float) -> Action:
     name = found.node.meta.name
     text = (
-        f"Close {name}, delete {_those(found)}, so that their owners make them again elsewhere; "
-        f"what tolerates the node's taints must lose the toleration in its template.{_bare(found)}"
+        f"Close {name}{_and_delete(found)}; what tolerates the node's taints must lose the toleration in its "
+        f"template.{_bare(found)}"
     )
-    lines = (kubectl("cordon", name), *_deleting(found), kubectl("uncordon", name))
+    again = _deleting(found)
+    lines = (kubectl("cordon", name), *again, kubectl("uncordon", name)) if again else ()
     return with_names(Action(text, "\n".join(lines), boards), *_names(found))
 
 
 def _own_action(found: _Blocked, boards: float) -> Action:
     """What a team can do without rights to nodes."""
     text = (
-        f"Keep {_those(found)} from nodes with GPUs by a node affinity in their templates, and delete them, "
-        f"so that they start elsewhere.{_bare(found)}"
+        f"Keep {amount(len(found.leaving), 'pod')} without GPUs from nodes with GPUs by a node affinity"
+        f"{_and_delete(found)}.{_bare(found)}"
     )
     return with_names(Action(text, "\n".join(_deleting(found)), boards), *_names(found))
 
 
-def _those(found: _Blocked) -> str:
-    return f"the {amount(len(found.leaving), 'pod')} without GPUs in the way"
+def _and_delete(found: _Blocked) -> str:
+    again = sum(pod.meta.owner is not None for pod in found.leaving)
+    if not again:
+        return ""
+    return f", and delete {amount(again, 'pod')} in the way, which their owners make again elsewhere"
 
 
 def _bare(found: _Blocked) -> str:
     """A pod without an owner does not come back."""
     bare = [f"{pod.meta.namespace}/{pod.meta.name}" for pod in found.leaving if pod.meta.owner is None]
-    return f" Nobody makes {', '.join(bare)} again." if bare else ""
+    return f" {by_its_owner(bare)}." if bare else ""
 
 
 def _deleting(found: _Blocked) -> list[str]:
-    """One command per namespace."""
+    """One command per namespace, for pods that a controller makes again."""
     by_namespace: dict[str, list[str]] = {}
     for pod in found.leaving:
-        by_namespace.setdefault(pod.meta.namespace, []).append(pod.meta.name)
+        if pod.meta.owner is not None:
+            by_namespace.setdefault(pod.meta.namespace, []).append(pod.meta.name)
     return [kubectl("-n", each, "delete", "pod", *names) for each, names in sorted(by_namespace.items())]
 
 

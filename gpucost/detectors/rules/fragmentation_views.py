@@ -17,6 +17,7 @@ from gpucost.detectors.findings import (
     Pattern,
     Subject,
     SubjectKind,
+    ViewTime,
     Withheld,
 )
 from gpucost.detectors.frag_gauge import STEP_MS, Gauge, gauge, measured_now
@@ -100,7 +101,7 @@ def _spread_draft(facts: Facts, job: Spread, subject: Subject) -> Draft:
             f'resources:\n  limits:\n    "{job.resource}": {job.units}',
         ),
         formula="No waste of its own: what others could not use for it is counted where they were blocked.",
-        view_ms=0,
+        view=(),
         checked=("a single node had room at its start", "only batch jobs"),
     )
 
@@ -128,7 +129,6 @@ def _gauge_draft(
     facts: Facts, resource: str, series: Gauge, run: slice, times: tuple[int, int], subject: Subject
 ) -> Draft:
     start, end = times
-    most = np.maximum(series.by_pods[run], series.by_gpus[run])
     last = run.stop - 1
     rooms = Rooms.at(facts.history, resource, int(series.times[last]))
     nodes = rooms.eligible("")
@@ -169,7 +169,7 @@ def _gauge_draft(
         action=pack(resource),
         formula="View: sum over time of the GPUs that are fragments to the typical pod (FGD measure), the "
         "larger of the two weighings.",
-        view_ms=round(float(most.sum()) * STEP_MS),
+        view=series.view(run, facts.now_ms),
         checked=("somebody waited all the time", "a node's CPU is taken for enough in the past"),
     )
 
@@ -254,7 +254,10 @@ def _repack(
             float(size * len(emptied)),
         ),
         formula="View: GPUs of nodes that would get empty x time since the last of the pods to move began.",
-        view_ms=size * len(emptied) * (facts.now_ms - since_ms),
+        view=tuple(
+            ViewTime(since_ms, facts.now_ms, float(size * (facts.now_ms - since_ms)), (node,))
+            for node in emptied
+        ),
         checked=("pods of DaemonSets and bare pods stay", "no pod moves to an empty node"),
     )
     return [draft]

@@ -33,7 +33,6 @@ from gpucost.detectors.held import (
     LEAST_COVERAGE,
     Piece,
     amount,
-    board_ms,
     boards_at,
     hours,
     lasting,
@@ -44,6 +43,7 @@ from gpucost.detectors.held import (
 )
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.detectors.straggler import Straggler, stragglers
+from gpucost.detectors.view_times import of_episodes
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.domain.waste import Waste
 from gpucost.settings.types import Duration, milliseconds
@@ -478,7 +478,7 @@ def _late(facts: Facts, settings: Scoped[Settings]) -> tuple[list[Draft], list[W
 def _straggling(facts: Facts, late: Straggler, first: Piece, rows: Sequence[Piece]) -> Draft:
     others = [row for row in rows if row.pod_uid != late.pod_uid]
     waiting = (row.episode(Waste.GANG_STALL, late.start_ms, late.end_ms) for row in others)
-    view_ms = board_ms(each for each in waiting if each is not None)
+    view = of_episodes(each for each in waiting if each is not None)
     # A step that ended within its own length of now goes on: the next one is not there yet.
     goes_on = facts.now_ms - late.end_ms < late.step_ms
     boards = boards_at(others, late.start_ms)
@@ -495,7 +495,12 @@ def _straggling(facts: Facts, late: Straggler, first: Piece, rows: Sequence[Piec
             Evidence("pod that lags", first.pod, "", "gpucost_gpu_busy_seconds_total"),
             Evidence("on node", first.node, "", "spec.nodeName of the pod"),
             Evidence("pods of the job", pods, "pods", "gpucost_pod_gpu_request"),
-            Evidence("time of the others meanwhile", hours(view_ms), "", "gpucost_pod_gpu_request"),
+            Evidence(
+                "time of the others meanwhile",
+                hours(sum(each.board_ms for each in view)),
+                "",
+                "gpucost_pod_gpu_request",
+            ),
         ),
         with_names(
             Action(
@@ -510,7 +515,7 @@ def _straggling(facts: Facts, late: Straggler, first: Piece, rows: Sequence[Piec
         queue=first.queue,
         user=first.user,
         ended_ms=None if goes_on else late.end_ms,
-        view_ms=view_ms,
+        view=view,
         checked=("the pod kept up with the others before", "no other pod of the job lags"),
     )
 

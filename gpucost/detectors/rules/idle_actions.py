@@ -34,8 +34,9 @@ def stop(rows: Sequence[Piece], boards: float) -> Action:
         return with_names(Action(text, patch, boards), namespace, name)
     if kind in (JobKind.DAEMON_SET, JobKind.RAY_SERVICE, JobKind.RAY_CLUSTER, JobKind.OTHER):
         return Action(f"Ask its owner to stop this {kind} until somebody needs it", "", boards)
-    verb = "Delete it" if kind == JobKind.POD else "Suspend it"
-    return stop_action(f"{verb}: it holds GPUs and does nothing", rows, boards)
+    if kind == JobKind.POD:
+        return stop_action("It holds GPUs and does nothing", rows, boards)
+    return stop_action("Suspend it: it holds GPUs and does nothing", rows, boards)
 
 
 def over() -> Action:

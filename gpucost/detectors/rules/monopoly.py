@@ -21,6 +21,7 @@ from gpucost.detectors.findings import (
     Severity,
     Subject,
     SubjectKind,
+    ViewTime,
     Withheld,
 )
 from gpucost.detectors.held import LEAST_COVERAGE, hours, lasting, with_names
@@ -28,6 +29,7 @@ from gpucost.detectors.quotas import Line, Quotas, boards_per_unit
 from gpucost.detectors.series import Series, combined
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.detectors.tenancy import Tenancy, Tenant
+from gpucost.detectors.view_times import of_holders
 from gpucost.domain.time import HOUR_MS
 from gpucost.settings.types import Duration, Names, milliseconds
 
@@ -106,7 +108,12 @@ def _judged(tenancy: Tenancy, tenant: Tenant, settings: Settings) -> Draft | Wit
     if not _borrows(tenancy, tenant):
         return Withheld(NAME, subject, f"all it used ({share:.1%} of the use) is within its nominal quota")
     found = _displaced(tenancy, tenant)
-    board_ms = sum(part.integral(tenancy.start_ms, tenancy.end_ms) for part in found.values())
+    view = tuple(
+        each
+        for resource, part in found.items()
+        for each in of_holders(tenancy.held(tenant), resource, part, tenancy.start_ms, tenancy.end_ms)
+    )
+    board_ms = sum(each.board_ms for each in view)
     stretches = [_stretches(part, tenancy, settings) for part in found.values()]
     since_ms = min((each for starts in stretches for each in starts), default=None)
     if since_ms is None or board_ms < settings.pending_gpu_hours * HOUR_MS:
@@ -115,7 +122,7 @@ def _judged(tenancy: Tenancy, tenant: Tenant, settings: Settings) -> Draft | Wit
             f"{lasting(milliseconds(settings.waited))} at a time, or less than {settings.pending_gpu_hours:g}"
         )
         return Withheld(NAME, subject, because if board_ms else "nobody waited for what it borrows")
-    return _draft(tenancy, tenant, settings, round(board_ms), since_ms)
+    return _draft(tenancy, tenant, settings, view, since_ms)
 
 
 def _borrows(tenancy: Tenancy, tenant: Tenant) -> bool:
@@ -140,9 +147,12 @@ def _stretches(displaced: Series, tenancy: Tenancy, settings: Settings) -> list[
     return found
 
 
-def _draft(tenancy: Tenancy, tenant: Tenant, settings: Settings, view_ms: int, since_ms: int) -> Draft:
+def _draft(
+    tenancy: Tenancy, tenant: Tenant, settings: Settings, view: tuple[ViewTime, ...], since_ms: int
+) -> Draft:
     share, entitled = tenancy.shares[tenant], tenancy.entitlement(tenant)
     length_ms = tenancy.end_ms - tenancy.start_ms
+    view_ms = sum(each.board_ms for each in view)
     severity = next((each for least_ms, each in _AT_LEAST if view_ms >= least_ms), Severity.LOW)
     return Draft(
         NAME,
@@ -157,7 +167,7 @@ def _draft(tenancy: Tenancy, tenant: Tenant, settings: Settings, view_ms: int, s
         "the smaller of what it borrowed and of what others waited for, could have used and did not find "
         "free, times time; shown, not counted: it was used",
         queue="" if tenant.line is None else tenant.name,
-        view_ms=view_ms,
+        view=view,
         checked=("others use or want GPUs", "it borrows", "they waited, and their work would have fitted"),
         at_least=severity,
     )

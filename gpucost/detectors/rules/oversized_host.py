@@ -10,7 +10,7 @@ from gpucost.cluster.nodes import Node
 from gpucost.cluster.overview import Overview
 from gpucost.cluster.pods import Pod
 from gpucost.cluster.quantities import CPU, base_units
-from gpucost.detectors.findings import Action, Draft, Evidence, Subject, SubjectKind
+from gpucost.detectors.findings import Action, Draft, Evidence, Subject, SubjectKind, ViewTime
 from gpucost.detectors.held import amount, lasting, since
 from gpucost.detectors.rules.oversized_common import GIB, NAME, Search
 from gpucost.settings.types import milliseconds
@@ -128,6 +128,6 @@ def _draft(search: Search, found: _Stranded, subject: Subject, at: int, asked: f
         team=row.team,
         queue=row.queue,
         user=row.user,
-        view_ms=found.gpus * length,
+        view=(ViewTime(begun, search.facts.now_ms, float(found.gpus * length), (found.node.meta.name,)),),
         checked=(f"how much of the {name} it uses is not known",),
     )

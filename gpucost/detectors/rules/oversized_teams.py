@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpucost.detectors.activity import Floats
-from gpucost.detectors.findings import Action, Draft, Evidence, Subject, SubjectKind
+from gpucost.detectors.findings import Action, Draft, Evidence, Subject, SubjectKind, ViewTime
 from gpucost.detectors.held import LEAST_COVERAGE, hours
 from gpucost.detectors.rules.oversized_common import NAME, Search
 from gpucost.domain.time import HOUR_MS
@@ -86,12 +86,24 @@ def _mean_memory(search: Search) -> Floats:
     return found
 
 
+def _lost(search: Search, team: _Team, part: float) -> Iterator[ViewTime]:
+    """``part`` of what was seen, over what the jobs' pods held, where they held it."""
+    table = search.table
+    pods = table.pods[np.isin(table.job, team.jobs) & table.pods["boards"].notna().to_numpy(bool)]
+    held = float((pods["boards"] * (pods["end"] - pods["start"])).sum())
+    for node, start, end, boards in zip(
+        *(pods[name].tolist() for name in ("node", "start", "end", "boards")), strict=True
+    ):
+        if held and end > start:
+            yield ViewTime(start, end, part * team.seen * boards * (end - start) / held, (node,))
+
+
 def _draft(search: Search, subject: Subject, team: _Team, total: float) -> Draft:
     settings, table = search.scoped.default, search.table
     series = np.concatenate([table.series_of_job[job] for job in team.jobs])
     begun = int(table.activity.start[table.activity.begin[series]].min())
     end = max(search.last_end(job) for job in team.jobs)
-    lost = max(0.0, 1 - team.mean / settings.target_sm) * team.seen
+    lost = max(0.0, 1 - team.mean / settings.target_sm)
     mean, target = 100 * team.mean, 100 * settings.target_sm
     return Draft(
         NAME,
@@ -112,7 +124,7 @@ def _draft(search: Search, subject: Subject, team: _Team, total: float) -> Draft
         f"GPU-hours observed x (1 - {mean:.1f} % / {target:g} %)",
         team=subject.name,
         ended_ms=None if end >= search.facts.now_ms else end,
-        view_ms=round(lost),
+        view=tuple(_lost(search, team, lost)),
         checked=(
             "jobs that never worked are left to idle_allocation",
             f"jobs with more than {100 * settings.low_most_memory:g} % of GPU memory in use are left out",

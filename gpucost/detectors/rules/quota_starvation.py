@@ -25,15 +25,17 @@ from gpucost.detectors.findings import (
     Pattern,
     Subject,
     SubjectKind,
+    ViewTime,
     Withheld,
 )
 from gpucost.detectors.held import LEAST_COVERAGE, board_ms, hours, lasting, since
 from gpucost.detectors.quotas import Line, Place, Quotas, boards_per_unit
-from gpucost.detectors.series import Series, difference, least
+from gpucost.detectors.series import Series, combined, difference, least
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.detectors.shapes_now import unfit_now
 from gpucost.detectors.starving import Queue, waiting_queues
 from gpucost.detectors.unmet import Claim, hopeless, unmet, with_since
+from gpucost.detectors.view_times import of_flavors
 from gpucost.domain.time import HOUR_MS
 from gpucost.domain.waste import Waste
 from gpucost.settings.types import Duration, Names, milliseconds
@@ -273,9 +275,9 @@ def _draft(
     goes_on = run.end_ms >= facts.now_ms
     at_end = sum(claim.boards for claim in claims if claim.end_ms == run.end_ms)
     own = queue.own_unused.mean(run.start_ms, run.end_ms)
-    view = round(queue.could_have.integral(run.start_ms, run.end_ms) * _boards(facts, queue))
     is_kept = variant == RESERVED
-    counted = hours(view if is_kept else board_ms(episodes))
+    view = _kept_view(facts, queue, run) if is_kept else None
+    counted = hours(board_ms(episodes) if view is None else sum(each.board_ms for each in view))
     begun_ms = facts.history.window.start_ms
     since_ms = min(oldest_ms, run.start_ms) if run.start_ms <= begun_ms else run.start_ms
     most = queue.pending.most(run.start_ms, run.end_ms)
@@ -296,9 +298,17 @@ def _draft(
         queue=queue.place.name,
         ended_ms=None if goes_on else run.end_ms,
         episodes=() if is_kept else episodes,
-        view_ms=view if is_kept else None,
+        view=view,
         checked=_checked(facts),
     )
+
+
+def _kept_view(facts: Facts, queue: Queue, run: _Run) -> tuple[ViewTime, ...]:
+    """What others keep unused and it could have: of the flavors that these queues have it in."""
+    per_unit = _boards(facts, queue)
+    boards = combined(lambda units: units * per_unit, queue.could_have)
+    which = Quotas.of(facts.history).others(queue.place, queue.resource)
+    return of_flavors(facts, queue.resource, which, boards, *run.span)
 
 
 def _episode(facts: Facts, queue: Queue, claim: Claim) -> Episode:

@@ -31,6 +31,7 @@ from gpucost.detectors.quotas import Line, Place, Quotas, boards_per_unit, place
 from gpucost.detectors.series import Series, combined, difference, least
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.detectors.unmet import unmet, with_since
+from gpucost.detectors.view_times import of_flavors
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.domain.waste import Waste
 from gpucost.settings.types import Duration, Names, milliseconds
@@ -244,7 +245,10 @@ def _draft(quota: _Quota, settings: Settings, often: float) -> Draft:
     idle = _idle(quota, often)
     per_unit = boards_per_unit(quota.facts.history, quota.resource)
     per_unit = 0.0 if isnan(per_unit) else per_unit
-    view_ms = round(idle.integral(now_ms - _VIEW_MS, now_ms) * per_unit)
+    mine = quota.quotas.mine(quota.place, quota.resource)
+    boards = combined(lambda units: units * per_unit, idle)
+    view = of_flavors(quota.facts, quota.resource, mine, boards, now_ms - _VIEW_MS, now_ms)
+    view_ms = sum(each.board_ms for each in view)
     hurt = least(_hurting(quota, settings), quota.known)
     hurt_ms = hurt.integral(start_ms, now_ms)
     days = _days(now_ms - start_ms)
@@ -261,7 +265,7 @@ def _draft(quota: _Quota, settings: Settings, often: float) -> Draft:
         f"(quota {nominal:g} - {often:g} used - lent) x the last 24 hours x {per_unit:g} boards per unit; "
         "shown, not counted: where somebody waited meanwhile it is in quota_starvation",
         queue=quota.place.name,
-        view_ms=view_ms,
+        view=view,
         checked=(
             "no work of its own waited",
             "others do not borrow it",

@@ -25,6 +25,7 @@ from gpucost.detectors.findings import (
     Pattern,
     Subject,
     SubjectKind,
+    ViewTime,
     Withheld,
 )
 from gpucost.detectors.held import (
@@ -277,7 +278,14 @@ def _draft(facts: Facts, overview: Overview, job: _Job, found: _Found) -> Draft:
         team=first.team,
         queue=first.queue,
         user=first.user,
-        view_ms=round(outside * length_ms),
+        view=(
+            ViewTime(
+                facts.now_ms - length_ms,
+                facts.now_ms,
+                outside * length_ms,
+                tuple({row.node: None for row in job.rows}),
+            ),
+        ),
         checked=(
             f"fewer domains had room for all of its pods {when}, on nodes that admit them",
             "no rule of its pods asks for the spread",

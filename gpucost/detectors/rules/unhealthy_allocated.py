@@ -23,9 +23,11 @@ from gpucost.detectors.findings import (
 )
 from gpucost.detectors.held import (
     LEAST_COVERAGE,
+    NOT_MADE_AGAIN,
     Piece,
     amount,
     boards_at,
+    by_its_owner,
     joined,
     lasting,
     pieces,
@@ -212,20 +214,7 @@ def _draft(
             Evidence("held of them", round(boards, 3), "GPUs", "gpucost_pod_gpu_request"),
             *(Evidence("held by", "/".join(pod), "", f"spec.nodeName={node}") for pod in pods),
         ),
-        with_names(
-            Action(
-                f"Take no new work on {node}, and let its pods start elsewhere.",
-                "\n".join(
-                    (
-                        kubectl("cordon", node),
-                        *(kubectl("-n", namespace, "delete", "pod", pod) for namespace, pod in pods),
-                    )
-                ),
-                boards,
-            ),
-            node,
-            *(name for pod in pods for name in pod),
-        ),
+        _action(node, [each.row for each in now], boards),
         "broken GPUs × time pods held them",
         team=teams.pop() if len(teams) == 1 else "",
         ended_ms=None if goes_on else end_ms,
@@ -235,6 +224,17 @@ def _draft(
             "the pod that holds the GPU is known by what was measured on it",
         ),
     )
+
+
+def _action(node: str, rows: Sequence[Piece], boards: float) -> Action:
+    """The node is closed, and pods that come back elsewhere are deleted; others are left to who runs them."""
+    again = sorted({(row.namespace, row.pod) for row in rows if row.job_kind not in NOT_MADE_AGAIN})
+    bare = sorted({f"{row.namespace}/{row.pod}" for row in rows if row.job_kind in NOT_MADE_AGAIN})
+    text = f"Take no new work on {node}" + (", and let its pods start elsewhere." if again else ".")
+    if bare:
+        text = f"{text.rstrip('.')}. {by_its_owner(bare)}."
+    lines = (kubectl("cordon", node), *(kubectl("-n", space, "delete", "pod", pod) for space, pod in again))
+    return with_names(Action(text, "\n".join(lines), boards), node, *(name for pod in again for name in pod))
 
 
 def _apart(claims: Sequence[_Hurt]) -> Iterator[Episode]:
