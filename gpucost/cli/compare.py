@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -15,11 +16,10 @@ from gpucost.cli.output import Output, bars, held, progress, refuse_table_file, 
 from gpucost.domain.errors import InputError, NotCovered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gpucost.domain.time import Month, Window
     from gpucost.ledger import Ledger
     from gpucost.reports.opencost.compare import By, OpenCostComparison
+    from gpucost.reports.opencost.inputs import OpenCostDay
     from gpucost.telemetry.reader import ClusterReader
 
 app = typer.Typer(
@@ -35,107 +35,191 @@ def group() -> None:
 @app.command()
 def opencost(
     ctx: typer.Context,
-    month: Annotated[str, typer.Argument(metavar="MONTH", help="A month in UTC, such as 2026-10.")],
+    month: Annotated[
+        str | None,
+        typer.Argument(metavar="[MONTH]", help="A month in UTC, such as 2026-10; or give --from and --to."),
+    ] = None,
     prometheus: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Read the month and OpenCost's series from here; else the ledger and its Prometheus.",
+            help="Read both from here; else our figures are the ledger's, OpenCost's of its Prometheus.",
         ),
     ] = None,
-    by: Annotated[Literal["namespace", "team", "node"], typer.Option(help="What a row is.")] = "namespace",
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="First day or instant, instead of MONTH.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="First day or instant after it.")
+    ] = None,
+    by: Annotated[
+        Literal["namespace", "team", "node", "pod"], typer.Option(help="What a row is.")
+    ] = "namespace",
+    resolution: Annotated[
+        str, typer.Option(metavar="TIME", help="How often OpenCost looks at what runs: its own setting.")
+    ] = "5m",
     format_: Annotated[Literal["table", "json", "csv"], typer.Option("--format", "-f")] = "table",
     output: Output = None,
 ) -> None:
-    """What OpenCost says a month of GPUs cost, worked out from its own series by its own formula; what
-    gpucost says; and for each row what makes the difference, in amounts that add up to it."""
-    from gpucost.domain.time import Month
+    """What OpenCost says that GPUs cost in a month or any other stretch of time, worked out from its own
+    series by its own formula; what gpucost says; and for each row what makes the difference, in amounts that
+    add up to it."""
     from gpucost.reports.document import to_json
     from gpucost.reports.files import to_csv
     from gpucost.reports.opencost.compare import By
     from gpucost.reports.opencost.table import comparison_table
     from gpucost.reports.opencost.terminal import print_comparison
 
-    with fields_as({"month": "MONTH"}):
-        wanted = Month.parse(month)
+    period = _period(month, since, until)
+    looks_ms = _resolution(resolution)
     refuse_table_file(format_ == "table", output)
     with fields_as({"--source": "--prometheus", "prometheus.url": "--prometheus"}):
         context = context_of(ctx)
-        reader = _readers(context, prometheus)
-        with _month(context, wanted, prometheus) as ledger:
-            found = _compared(ledger, wanted, By(by), reader)
+        asked = _Asked(period, By(by), looks_ms, _readers(context, prometheus), prometheus is not None)
+        with _ledger(context, period, prometheus) as ledger:
+            default = context.settings.pricing.opencost_default
+            found = asked.compared(ledger, None if default is None else float(default))
     if format_ == "table":
         print_comparison(found, stdout())
     else:
         write(to_json(found) if format_ == "json" else to_csv(comparison_table(found)), output)
 
 
+def _period(month: str | None, since: str | None, until: str | None) -> Month | Window:
+    """A month, or what lies between two instants. Raises InputError."""
+    from gpucost.domain.time import Month, Window, parse_day_or_instant
+
+    if month is not None:
+        for option, given in (("--from", since), ("--to", until)):
+            if given is not None:
+                raise InputError(option, given, "either a MONTH, or --from and --to")
+        with fields_as({"month": "MONTH"}):
+            return Month.parse(month)
+    if since is None or until is None:
+        missing = "--from" if since is None and until is not None else "--to" if since else "MONTH"
+        raise InputError(missing, "", "a month such as 2026-10, or both --from and --to")
+    start, end = parse_day_or_instant(since, "--from"), parse_day_or_instant(until, "--to")
+    if start >= end:
+        raise InputError("--to", until, f"a time after --from, which is {since}")
+    return Window(start, end)
+
+
+def _resolution(text: str) -> int:
+    """OpenCost asks in whole minutes (``%dm`` of metricsquerier.go). Raises InputError."""
+    from gpucost.domain.time import HOUR_MS, MINUTE_MS, parse_duration
+
+    found = parse_duration(text, "--resolution")
+    if found % MINUTE_MS or HOUR_MS % found:
+        raise InputError("--resolution", text, "whole minutes that divide an hour: 1m, 2m, 5m, 10m, 15m, 1h")
+    return found
+
+
 @contextmanager
-def _month(context: Context, month: Month, url: str | None) -> Iterator[Ledger]:
+def _ledger(context: Context, period: Month | Window, url: str | None) -> Iterator[Ledger]:
     """The ledger of the settings, or with an address one that is read now and thrown away."""
+    from gpucost.domain.time import Month
     from gpucost.service.month_now import read_month
 
     if url is None:
         with context.ledger() as ledger:
             yield ledger
         return
+    month = period if isinstance(period, Month) else Month.of(period.start_ms)
+    only = None if isinstance(period, Month) else period
     refuse_later(month)
     settings = context.of_prometheus(url, waste=False)
     book = context.book(settings)
     with (
         as_ctrl_c(),
         bars() as watch,
-        read_month(settings, book, context.teams, month, now_ms, watch=watch) as read,
+        read_month(settings, book, context.teams, month, now_ms, only=only, watch=watch) as read,
     ):
         for failure in read.failures:
             complain(f"{failure.window} is not compared: {failure.kind}: {failure.reason}")
         if read.ledger.extent() is None:
             why = context.why_not(settings.prometheus.url, month)
-            raise NotCovered(f"nothing of {month} could be read; {why} says why")
+            raise NotCovered(f"nothing of {period} could be read; {why} says why")
         yield read.ledger
 
 
-def _compared(
-    ledger: Ledger, month: Month, by: By, reader: Callable[[str, Window], ClusterReader]
-) -> OpenCostComparison:
-    from gpucost.domain.problems import ProblemCode
-    from gpucost.domain.scope import EVERYTHING
-    from gpucost.domain.time import DAY_MS
-    from gpucost.reports.opencost.compare import compare
-    from gpucost.reports.opencost.inputs import COMPARED_DIMS, OpenCostDay, lines_of
-    from gpucost.service.reporting import NO_CURRENCY
-    from gpucost.telemetry.existing.opencost_billed import read_billed
+@dataclass(frozen=True)
+class _Asked:
+    """What is compared, and how OpenCost's series are read; ``is_read_now``: the ledger is what there is."""
 
-    frame = ledger.aggregate(EVERYTHING, month.window, COMPARED_DIMS, step_ms=DAY_MS)
-    if frame.empty:
-        raise InputError("MONTH", str(month), held(ledger, "a month of"))
-    lines = lines_of(frame, ledger.rates(frozenset(frame["rate_id"]) - {""}))
-    days = _days(ledger, month, {(line.cluster, line.day_ms) for line in lines})
-    billed = []
-    with progress("OpenCost", len(days)) as advance:
-        for (cluster, day_ms), window in sorted(days.items()):
-            billed.append(OpenCostDay(cluster, day_ms, *read_billed(reader(cluster, window), window)))
-            advance(cluster, window)
-    problems = ledger.problems(EVERYTHING, month.window)
-    uncounted = {(each.cluster, each.subject) for each in problems if each.code is ProblemCode.COUNT_UNKNOWN}
-    read_ms = {key: window.length_ms for key, window in days.items()}
-    found = compare(month, ledger.currency or NO_CURRENCY, by, billed, lines, uncounted, read_ms)
-    if not found.days:
-        raise NotCovered(f"Prometheus has no series of OpenCost in {month}; see docs/opencost.md")
-    return found
+    period: Month | Window
+    by: By
+    resolution_ms: int
+    reader: Callable[[str, Window], ClusterReader]
+    is_read_now: bool
 
+    @property
+    def window(self) -> Window:
+        from gpucost.domain.time import Month
 
-def _days(ledger: Ledger, month: Month, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], Window]:
-    """By cluster and start of the day: as much of each day as the ledger has. Folded days are whole."""
-    from gpucost.domain.time import DAY_MS, Window
+        return self.period.window if isinstance(self.period, Month) else self.period
 
-    found: dict[tuple[str, int], Window] = {}
-    for info in ledger.windows(month.window):
-        for day in info.window.split(DAY_MS):
-            key = (info.cluster, day.start_ms // DAY_MS * DAY_MS)
-            known = found.get(key, day)
-            found[key] = Window(min(known.start_ms, day.start_ms), max(known.end_ms, day.end_ms))
-    return {key: found.get(key, Window(key[1], key[1] + DAY_MS)) for key in wanted}
+    def compared(self, ledger: Ledger, default_price: float | None) -> OpenCostComparison:
+        from gpucost.domain.problems import ProblemCode
+        from gpucost.domain.scope import EVERYTHING
+        from gpucost.domain.time import DAY_MS
+        from gpucost.reports.opencost.compare import compare
+        from gpucost.reports.opencost.inputs import COMPARED_DIMS, lines_of
+        from gpucost.service.reporting import NO_CURRENCY
+
+        frame = ledger.aggregate(EVERYTHING, self.window, COMPARED_DIMS, step_ms=DAY_MS)
+        if frame.empty:
+            field = "MONTH" if self.period != self.window else "--from"
+            what = "a month of" if field == "MONTH" else "a part of"
+            raise InputError(field, str(self.period), held(ledger, what))
+        lines = lines_of(frame, ledger.rates(frozenset(frame["rate_id"]) - {""}))
+        days = self._days(ledger, {(line.cluster, line.day_ms) for line in lines})
+        billed = []
+        with progress("OpenCost", len(days)) as advance:
+            for (cluster, day_ms), window in sorted(days.items()):
+                billed.append(self._billed(cluster, day_ms, window, default_price))
+                advance(cluster, window)
+        problems = ledger.problems(EVERYTHING, self.window)
+        uncounted = {
+            (each.cluster, each.subject) for each in problems if each.code is ProblemCode.COUNT_UNKNOWN
+        }
+        found = compare(
+            self.period,
+            ledger.currency or NO_CURRENCY,
+            self.by,
+            billed,
+            lines,
+            uncounted,
+            {key: window.length_ms for key, window in days.items()},
+            self.resolution_ms,
+        )
+        if not found.days:
+            raise NotCovered(f"Prometheus has no series of OpenCost in {self.period}; see docs/opencost.md")
+        return found
+
+    def _billed(self, cluster: str, day_ms: int, window: Window, default: float | None) -> OpenCostDay:
+        from gpucost.reports.opencost.inputs import OpenCostDay
+        from gpucost.telemetry.existing.opencost_billed import read_billed
+        from gpucost.telemetry.existing.opencost_release import read_release
+
+        reader = self.reader(cluster, window)
+        release = read_release(reader, window, default)
+        nodes, pods = read_billed(reader, window, release, self.resolution_ms)
+        return OpenCostDay(cluster, day_ms, nodes, pods, release)
+
+    def _days(self, ledger: Ledger, wanted: set[tuple[str, int]]) -> dict[tuple[str, int], Window]:
+        """By cluster and start of the day: as much of each day as the ledger has. Folded days are whole."""
+        from gpucost.domain.time import DAY_MS, Window
+
+        found: dict[tuple[str, int], Window] = {}
+        for info in ledger.windows(self.window):
+            for day in info.window.split(DAY_MS):
+                key = (info.cluster, day.start_ms // DAY_MS * DAY_MS)
+                known = found.get(key, day)
+                # Before the first series there is nothing to see; OpenCost is asked for all the same.
+                begun = max(key[1], self.window.start_ms) if self.is_read_now else day.start_ms
+                found[key] = Window(min(known.start_ms, begun), max(known.end_ms, day.end_ms))
+        whole = {key: Window(key[1], key[1] + DAY_MS).intersect(self.window) for key in wanted}
+        return {key: found.get(key, day) for key, day in whole.items() if day is not None}
 
 
 def _readers(context: Context, url: str | None) -> Callable[[str, Window], ClusterReader]:

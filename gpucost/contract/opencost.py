@@ -6,12 +6,15 @@ Names and labels: OpenCost, pkg/costmodel/metrics.go. What bites:
   ``honor_labels`` renames the latter.
 - ``node_gpu_hourly_cost`` is what OpenCost's split of a node's price leaves for one GPU, not what the node
   costs; ``node_total_hourly_cost`` is the whole node.
-- ``container_gpu_allocation`` has units as Kubernetes counts them (slices, replicas), and no uid before 2025.
+- ``container_gpu_allocation`` has units as Kubernetes counts them (slices, replicas). OpenCost's own series
+  have a label ``uid`` since late in 2025.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from gpucost.domain.time import MINUTE_MS
 
 NODE_TOTAL = "node_total_hourly_cost"
 NODE_GPU = "node_gpu_hourly_cost"
@@ -25,28 +28,99 @@ CONTAINER_RUNNING = "kube_pod_container_status_running"
 GPU_RESOURCE = "nvidia_com_gpu"
 GPU_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 
+# What says which OpenCost this is, and whose prices it starts from.
+BUILD_INFO = "opencost_build_info"
+CLUSTER_INFO = "kubecost_cluster_info"
+# By these it finds the node of a container: with neither a request nor one of its own series it finds none.
+CPU_AND_MEMORY = ("container_cpu_allocation", "container_memory_allocation_bytes")
+
 # The resources whose requests it bills; all others cost nothing there.
 COUNTED_RESOURCES = frozenset({"nvidia.com/gpu", "k8s.amazonaws.com/vgpu"})
-RESOLUTION_MS = 300_000
+# How often it looks at what runs unless ``ETL_RESOLUTION_SECONDS`` says otherwise (pkg/env, v1.112.0).
+RESOLUTION_MS = 5 * MINUTE_MS
+
+# ``GPU`` of configs/*.json (v1.112.0), per hour, by the ``provider`` of kubecost_cluster_info: what a node
+# that has no price costs, until somebody sets another.
+SHIPPED_GPU_PRICES = {"aws": 0.95, "gcp": 0.95, "azure": 0.0428925, "alibaba": 0.95, "oracle": 2.0}
+CUSTOM_PROVIDER = "custom"
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultPrice:
+    """What OpenCost bills an hour of a GPU of a node that has no price series; ``source`` says where that is
+    known from."""
+
+    price: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCostRelease:
+    """Which OpenCost wrote a cluster's series, and how it reads them.
+
+    ``versions`` are those of its build info, none where that is missing. ``by_uid``: it looks at each pod by
+    uid, and adds those of one name up (its own series have uids then); else by name alone. ``sees_start``:
+    whether a look at the very start of a window counts, which it does not where a release before 1.115 asks
+    a Prometheus 3 (opencost/opencost pull 3094).
+    """
+
+    versions: tuple[str, ...] = ()
+    by_uid: bool = False
+    sees_start: bool = True
+    default: DefaultPrice | None = None
+
+    @property
+    def name(self) -> str:
+        """``OpenCost 1.112.0``."""
+        return f"OpenCost {', '.join(self.versions) or 'of unknown version'}"
+
+    @property
+    def rules(self) -> str:
+        """How time is billed, for a person."""
+        pods = "pods by uid, added up by name" if self.by_uid else "pods by name"
+        start = "" if self.sees_start else ", without the look at the start of a day (Prometheus 3)"
+        return f"{pods}, from the first look at them to the last{start}"
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What its series do not tell, and may make its own page another."""
+        found = []
+        if not any(version[:1].isdigit() or version[:1] == "v" for version in self.versions):
+            found.append("its version is no release: the rules follow from the labels of its series")
+        if self.by_uid:
+            found.append(
+                "not to be seen in series: INGEST_POD_UID (pods of one name kept apart), and the collector "
+                "source, which does not read Prometheus: with it these are not its figures"
+            )
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
 class BilledPod:
-    """What OpenCost bills a pod on one node for in a window: ``unit_ms`` are units times the time it ran, at
-    OpenCost's resolution. ``active`` is the mean of its GPUs' activity, 0 to 1; None where there is none."""
+    """What OpenCost bills a pod for in a window, under one name and on one node: from ``start_ms`` to
+    ``end_ms``, which are its first and last look at it running (one look alone is one resolution), the mean
+    of its units. ``unit_ms`` are units times that time: 0 where its units are missing in what OpenCost reads.
+    ``active`` is the mean of its GPUs' activity, 0 to 1; None where there is none. ``is_placed``: whether
+    OpenCost finds a node, and with that a price, for it; ``node`` is where it was in any case."""
 
     node: str
     namespace: str
     pod: str
+    start_ms: int
+    end_ms: int
     unit_ms: int
-    running_ms: int
     active: float | None = None
+    is_placed: bool = True
+
+    @property
+    def running_ms(self) -> int:
+        return self.end_ms - self.start_ms
 
 
 @dataclass(frozen=True, slots=True)
 class BilledNode:
     """What OpenCost knows of one node in a window: means of its prices per hour and of its GPU count (None:
-    no such series), and how long there were any."""
+    no such series), and how long there were any, from its first look to its last."""
 
     node: str
     gpu_price: float | None

@@ -55,14 +55,16 @@ def read_month(
     now: Now,
     *,
     cluster: str | None = None,
+    only: Window | None = None,
     watch: Watch = lambda what, windows: nobody,  # noqa: ARG005  nobody watches
 ) -> Iterator[MonthNow]:
     """Read ``month``, of one cluster or all of the source, and of the running month what there is now: its
-    last windows are open then, since more may be told of them.
+    last windows are open then, since more may be told of them. With ``only``, that stretch instead of it.
 
     Raises SourceError when the source cannot be asked, InputError for a cluster it does not know.
     """
-    source = open_source(settings, book, now, look=Look(now(), month.window))
+    asked = only or month.window
+    source = open_source(settings, book, now, look=Look(now(), asked))
     known = source.clusters()
     if cluster is not None and cluster not in known:
         raise InputError("--cluster", cluster, ", ".join(known) or "nothing: the source knows no cluster")
@@ -72,7 +74,7 @@ def read_month(
         with Ledger.open(url, now=now) as ledger:
             failures: list[Failure] = []
             for name in wanted:
-                failures += _cluster(settings, book, teams, source, ledger, name, month.window, watch)
+                failures += _cluster(settings, book, teams, source, ledger, name, asked, watch)
             yield MonthNow(build_reporting(ledger, teams), ledger, source, wanted, tuple(failures))
 
 

@@ -253,6 +253,12 @@ class PricingSettings(Group):
     that leaves for one GPU, which on some clouds is a third of it.
     """
 
+    opencost_default: Annotated[Decimal | None, Field(ge=0, le=1_000_000)] = None
+    """What OpenCost is configured to bill for an hour of a GPU of a node of which it has no price (``GPU`` of
+    its price settings), for ``gpucost compare opencost``: no series says it. Else it is what all other nodes
+    cost where all prices are configured ones, or what OpenCost is shipped with.
+    """
+
 
 class TeamSettings(Group):
     """Whose a pod is."""

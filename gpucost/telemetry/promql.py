@@ -43,6 +43,11 @@ def equals(label: str, value: str) -> PromQL:
     return PromQL(f"{label_name(label)}={_quote(value)}")
 
 
+def other_than(label: str, value: str) -> PromQL:
+    """The matcher ``label!="value"``; an empty value matches series with the label."""
+    return PromQL(f"{label_name(label)}!={_quote(value)}")
+
+
 def one_of(label: str, values: Sequence[str]) -> PromQL:
     """A matcher for any of the literal ``values``."""
     pattern = "|".join(_REGEX_SPECIAL.sub(r"\\\1", value) for value in values)
@@ -179,6 +184,20 @@ def where(left: PromQL, right: PromQL) -> PromQL:
 def where_any(left: PromQL, right: PromQL, labels: Sequence[str]) -> PromQL:
     """The series of ``left`` with the ``labels`` of a series of ``right``."""
     return PromQL(f"({left}) and on ({_names(labels)}) ({right})")
+
+
+def not_zero(expression: PromQL) -> PromQL:
+    return PromQL(f"({expression}) != 0")
+
+
+def instants(expression: PromQL) -> PromQL:
+    """When each series is looked at, in seconds: of anything but a plain selector, the evaluation's time."""
+    return PromQL(f"timestamp({expression})")
+
+
+def always() -> PromQL:
+    """One series without labels that is there at every instant."""
+    return PromQL("vector(1)")
 
 
 def not_negative(expression: PromQL) -> PromQL:

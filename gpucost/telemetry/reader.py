@@ -44,6 +44,10 @@ class ClusterReader:
         believed = [one_of("job", jobs)] if jobs else []
         return select(names, (*self._matchers, *believed, *matchers, *([narrow] if narrow else [])))
 
+    def select_of_all(self, name: str, *matchers: PromQL) -> PromQL:
+        """The series of a metric in this cluster, of whatever job: what a tool reads that believes any."""
+        return select(name, (*self._matchers, *matchers))
+
     def jobs(self, name: str) -> Sequence[str]:
         """The scrape jobs whose series of that name are believed; none for all. Names of one kind are
         selected together."""

@@ -57,7 +57,7 @@ def world() -> World:
 
 def series(name: str, value: Callable[[int], float] | float, **labels: str) -> str:
     inner = ",".join(f'{key}="{text}"' for key, text in {"cluster": CLUSTER, **labels}.items())
-    times = (at(minute) + 17_000 for minute in range(DAY))
+    times = (at(minute) + 17_000 for minute in range(-5, DAY))
     values = ((now, value(now) if callable(value) else value) for now in times)
     return "".join(f"{name}{{{inner}}} {found!r} {now / 1000:.3f}\n" for now, found in values)
 
@@ -66,11 +66,12 @@ def text() -> Iterator[str]:
     requests = {"resource": "nvidia_com_gpu", "unit": "integer"}
     for namespace, pod, node, units, runs in (
         ("ml", "train", "n1", 8.0, 70),
-        ("apps", "a", "n2", 1.0, 0),
-        ("apps", "b", "n2", 1.0, 0),
+        ("apps", "a", "n2", 1.0, -5),
+        ("apps", "b", "n2", 1.0, -5),
     ):
         who = {"namespace": namespace, "pod": pod, "container": "main"}
         yield series("kube_pod_container_resource_requests", units, node=node, **who, **requests)
+        yield series("container_cpu_allocation", 4.0, node=node, **who)
         running = "kube_pod_container_status_running"
         yield series(running, lambda now, runs=runs: float(now >= at(runs)), **who)
     busy = {"namespace": "ml", "pod": "train", "container": "main"}
@@ -79,7 +80,9 @@ def text() -> Iterator[str]:
     for node, price, count in (("n1", 2.33985, 8.0), ("n2", 0.95, 4.0)):
         yield series("node_gpu_hourly_cost", price, node=node, instance=node)
         yield series("node_gpu_count", count, node=node, instance=node)
-    yield series("node_total_hourly_cost", 55.04, node="n1", instance="n1")
+    for node, price in (("n1", 55.04), ("n2", 0.95)):
+        yield series("node_total_hourly_cost", price, node=node, instance=node)
+    yield series("opencost_build_info", 0.0, version="1.112.0", revision="2ea71a1")
     yield "# EOF\n"
 
 
@@ -129,7 +132,7 @@ def causes(row: dict[str, object]) -> dict[str, float]:
 @pytest.mark.vector("V2", "V27", "V17")
 def test_the_whole_price_the_discount_and_the_time_before_it_ran(run: Run) -> None:
     row = compared(run)["ml"]
-    ran = 274 * 5 / 60  # looked at each five minutes, from 01:15 to 24:00
+    ran = 273 * 5 / 60  # from the look at 01:15 to that at 24:00
     split = 2.33985
     assert float(str(row["opencost"])) == pytest.approx(8 * ran * split)
     assert float(str(row["ours"])) == pytest.approx(184 * 4.816)
@@ -154,7 +157,7 @@ def test_time_slices_and_a_price_of_every_gpu(run: Run) -> None:
         {"units": -36 * 0.95, "price": 12 * (6.88 - 0.95), "discount": 12 * (4.816 - 6.88)}
     )
     assert float(str(idle["ours"])) == pytest.approx((8 + 12) * 4.816)
-    theirs = 8 * 24 * 2.33985 + 4 * 24 * 0.95 - 8 * 274 * 5 / 60 * 2.33985 - 45.6
+    theirs = 8 * 24 * 2.33985 + 4 * 24 * 0.95 - 8 * 273 * 5 / 60 * 2.33985 - 45.6
     assert float(str(idle["opencost"])) == pytest.approx(theirs)
 
 
@@ -167,12 +170,30 @@ def test_rows_of_teams_and_nodes_have_the_same_total(run: Run) -> None:
     assert by_node["whole"]["days"] == 1
 
 
+def test_a_day_of_the_month_is_compared_alike(run: Run) -> None:
+    result = run("compare", "opencost", "--from", "2026-10-06", "--to", "2026-10-07", "-f", "json")
+    assert (result.exit_code, result.stderr) == (Exit.OK, ""), result.stderr
+    found, month = json.loads(result.stdout), compared(run)
+    assert found["rows"] == month["whole"]["rows"]
+    assert (found["month"], month["whole"]["month"]) == (None, "2026-10")
+
+
+def test_a_look_each_minute_sees_more(run: Run) -> None:
+    row = compared(run, "--resolution", "1m", "--by", "pod")["ml/train"]
+    assert row["opencost_gpu_hours"] == f"{8 * (24 * 60 - 71) / 60:.9f}"  # the scrape of 01:10:17 at 01:11
+    assert row["ours_gpu_hours"] == "184.000000000"
+
+
 def test_a_table_says_what_makes_the_difference(run: Run) -> None:
     result = run("compare", "opencost", "2026-10")
     assert (result.exit_code, result.stderr) == (Exit.OK, ""), result.stderr
     words = " ".join(result.stdout.split())
     assert "OpenCost and gpucost, October 2026, USD, 1 day" in words
-    assert "ml (D4) 427.41 886.14 +458.73 12.5% 100% (100%)" in words
+    assert (
+        "OpenCost 1.112.0: pods by name, from the first look at them to the last, a look every 5 min."
+        in words
+    )
+    assert "ml (D4) 425.85 886.14 +460.29 12.5% 100% (100%)" in words
     assert "D1 node price split +835.39" in words
     assert "(D4) efficiency: OpenCost divides the mean of a pod's GPUs by their number." in words
     assert "D3 units as boards −34.20" in words
@@ -199,6 +220,29 @@ def test_a_csv_has_a_row_per_cause_that_adds_up(run: Run) -> None:
         (("2026-09",), Exit.USAGE, "MONTH: '2026-09' is not allowed; allowed: a month of 2026-10-06"),
         (("2026-9",), Exit.USAGE, "MONTH: '2026-9' is not allowed; allowed: YYYY-MM"),
         (("2026-10", "-o", "x"), Exit.USAGE, "--output: 'x' is not allowed"),
+        (
+            (),
+            Exit.USAGE,
+            "MONTH: '' is not allowed; allowed: a month such as 2026-10, or both --from and --to",
+        ),
+        (
+            ("2026-10", "--from", "2026-10-06"),
+            Exit.USAGE,
+            "--from: '2026-10-06' is not allowed; allowed: either",
+        ),
+        (("--from", "2026-10-06"), Exit.USAGE, "--to: '' is not allowed; allowed: a month such as 2026-10"),
+        (("--from", "2026-10-06", "--to", "2026-10-06"), Exit.USAGE, "a time after --from"),
+        (
+            ("--from", "2026-09-06", "--to", "2026-09-07"),
+            Exit.USAGE,
+            "--from: '2026-09-06T00:00:00Z/2026-09-07",
+        ),
+        (
+            ("2026-10", "--resolution", "90s"),
+            Exit.USAGE,
+            "--resolution: '90s' is not allowed; allowed: whole",
+        ),
+        (("2026-10", "--resolution", "7m"), Exit.USAGE, "that divide an hour: 1m, 2m, 5m"),
         (("2026-10", "--prometheus", "nonsense"), Exit.USAGE, "nonsense"),
         (("2026-10", "--prometheus", "http://127.0.0.1:1"), Exit.SOURCE, "connection refused"),
     ],

@@ -11,13 +11,16 @@ class Cause(StrEnum):
     """One ingredient of the figure. Each is replaced in turn, in this order, by ours."""
 
     COUNT_MISSING = "count_missing"
+    ALLOCATION = "allocation"
+    RECREATED = "recreated"
     SAMPLING = "sampling"
     NOT_SEEN = "not_seen"
+    LINGERED = "lingered"
     HELD_NOTHING = "held_nothing"
-    NOT_EXPLAINED = "not_explained"
     NOT_COUNTED = "not_counted"
     UNITS = "units"
     OVERCOMMITTED = "overcommitted"
+    DEFAULT_PRICE = "default_price"
     NO_OPENCOST_PRICE = "no_opencost_price"
     NODE_PRICE = "node_price"
     NO_PRICE = "no_price"
@@ -45,30 +48,44 @@ TEXTS: Mapping[Cause, CauseText] = {
     Cause.COUNT_MISSING: CauseText(
         "D9",
         "GPU count missing",
-        "OpenCost has no node_gpu_count of a node and takes its capacity for nothing.",
+        "OpenCost has no node_gpu_count of a node and takes its capacity for nothing, or nothing says how "
+        "many boards the node has.",
+    ),
+    Cause.ALLOCATION: CauseText(
+        "",
+        "other units",
+        "OpenCost multiplies all of a pod's time by the mean of container_gpu_allocation in the window, "
+        "which is 0 for pods without it once anybody has it; else by the requests of main containers, "
+        "without init containers and sidecars.",
+    ),
+    Cause.RECREATED: CauseText(
+        "",
+        "one name, several pods",
+        "OpenCost takes pods that had the same name for one, on the node of the last, and bills the time "
+        "between them too.",
     ),
     Cause.SAMPLING: CauseText(
         "D16",
-        "5-minute samples",
-        "OpenCost looks every 5 minutes: starts and ends are rounded, and jobs in between are not seen.",
+        "looks, not times",
+        "OpenCost bills from its first look at a pod to its last, one look alone as one resolution: starts "
+        "and ends are rounded, and jobs between two looks are not seen.",
     ),
     Cause.NOT_SEEN: CauseText(
         "",
         "held, not running",
         "A pod holds its GPUs from when it is placed until it ends, and a node is paid for as long as it is "
-        "there; OpenCost counts what its samples show, and containers only while they run.",
+        "there; OpenCost counts what its looks show, and containers only while they run.",
+    ),
+    Cause.LINGERED: CauseText(
+        "",
+        "seen after the end",
+        "At its last look (or at its first) the series that OpenCost reads said that the pod runs, or that "
+        "the node is there, though it was over: its node was gone, or nothing marked the end of the series.",
     ),
     Cause.HELD_NOTHING: CauseText(
         "",
         "held nothing",
         "OpenCost bills a pod that held no GPU by our lines: finished, or still waiting for a node.",
-    ),
-    Cause.NOT_EXPLAINED: CauseText(
-        "",
-        "not explained",
-        "More time than we know of, and nothing that is compared here says why. Where Prometheus lacks "
-        "kube_pod_container_status_running, pods that ended cannot be told from running ones, and their time "
-        "stands here: that is no fault of OpenCost's.",
     ),
     Cause.NOT_COUNTED: CauseText(
         "",
@@ -85,6 +102,12 @@ TEXTS: Mapping[Cause, CauseText] = {
         "more than there is",
         "What pods hold beyond the capacity of a node is billed by OpenCost, which makes idle negative; "
         "capacity is paid for once.",
+    ),
+    Cause.DEFAULT_PRICE: CauseText(
+        "D2",
+        "default price",
+        "OpenCost has no price series of the node, or knows no node of the pod: it bills the default price "
+        "that is configured, and such a node has no idle time there.",
     ),
     Cause.NO_OPENCOST_PRICE: CauseText(
         "D2",

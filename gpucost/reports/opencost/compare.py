@@ -1,20 +1,21 @@
-"""OpenCost's month beside ours: rows by namespace, team or node, each with the causes of its difference."""
+"""OpenCost's figures beside ours: rows by namespace, team, node or pod, and the causes of each difference."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
-from gpucost.contract.opencost import COUNTED_RESOURCES, BilledNode, BilledPod
+from gpucost.contract.opencost import COUNTED_RESOURCES, RESOLUTION_MS, BilledNode, BilledPod, OpenCostRelease
 from gpucost.domain.holders import Bucket
-from gpucost.domain.money import round_half_even, split_by_weight
-from gpucost.domain.time import DAY_MS, Month
+from gpucost.domain.money import round_half_even
+from gpucost.domain.time import DAY_MS, Month, Window
 from gpucost.pricing.observed import exact_nano
 from gpucost.reports import display
 from gpucost.reports.opencost.causes import READ_MORE, TEXTS, Cause
 from gpucost.reports.opencost.inputs import OpenCostDay, OurLine
+from gpucost.reports.opencost.lives import HeldTime, Place, held_times
 from gpucost.reports.opencost.stages import (
     Figures,
     NodeDay,
@@ -23,18 +24,19 @@ from gpucost.reports.opencost.stages import (
     amounts,
     capacity_figures,
     pod_figures,
+    taken_from_idle,
 )
 from gpucost.reports.values import ratio
 
 _NO_PRICE = "no-price"
-_Node = tuple[str, int, str]  # cluster, day, node
-_Pod = tuple[str, str, str]  # namespace, pod, team
+_Pod = tuple[str, str]  # namespace, pod
 
 
 class By(StrEnum):
     NAMESPACE = "namespace"
     TEAM = "team"
     NODE = "node"
+    POD = "pod"
 
 
 class Kind(StrEnum):
@@ -67,14 +69,17 @@ class Efficiency:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRow:
-    """``opencost_nano`` + the causes = ``ours_nano``, exactly. ``name`` is empty for idle time. ``notes`` say
-    what to know of figures that no amount stands for."""
+    """``opencost_nano`` + the causes = ``ours_nano``, exactly. ``opencost_board_ms`` is OpenCost's time of
+    GPUs, which are units as it counts them. ``name`` is empty for idle time. ``notes`` say what to know of
+    figures that no amount stands for."""
 
     cluster: str
     name: str
     kind: Kind
     opencost_nano: int
     ours_nano: int
+    opencost_board_ms: int
+    ours_board_ms: int
     causes: tuple[CauseAmount, ...]
     efficiency: Efficiency
     notes: tuple[str, ...] = ()
@@ -97,14 +102,38 @@ class Explained:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenCostComparison:
-    """A month by OpenCost's formula from its own series, and by ours. ``days`` are those of which there are
-    both; ``missing_days`` those of which the ledger has lines and OpenCost has nothing: they are left out.
-    ``read_ms`` is how much of ``days`` was read."""
+class ComparedRelease:
+    """Which OpenCost a cluster was compared with, and by which rules; ``versions`` as its build info has
+    them. ``default_nano`` is taken for what it bills an hour of a GPU of a node without price series, on the
+    word of ``default_source``. ``doubts`` say what cannot be compared."""
 
-    month: Month
+    cluster: str
+    versions: tuple[str, ...]
+    rules: str
+    default_nano: int | None
+    default_source: str
+    doubts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, cluster: str, found: OpenCostRelease) -> ComparedRelease:
+        default = found.default
+        nano = None if default is None else round(exact_nano(default.price))
+        source = "" if default is None else default.source
+        return cls(cluster, found.versions, found.rules, nano, source, found.doubts)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCostComparison:
+    """A stretch of time by OpenCost's formula from its own series, and by ours; ``month`` where it is a whole
+    one. ``days`` are those of which there are both; ``missing_days`` those of which the ledger has lines and
+    OpenCost has nothing: they are left out. ``read_ms`` is how much of ``days`` was read."""
+
+    month: Month | None
+    window: Window
     currency: str
     by: By
+    releases: tuple[ComparedRelease, ...]
+    resolution_ms: int
     rows: tuple[ComparedRow, ...]
     total: ComparedRow
     causes: tuple[Explained, ...]
@@ -118,6 +147,8 @@ class _Sum:
     """One row while it grows."""
 
     figures: Figures = field(default_factory=lambda: [0] * (len(Cause) + 1))
+    billed_ms: int = 0
+    board_ms: int = 0
     unpriced_ms: int = 0
     active_ms: Fraction = Fraction(0)
     requested_ms: int = 0
@@ -132,110 +163,154 @@ class _Sum:
 
 
 def compare(
-    month: Month,
+    period: Month | Window,
     currency: str,
     by: By,
     days: Sequence[OpenCostDay],
     lines: Iterable[OurLine],
     uncounted: Collection[tuple[str, str]] = (),
     read_ms: Mapping[tuple[str, int], int] | None = None,
+    resolution_ms: int = RESOLUTION_MS,
 ) -> OpenCostComparison:
-    """``lines`` are our lines of the month, of every bucket; ``uncounted`` are nodes (cluster and name) of
+    """``lines`` are our lines of the period, of every bucket; ``uncounted`` are nodes (cluster and name) of
     which nothing says how many boards they have: their lines are what was held, and no capacity. ``read_ms``
-    is how much of each day was read, where not all of it."""
+    is how much of each day was read, where not all of it; ``resolution_ms`` how often OpenCost looks."""
     ours: dict[tuple[str, int], dict[str, list[OurLine]]] = {}
     for line in lines:
         ours.setdefault((line.cluster, line.day_ms), {}).setdefault(line.node, []).append(line)
     theirs = {(day.cluster, day.day_ms): day for day in days if day.nodes}
     boards = {key: count for key, count in _boards(ours).items() if key not in uncounted}
-    found: dict[tuple[str, str, Kind], _Sum] = {}
+    rows = _Rows(by, boards, resolution_ms)
     both = sorted(ours.keys() & theirs.keys())
     for key in both:
-        _add_day(found, by, theirs[key], ours[key], boards)
-    rows = tuple(sorted((_row(*key, sum_) for key, sum_ in found.items()), key=_order))
+        rows.add_day(theirs[key], ours[key])
+    found = rows.found
+    sorted_rows = tuple(sorted((_row(*key, sum_) for key, sum_ in found.items()), key=_order))
     total = _total(found)
     explained = tuple(_explained(amount.cause) for amount in total.causes)
-    extra = {amount.cause for row in rows for amount in row.causes} - {each.cause for each in explained}
+    extra = {amount.cause for row in sorted_rows for amount in row.causes} - {
+        each.cause for each in explained
+    }
     explained += tuple(_explained(cause) for cause in Cause if cause in extra)
-    missing = len(ours.keys() - theirs.keys())
-    read = sum((read_ms or {}).get(key, DAY_MS) for key in both)
-    return OpenCostComparison(month, currency, by, rows, total, explained, len(both), missing, read)
+    releases = dict.fromkeys(ComparedRelease.of(key[0], theirs[key].release) for key in both)
+    return OpenCostComparison(
+        month=period if isinstance(period, Month) else None,
+        window=period.window if isinstance(period, Month) else period,
+        currency=currency,
+        by=by,
+        releases=tuple(releases),
+        resolution_ms=resolution_ms,
+        rows=sorted_rows,
+        total=total,
+        causes=explained,
+        days=len(both),
+        missing_days=len(ours.keys() - theirs.keys()),
+        read_ms=sum((read_ms or {}).get(key, DAY_MS) for key in both),
+    )
 
 
-def _add_day(
-    found: dict[tuple[str, str, Kind], _Sum],
-    by: By,
-    day: OpenCostDay,
-    ours: Mapping[str, Sequence[OurLine]],
-    boards: Mapping[tuple[str, str], int],
-) -> None:
-    nodes = {node.node: node for node in day.nodes}
-    billed: dict[str, list[BilledPod]] = {}
-    for pod in day.pods:
-        billed.setdefault(pod.node, []).append(pod)
-    for name in sorted({*nodes, *billed, *ours}):
-        node, lines = nodes.get(name), ours.get(name, ())
-        price = _price(node, boards.get((day.cluster, name)))
-        idle_name = name if by is By.NODE else ""
-        idle = found.setdefault((day.cluster, idle_name, Kind.IDLE), _Sum())
-        idle.add(capacity_figures(_node_day(node, lines, boards.get((day.cluster, name))), price))
+@dataclass
+class _Rows:
+    """The rows while they grow, by cluster, name and kind."""
+
+    by: By
+    boards: Mapping[tuple[str, str], int]
+    resolution_ms: int
+    found: dict[tuple[str, str, Kind], _Sum] = field(default_factory=dict)
+
+    def add_day(self, day: OpenCostDay, ours: Mapping[str, Sequence[OurLine]]) -> None:
+        nodes = {node.node: node for node in day.nodes}
+        default = 0 if day.release.default is None else round(exact_nano(day.release.default.price))
+        known = {name for name in {*nodes, *ours} if name in nodes or ours[name]}
+        prices = {
+            name: _price(nodes.get(name), self.boards.get((day.cluster, name)), default) for name in known
+        }
+        without = NodePrice(None, None, default, is_default=True)
+        for name in sorted(known):
+            self._add_node(day.cluster, name, nodes.get(name), ours.get(name, ()), prices[name])
+        for key, (bill, lines) in _by_pod(day.pods, ours).items():
+            is_placed = bill is None or bill.is_placed
+            for place, time in held_times(bill, lines, self.resolution_ms).items():
+                price = prices.get(place[0], without) if is_placed else without
+                self._add_pod(day.cluster, key, place, _pod_day(time, lines.get(place, ())), price)
+                self._measure(day.cluster, key, place, time, bill, lines.get(place, ()))
+
+    def _add_node(
+        self, cluster: str, name: str, node: BilledNode | None, lines: Sequence[OurLine], price: NodePrice
+    ) -> None:
+        idle = self._idle(cluster, name)
+        found = _node_day(node, lines, self.boards.get((cluster, name)))
+        idle.add(capacity_figures(found, price, self.resolution_ms))
+        idle.billed_ms += (found.count_milli or 0) * found.billed_node_ms // 1000
+        idle.board_ms += found.board_ms + found.other_board_ms
         idle.unpriced_ms += sum(line.unpriced_ms for line in lines if _is_idle(line))
-        for (namespace, _, team), (pod_day, their, our) in _pods(billed.get(name, ()), lines).items():
-            row_name = {By.NAMESPACE: namespace, By.TEAM: team, By.NODE: name}[by]
-            row = found.setdefault((day.cluster, row_name, Kind.HELD), _Sum())
-            figures = pod_figures(pod_day, price)
-            row.add(figures)
-            row.unpriced_ms += pod_day.unpriced_ms
-            idle.add(figures, -1)
-            _measure(row, their, our)
+
+    def _add_pod(self, cluster: str, key: _Pod, place: Place, pod: PodDay, price: NodePrice) -> None:
+        row, idle = self._held(cluster, key, place), self._idle(cluster, place[0])
+        figures = pod_figures(pod, price)
+        row.add(figures)
+        row.billed_ms += pod.time.billed
+        row.board_ms += pod.held_ms
+        row.unpriced_ms += pod.unpriced_ms
+        idle.add(taken_from_idle(figures, price), -1)
+        idle.billed_ms -= 0 if price.is_default else pod.time.billed
+        idle.board_ms -= pod.held_ms
+
+    def _measure(
+        self,
+        cluster: str,
+        key: _Pod,
+        place: Place,
+        time: HeldTime,
+        bill: BilledPod | None,
+        ours: Sequence[OurLine],
+    ) -> None:
+        row, active = self._held(cluster, key, place), None if bill is None else bill.active
+        row.requested_ms += time.billed
+        row.active_ms += Fraction(active or 0) * time.billed_run_ms
+        row.unmeasured_ms += time.billed if active is None else 0
+        row.has_many |= time.billed > time.billed_run_ms
+        row.busy_ms += sum(line.busy_ms for line in ours)
+        row.observed_ms += sum(line.observed_ms for line in ours)
+        row.held_ms += sum(line.board_ms for line in ours)
+
+    def _held(self, cluster: str, key: _Pod, place: Place) -> _Sum:
+        names = {By.NAMESPACE: key[0], By.TEAM: place[1], By.NODE: place[0], By.POD: "/".join(key)}
+        return self.found.setdefault((cluster, names[self.by], Kind.HELD), _Sum())
+
+    def _idle(self, cluster: str, node: str) -> _Sum:
+        return self.found.setdefault((cluster, node if self.by is By.NODE else "", Kind.IDLE), _Sum())
 
 
 def _is_idle(line: OurLine) -> bool:
     return line.bucket.is_capacity and line.bucket is not Bucket.HELD
 
 
-def _pods(
-    billed: Sequence[BilledPod], lines: Sequence[OurLine]
-) -> dict[_Pod, tuple[PodDay, BilledPod | None, list[OurLine]]]:
-    """Pods of one node and day by namespace, name and team: OpenCost knows no uids. Of a pod that two teams
-    had, each has the part of OpenCost's time that it has of ours."""
-    ours: dict[tuple[str, str], dict[str, list[OurLine]]] = {}
-    for line in lines:
-        if line.bucket in (Bucket.HELD, Bucket.OVERCOMMITTED):
-            ours.setdefault((line.namespace, line.pod), {}).setdefault(line.team, []).append(line)
-    theirs: dict[tuple[str, str], BilledPod] = {}
-    for pod in billed:
-        theirs[pod.namespace, pod.pod] = pod
-    found: dict[_Pod, tuple[PodDay, BilledPod | None, list[OurLine]]] = {}
-    for key in sorted(ours.keys() | theirs.keys()):
-        teams = ours.get(key, {"": []})
-        weights = {team: sum(line.board_ms for line in own) for team, own in teams.items()}
-        for team, part in _parts(theirs.get(key), weights).items():
-            found[(*key, team)] = (_pod_day(part, teams[team]), part, teams[team])
-    return found
+def _by_pod(
+    billed: Sequence[BilledPod], ours: Mapping[str, Sequence[OurLine]]
+) -> dict[_Pod, tuple[BilledPod | None, dict[Place, list[OurLine]]]]:
+    """What OpenCost bills under a pod's name, and our lines of all pods that had it, by node and team."""
+    lines: dict[_Pod, dict[Place, list[OurLine]]] = {}
+    for node, own in sorted(ours.items()):
+        for line in own:
+            if line.bucket in (Bucket.HELD, Bucket.OVERCOMMITTED):
+                places = lines.setdefault((line.namespace, line.pod), {})
+                places.setdefault((node, line.team), []).append(line)
+    bills = {(pod.namespace, pod.pod): pod for pod in billed}
+    return {key: (bills.get(key), lines.get(key, {})) for key in sorted(lines.keys() | bills.keys())}
 
 
-def _parts(pod: BilledPod | None, weights: Mapping[str, int]) -> dict[str, BilledPod | None]:
-    if pod is None or len(weights) == 1 or not any(weights.values()):
-        first = next(iter(weights))
-        return {team: pod if team == first else None for team in weights}
-    units, running = (split_by_weight(total, weights) for total in (pod.unit_ms, pod.running_ms))
-    return {team: replace(pod, unit_ms=units[team], running_ms=running[team]) for team in weights}
-
-
-def _pod_day(billed: BilledPod | None, lines: Sequence[OurLine]) -> PodDay:
+def _pod_day(time: HeldTime, lines: Sequence[OurLine]) -> PodDay:
     known = [line for line in lines if line.resource in COUNTED_RESOURCES]
     others = [line for line in lines if line.resource not in COUNTED_RESOURCES]
     over = [line for line in lines if line.bucket is Bucket.OVERCOMMITTED]
     return PodDay(
-        billed_ms=billed.unit_ms if billed else 0,
-        billed_run_ms=billed.running_ms if billed else 0,
+        time,
         unit_ms=sum(line.unit_ms for line in known),
         board_ms=sum(line.board_ms for line in known),
         other_board_ms=sum(line.board_ms for line in others),
         over_ms=sum(line.board_ms for line in over),
         unpriced_ms=sum(line.unpriced_ms for line in lines),
-        wall_ms=_span(lines),
         list_nano=sum(line.list_nano for line in lines),
         nano=sum(line.nano for line in lines),
     )
@@ -258,9 +333,9 @@ def _node_day(node: BilledNode | None, lines: Sequence[OurLine], boards: int | N
     )
 
 
-def _price(node: BilledNode | None, boards: int | None) -> NodePrice:
+def _price(node: BilledNode | None, boards: int | None, default: int) -> NodePrice:
     if node is None:
-        return NodePrice(None, None)
+        return NodePrice(None, None, default, is_default=True)
     gpu = None if node.gpu_price is None else round(exact_nano(node.gpu_price))
     has_whole = node.total_price is not None and node.total_price > 0 and boards
     whole = round(exact_nano(node.total_price or 0) / (boards or 1)) if has_whole else None
@@ -285,17 +360,6 @@ def _span(lines: Sequence[OurLine]) -> int:
     return max(line.last_ms for line in lines) - min(line.first_ms for line in lines)
 
 
-def _measure(row: _Sum, their: BilledPod | None, ours: Sequence[OurLine]) -> None:
-    if their is not None:
-        row.requested_ms += their.unit_ms
-        row.active_ms += Fraction(their.active or 0) * their.running_ms
-        row.unmeasured_ms += their.unit_ms if their.active is None else 0
-        row.has_many |= their.unit_ms > their.running_ms
-    row.busy_ms += sum(line.busy_ms for line in ours)
-    row.observed_ms += sum(line.observed_ms for line in ours)
-    row.held_ms += sum(line.board_ms for line in ours)
-
-
 def _row(cluster: str, name: str, kind: Kind, found: _Sum) -> ComparedRow:
     made = amounts(found.figures)
     causes = tuple(
@@ -310,7 +374,10 @@ def _row(cluster: str, name: str, kind: Kind, found: _Sum) -> ComparedRow:
         ratio(found.observed_ms, found.held_ms),
     )
     first, last = found.figures[0], found.figures[-1]
-    return ComparedRow(cluster, name, kind, first, last, causes, efficiency, tuple(_notes(found, kind)))
+    hours = found.billed_ms, found.board_ms
+    return ComparedRow(
+        cluster, name, kind, first, last, *hours, causes, efficiency, tuple(_notes(found, kind))
+    )
 
 
 def _notes(found: _Sum, kind: Kind) -> Iterable[str]:
@@ -324,14 +391,14 @@ def _notes(found: _Sum, kind: Kind) -> Iterable[str]:
         yield "D7 efficiency: OpenCost takes what was not measured for 0%"
 
 
-_OF_OURS = ("busy_ms", "observed_ms", "held_ms")
+_OF_OURS = ("board_ms", "busy_ms", "observed_ms", "held_ms")
 
 
 def _total(found: Mapping[tuple[str, str, Kind], _Sum]) -> ComparedRow:
     whole = _Sum()
     for sum_ in found.values():
         whole.add(sum_.figures)
-        for name in ("unpriced_ms", "active_ms", "requested_ms", "unmeasured_ms", *_OF_OURS):
+        for name in ("billed_ms", "unpriced_ms", "active_ms", "requested_ms", "unmeasured_ms", *_OF_OURS):
             setattr(whole, name, getattr(whole, name) + getattr(sum_, name))
         whole.has_many |= sum_.has_many
     return _row("", "", Kind.HELD, whole)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pandas as pd
 
-from gpucost.contract.opencost import BilledNode, BilledPod
+from gpucost.contract.opencost import BilledNode, BilledPod, OpenCostRelease
 from gpucost.domain.holders import Bucket
 from gpucost.domain.money import round_half_even
 from gpucost.domain.rates import Rate
@@ -16,18 +16,19 @@ from gpucost.domain.time import HOUR_MS
 # To be asked of the ledger, in steps of a day.
 COMPARED_DIMS = (
     *("cluster", "node", "resource", "share_num", "share_den"),
-    *("bucket", "namespace", "pod", "team", "rate_id"),
+    *("bucket", "namespace", "pod", "pod_uid", "team", "rate_id"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class OpenCostDay:
-    """What OpenCost bills in one cluster on one UTC day, from its own series."""
+    """What OpenCost bills in one cluster on one UTC day, from its own series, and which OpenCost that is."""
 
     cluster: str
     day_ms: int
     nodes: Sequence[BilledNode]
     pods: Sequence[BilledPod]
+    release: OpenCostRelease = field(default_factory=OpenCostRelease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class OurLine:
     last_ms: int
     busy_ms: int = 0
     observed_ms: int = 0
+    uid: str = ""
 
 
 def lines_of(frame: pd.DataFrame, rates: Mapping[str, Rate]) -> list[OurLine]:
@@ -91,4 +93,5 @@ def _line(row: Mapping[object, object], rates: Mapping[str, Rate]) -> OurLine:
         last_ms=number("last_ms"),
         busy_ms=number("busy_ms"),
         observed_ms=number("observed_ms"),
+        uid=text("pod_uid"),
     )

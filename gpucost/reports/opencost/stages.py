@@ -10,27 +10,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gpucost.contract.opencost import RESOLUTION_MS
 from gpucost.domain.time import HOUR_MS
 from gpucost.reports.opencost.causes import Cause
+from gpucost.reports.opencost.lives import HeldTime
 
 
 @dataclass(frozen=True, slots=True)
 class NodePrice:
     """Nano-units per hour; None where there is none. ``gpu`` is OpenCost's for one GPU, ``whole`` the node's
-    price divided by its boards."""
+    price divided by its boards, ``default`` what OpenCost bills where it has no series of the node: then the
+    other two are None, and ``is_default`` says so."""
 
     gpu: int | None
     whole: int | None
+    default: int = 0
+    is_default: bool = False
 
     @property
     def split(self) -> int:
         """What OpenCost bills a unit by."""
-        return self.gpu or 0
+        return self.default if self.is_default else self.gpu or 0
 
     @property
     def known(self) -> int:
-        """As ``split``; where OpenCost has no price of a GPU, the whole one."""
+        """As ``split``; where OpenCost has a price of 0 for a GPU, the whole one."""
         return self.gpu or self.whole or 0
 
     @property
@@ -41,19 +44,17 @@ class NodePrice:
 
 @dataclass(frozen=True, slots=True)
 class PodDay:
-    """A pod on one node and day. ``billed_ms`` are OpenCost's unit-milliseconds, ``billed_run_ms`` the time
-    it saw the pod run. Ours: units of resources that OpenCost knows (``unit_ms``), their boards
+    """What was held under a pod's name on one node, by one team and on one day; ``time`` says how OpenCost's
+    time becomes ours. Ours: units of resources that OpenCost knows (``unit_ms``), their boards
     (``board_ms``), the boards of all others (``other_board_ms``), of both what is over-committed
-    (``over_ms``) and what has no price (``unpriced_ms``); ``wall_ms`` is from first to last."""
+    (``over_ms``) and what has no price (``unpriced_ms``)."""
 
-    billed_ms: int = 0
-    billed_run_ms: int = 0
+    time: HeldTime
     unit_ms: int = 0
     board_ms: int = 0
     other_board_ms: int = 0
     over_ms: int = 0
     unpriced_ms: int = 0
-    wall_ms: int = 0
     list_nano: int = 0
     nano: int = 0
 
@@ -83,62 +84,63 @@ class NodeDay:
 Figures = list[int]
 """OpenCost's figure, then the figure after each of Cause, in its order; the last is ours."""
 
+_UNTIL_DEFAULT = 1 + [*Cause].index(Cause.DEFAULT_PRICE)
+
 
 def pod_figures(pod: PodDay, price: NodePrice) -> Figures:
-    unit_ms, board_ms, other_ms = pod.unit_ms, pod.board_ms, pod.other_board_ms
-    if pod.billed_ms and not unit_ms and other_ms:
-        # Held by two names, of which OpenCost bills one: HAMi's cores are held as nvidia.com/gpu too.
-        unit_ms, board_ms, other_ms = pod.billed_ms, other_ms, 0
-    sampled, more = _rounding(pod, unit_ms)
-    after = {Cause.COUNT_MISSING: pod.billed_ms, Cause.SAMPLING: pod.billed_ms + sampled}
-    after |= {Cause.NOT_SEEN: after[Cause.SAMPLING] + max(0, more)}
-    gone = min(0, more) if not unit_ms else 0
-    after |= {Cause.HELD_NOTHING: after[Cause.NOT_SEEN] + gone, Cause.NOT_EXPLAINED: unit_ms}
+    time, unit_ms, board_ms, other_ms = pod.time, pod.unit_ms, pod.board_ms, pod.other_board_ms
+    if time.is_doubled:
+        unit_ms, board_ms, other_ms = time.ours, other_ms, 0
+    after = {Cause.COUNT_MISSING: time.billed, Cause.ALLOCATION: time.with_our_units}
+    after |= {Cause.RECREATED: time.of_these_pods, Cause.SAMPLING: time.unrounded}
+    after |= {Cause.NOT_SEEN: time.with_waits, Cause.LINGERED: time.ours, Cause.HELD_NOTHING: unit_ms}
     after |= {Cause.NOT_COUNTED: unit_ms + other_ms, Cause.UNITS: board_ms + other_ms}
     after |= {Cause.OVERCOMMITTED: pod.held_ms}
-    figures = [cost(price.split, pod.billed_ms)]
+    figures = [cost(price.split, time.billed)]
     figures += [cost(price.split, after[cause]) for cause in after]
     return figures + _priced(price, pod.held_ms, pod.unpriced_ms, pod.list_nano, pod.nano)
 
 
-def capacity_figures(node: NodeDay, price: NodePrice) -> Figures:
+def taken_from_idle(figures: Figures, price: NodePrice) -> Figures:
+    """What of a pod's figures a node's idle time is less. OpenCost takes nothing off the idle time of a node
+    that it does not know, or does not know the pod to be on."""
+    return [0] * _UNTIL_DEFAULT + figures[_UNTIL_DEFAULT:] if price.is_default else figures
+
+
+def capacity_figures(node: NodeDay, price: NodePrice, resolution_ms: int) -> Figures:
     """What the node's GPUs cost, held or not; less what pods have of it, it is the node's idle time."""
     all_ms = node.board_ms + node.other_board_ms
+    priced = _priced(price, all_ms, node.unpriced_ms, node.list_nano, node.nano)
+    if price.is_default:
+        return [0] * _UNTIL_DEFAULT + priced
     counted = 0 if node.count_milli is None else node.count_milli
-    known = (node.boards or 0) * 1000 if node.count_milli is None else node.count_milli
-    seen = known * node.billed_node_ms // 1000
-    more = known * node.node_ms // 1000 - seen
-    limit = known * RESOLUTION_MS // 1000
-    sampled = max(-limit, min(limit, more))
-    rest = more - sampled
-    after = [counted * node.billed_node_ms // 1000, seen, seen + sampled, seen + sampled + max(0, rest)]
-    # Where nobody counts the boards, ours is what was held: no difference in units is known.
-    ours = seen + more if node.boards is not None else all_ms - node.other_board_ms
-    after += [after[-1], ours, ours + node.other_board_ms, all_ms, all_ms]
-    figures = [cost(price.split, amount) for amount in after]
-    return figures + _priced(price, all_ms, node.unpriced_ms, node.list_nano, node.nano)
+    if node.boards is None:
+        # Where nobody counts the boards, ours is what was held: no difference in units is known.
+        after = [counted * node.billed_node_ms // 1000, *[all_ms] * 10]
+    else:
+        known = node.boards * 1000 if node.count_milli is None else node.count_milli
+        seen, there = (known * length // 1000 for length in (node.billed_node_ms, node.node_ms))
+        # Up to a look at either end.
+        limit = 2 * known * resolution_ms // 1000
+        sampled = seen + max(-limit, min(limit, there - seen))
+        after = [counted * node.billed_node_ms // 1000, seen, seen, seen, sampled, max(sampled, there)]
+        after += [there, there, there + node.other_board_ms, all_ms, all_ms]
+    return [cost(price.split, amount) for amount in after] + priced
 
 
 def _priced(price: NodePrice, board_ms: int, unpriced_ms: int, list_nano: int, nano: int) -> Figures:
-    """From the same time on, only prices change: the last five."""
+    """From the same time on, only prices change: the last six."""
+    unpriced = cost(price.default, unpriced_ms)
+    if price.is_default:
+        return [list_nano + unpriced] * 3 + [list_nano, list_nano, nano]
     return [
+        cost(price.split, board_ms),
         cost(price.known, board_ms),
         cost(price.followed, board_ms),
         cost(price.followed, board_ms - unpriced_ms),
         list_nano,
         nano,
     ]
-
-
-def _rounding(pod: PodDay, unit_ms: int) -> tuple[int, int]:
-    """What of the difference in time a resolution of five minutes can make, and the rest."""
-    more = unit_ms - pod.billed_ms
-    wall_ms, of = (pod.wall_ms, unit_ms) if pod.wall_ms else (pod.billed_run_ms, pod.billed_ms)
-    limit = of * RESOLUTION_MS // wall_ms if wall_ms else 0
-    if (not pod.billed_ms and more > limit) or not unit_ms:
-        return 0, more  # nothing of it was sampled, or all of it was nothing
-    sampled = max(-limit, min(limit, more))
-    return sampled, more - sampled
 
 
 def amounts(figures: Sequence[int]) -> dict[Cause, int]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpucost.domain.time import iso
 from gpucost.reports.opencost.compare import ComparedRow, OpenCostComparison
 from gpucost.reports.tables import Cell, CellType, Table, TableColumn
 
-_NUMBERS = ("opencost_nano", "ours_nano", "difference_nano", "nano")
+_NUMBERS = ("opencost_nano", "ours_nano", "difference_nano", "opencost_board_ms", "ours_board_ms", "nano")
 _RATIOS = ("opencost_efficiency", "our_efficiency", "our_coverage")
 _TEXTS = ("section", "cluster", "name", "kind", "cause", "defect", "title", "notes", "currency")
 
@@ -29,7 +30,8 @@ def comparison_table(found: OpenCostComparison) -> Table:
     )
     facts = {
         "schema": "gpucost/OpenCostComparisonTable/v1",
-        "month": str(found.month),
+        "from": iso(found.window.start_ms),
+        "to": iso(found.window.end_ms),
         "by": found.by.value,
         "currency": found.currency,
     }
@@ -46,6 +48,8 @@ def _lines(row: ComparedRow, section: str, of_cause: str) -> Iterator[dict[str, 
         "opencost_nano": row.opencost_nano,
         "ours_nano": row.ours_nano,
         "difference_nano": row.ours_nano - row.opencost_nano,
+        "opencost_board_ms": row.opencost_board_ms,
+        "ours_board_ms": row.ours_board_ms,
         "opencost_efficiency": row.efficiency.opencost,
         "our_efficiency": row.efficiency.ours,
         "our_coverage": row.efficiency.coverage,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +12,13 @@ from gpucost.domain.time import DAY_MS
 from gpucost.domain.words import counted
 from gpucost.reports import display
 from gpucost.reports.opencost.causes import READ_MORE, Cause
-from gpucost.reports.opencost.compare import CauseAmount, ComparedRow, Explained, Kind, OpenCostComparison
+from gpucost.reports.opencost.compare import (
+    CauseAmount,
+    ComparedRelease,
+    ComparedRow,
+    Kind,
+    OpenCostComparison,
+)
 from gpucost.reports.terminal_parts import MOST_ROWS, new_table
 
 _HALF_A_CENT = 5_000_000
@@ -20,15 +26,19 @@ _HALF_A_CENT = 5_000_000
 
 def print_comparison(found: OpenCostComparison, console: Console) -> None:
     """``found`` in tables; amounts in its currency, rounded to cents."""
-    month = display.month_name(found.month)
+    period = str(found.window) if found.month is None else display.month_name(found.month)
     days = counted(found.days, "day")
     if found.read_ms < found.days * DAY_MS:
         days += f", of which {display.span_of_days(found.read_ms)} were read"
-    console.print(f"OpenCost and gpucost, {month}, {found.currency}, {days}", style="bold", markup=False)
+    console.print(f"OpenCost and gpucost, {period}, {found.currency}, {days}", style="bold", markup=False)
+    several = len({row.cluster for row in found.rows}) > 1
+    for release in found.releases:
+        for line in _of_release(release, found):
+            of = f"{display.name(release.cluster)}: " if several else ""
+            console.print(f"{of}{line}", style="dim", markup=False)
     if found.missing_days:
         missing = counted(found.missing_days, "day")
         console.print(f"{missing} left out: OpenCost's series have nothing of them.", style="yellow")
-    several = len({row.cluster for row in found.rows}) > 1
     console.print(_rows_table(found, several))
     whole = {note.partition(" ")[0]: note for row in found.rows for note in row.notes}
     # What has an amount is told of all rows together: of single ones, the other formats have it.
@@ -40,6 +50,17 @@ def print_comparison(found: OpenCostComparison, console: Console) -> None:
         return
     console.print(_causes_table(found))
     console.print(f"{READ_MORE} explains each cause.", style="dim")
+
+
+def _of_release(release: ComparedRelease, found: OpenCostComparison) -> Iterator[str]:
+    versions = ", ".join(display.visible(version) for version in release.versions)
+    name = f"OpenCost {versions}" if versions else "OpenCost of unknown version"
+    yield f"{name}: {release.rules}, a look every {display.duration(found.resolution_ms)}."
+    if any(each.cause is Cause.DEFAULT_PRICE for each in found.causes) and release.default_nano is not None:
+        price = display.money(release.default_nano, 4)
+        yield f"Its default price is taken for {price} per GPU-hour: {release.default_source}."
+    for doubt in release.doubts:
+        yield f"{doubt[0].upper()}{doubt[1:]}."
 
 
 def _rows_table(found: OpenCostComparison, several: bool) -> Table:
@@ -87,16 +108,12 @@ def _causes_table(found: OpenCostComparison) -> Table:
     table.add_column("", overflow="fold")
     totals = {amount.cause: amount.nano for amount in found.total.causes}
 
-    def rank(each: Explained) -> tuple[bool, int]:
-        return each.cause is Cause.NOT_EXPLAINED, -abs(totals.get(each.cause, 0))
-
-    for each in sorted(found.causes, key=rank):
+    for each in sorted(found.causes, key=lambda each: -abs(totals.get(each.cause, 0))):
         label = f"{each.defect} {each.title}".strip()
         table.add_row(label, display.signed_money(totals.get(each.cause, 0)), Text(each.sentence))
     return table
 
 
 def _shown(causes: Sequence[CauseAmount]) -> list[CauseAmount]:
-    """Those of a cent or more, what nothing explains last."""
-    kept = [each for each in causes if abs(each.nano) >= _HALF_A_CENT]
-    return sorted(kept, key=lambda each: each.cause is Cause.NOT_EXPLAINED)
+    """Those of a cent or more."""
+    return [each for each in causes if abs(each.nano) >= _HALF_A_CENT]

@@ -1,9 +1,17 @@
-"""What OpenCost bills: its own inputs, asked for as it asks for them, at its resolution of five minutes."""
+"""What OpenCost bills: its own questions to Prometheus, and what it makes of the answers.
+
+As opencost/opencost v1.112.0 has it in pkg/costmodel: ``computeAllocation`` of allocation.go with its
+``queryFmtPods``, ``queryFmtGPUsAllocated``, ``queryFmtGPUsRequested``; ``calculateStartAndEnd``,
+``applyPodResults`` and ``applyGPUsAllocated`` of allocation_helpers.go; ``ClusterNodes`` of cluster.go. Later
+releases (modules/prometheus-source/pkg/prom/metricsquerier.go) ask the same by uid.
+
+OpenCost believes every scrape job, so jobs are not told apart here either.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -11,6 +19,7 @@ from gpucost.contract.kube_state import REQUESTS
 from gpucost.contract.opencost import (
     ALLOCATED,
     CONTAINER_RUNNING,
+    CPU_AND_MEMORY,
     GPU_ACTIVE,
     GPU_RESOURCE,
     NODE_GPU,
@@ -20,14 +29,18 @@ from gpucost.contract.opencost import (
     RESOLUTION_MS,
     BilledNode,
     BilledPod,
+    OpenCostRelease,
 )
-from gpucost.domain.time import Window
+from gpucost.domain.time import HOUR_MS, Window
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.promql import (
     PromQL,
-    above,
     by,
     equals,
+    instants,
+    not_zero,
+    one_of,
+    other_than,
     over_instants,
     over_time,
     taken,
@@ -38,118 +51,200 @@ from gpucost.telemetry.reader import ClusterReader, numbers, own_label, renamed,
 
 _POD = ("namespace", "pod")
 _CONTAINER = ("namespace", "pod", "container", "node")
-_PLACE = ("namespace", "pod", "node")
+_OF_CONTAINERS = (other_than("container", ""), other_than("container", "POD"), other_than("node", ""))
+
+_Key = tuple[str, str]  # namespace, pod
+_Containers = Mapping[str, tuple[str, float]]
+"""By container: its node, and its units."""
 
 
-def read_billed(reader: ClusterReader, window: Window) -> tuple[list[BilledNode], list[BilledPod]]:
+def read_billed(
+    reader: ClusterReader,
+    window: Window,
+    release: OpenCostRelease | None = None,
+    resolution_ms: int = RESOLUTION_MS,
+) -> tuple[list[BilledNode], list[BilledPod]]:
     """Nodes and pods of ``window``, a UTC day or a part of one: OpenCost itself asks for a day at a time, and
-    adds days up. Raises SourceError."""
-    return _nodes(reader, window), _pods(reader, window)
+    adds days up. ``release`` says how it reads (by name, where it is not given), and ``resolution_ms`` how
+    often it looks. Raises SourceError."""
+    looks = _Looks(reader, window, release or OpenCostRelease(), resolution_ms)
+    return _nodes(looks), _pods(looks)
 
 
-def _pods(reader: ClusterReader, window: Window) -> list[BilledPod]:
-    found = _Requests.of(reader, window)
-    units = _by_labels(reader.vector(found.mean_units(window), window.end_ms - 1), _PLACE)
-    looks = over_instants("count_over_time", found.running(), window.length_ms, RESOLUTION_MS)
-    seen = _by_labels(reader.vector(looks, window.end_ms), _PLACE)
-    active = _active(reader, window)
+@dataclass(frozen=True, slots=True)
+class _Looks:
+    """How OpenCost looks at a window."""
+
+    reader: ClusterReader
+    window: Window
+    release: OpenCostRelease
+    resolution_ms: int
+
+    def first_and_last(
+        self, seen: PromQL, only: Callable[[PromQL], PromQL] = lambda found: found
+    ) -> list[tuple[Series, int, int]]:
+        """Each of ``seen`` (as far as it is in ``only``) with its first and its last look, one look alone
+        being one resolution, half of it on each side; clipped to the window."""
+        # The left edge of a range counts below Prometheus 3 only: so no server is given one at a look.
+        range_ms = self.window.length_ms + (2 if self.release.sees_start else 0)
+        asked = (
+            over_instants(function, instants(seen), range_ms, self.resolution_ms)
+            for function in ("min_over_time", "max_over_time")
+        )
+        first, last = (self.reader.vector(only(each), self.window.end_ms) for each in asked)
+        ends = {_labels(series): round(value * 1000) for series, value in _valued(last)}
+        found = []
+        for series, value in _valued(first):
+            start = round(value * 1000)
+            end = ends.get(_labels(series), start)
+            if start == end:
+                start, end = start - self.resolution_ms // 2, end + self.resolution_ms // 2
+            start, end = max(start, self.window.start_ms), min(end, self.window.end_ms)
+            found.append((series, start, end))
+        return found
+
+    def mean(self, selector: PromQL) -> PromQL:
+        """The mean of all samples in the window, however many there are."""
+        return over_time("avg_over_time", selector, self.window.length_ms)
+
+    def vector(self, expression: PromQL) -> list[Series]:
+        return self.reader.vector(expression, self.window.end_ms)
+
+
+def _pods(looks: _Looks) -> list[BilledPod]:
+    found = _Requests.of(looks)
+    asked = found.units(found.requested)
+    billed = found.units(found.allocated) if found.mixed else {}
+    spans = _running(looks, found)
+    placed = found.placed()
+    active = _active(looks)
     pods = []
-    for namespace, pod, node in sorted(units.keys() & seen.keys()):
-        running_ms = round(seen[namespace, pod, node] * RESOLUTION_MS)
-        unit_ms = round(units[namespace, pod, node] * running_ms)
-        if node and unit_ms > 0:
-            pods.append(BilledPod(node, namespace, pod, unit_ms, running_ms, active.get((namespace, pod))))
+    for key in sorted((asked.keys() | billed.keys()) & spans.keys()):
+        # As soon as anybody has the one series, the other is not looked at for anybody.
+        units = billed.get(key, {}) if found.mixed else asked[key]
+        start, end = spans[key]
+        of_all = units or asked[key]
+        node = [place for place, _ in of_all.values()][-1]
+        unit_ms = round(sum(value for _, value in units.values()) * (end - start))
+        is_placed = all((*key, container) in placed for container in of_all)
+        pods.append(BilledPod(node, key[0], key[1], start, end, unit_ms, active.get(key), is_placed))
     return pods
 
 
 @dataclass(frozen=True, slots=True)
 class _Requests:
-    """The series that say how many units containers asked for, and when they ran.
+    """The series that say how many units containers asked for.
 
-    Both are kube-state-metrics' unless OpenCost exports ``container_gpu_allocation``: then a scrape may have
+    They are kube-state-metrics' unless OpenCost exports ``container_gpu_allocation``: then a scrape may have
     renamed the labels of one and not of the other, and all are brought back (``mixed``), which costs time.
     """
 
-    reader: ClusterReader
-    units: PromQL
+    looks: _Looks
+    allocated: PromQL
+    requested: PromQL
     mixed: bool
-    says_running: bool
 
     @classmethod
-    def of(cls, reader: ClusterReader, window: Window) -> _Requests:
-        allocated = reader.select(ALLOCATED)
-        mixed = _is_there(reader, allocated, window)
-        units = allocated if mixed else reader.select(REQUESTS, equals("resource", GPU_RESOURCE))
-        return cls(reader, units, mixed, _is_there(reader, reader.select(CONTAINER_RUNNING), window))
+    def of(cls, looks: _Looks) -> _Requests:
+        reader = looks.reader
+        allocated = reader.select_of_all(ALLOCATED, *_OF_CONTAINERS)
+        requested = reader.select_of_all(REQUESTS, equals("resource", GPU_RESOURCE), *_OF_CONTAINERS)
+        return cls(looks, allocated, requested, bool(looks.vector(by("count", (), looks.mean(allocated)))))
 
-    def mean_units(self, window: Window) -> PromQL:
-        """Units of each pod on each node: the mean of all samples, as OpenCost takes it."""
-        return self._of_pods(over_time("avg_over_time", self.units, window.length_ms))
+    def units(self, selector: PromQL) -> Mapping[_Key, _Containers]:
+        """Units of each container by namespace and pod. Of a container that was on several nodes, or had
+        several uids, the last of the answer is taken, as OpenCost overwrites what it has by what comes."""
+        found: dict[_Key, dict[str, tuple[str, float]]] = {}
+        each = by("avg", self._names((*_CONTAINER, *self._uid)), self._own(self.looks.mean(selector)))
+        for series, value in _valued(self.looks.vector(each)):
+            namespace, pod, container, node = (own_label(series, label) for label in _CONTAINER)
+            found.setdefault((namespace, pod), {})[container] = node, value
+        return found
 
     def running(self) -> PromQL:
-        """As many series, where and when a container runs; where nothing says, as long as they ask."""
-        held = self._of_pods(self.units)
-        if not self.says_running:
-            return held
-        labels = self._labels(_POD)
-        running = by("max", labels, self._own(self.reader.select(CONTAINER_RUNNING), _POD))
-        return where_any(held, above(running, 0), labels)
+        """A series for each pod of which any container runs."""
+        running = self._own(not_zero(self.looks.reader.select_of_all(CONTAINER_RUNNING)))
+        return by("group", self._names((*_POD, *self._uid)), running)
 
-    def _of_pods(self, units: PromQL) -> PromQL:
-        each = by("avg", self._labels(_CONTAINER), self._own(units, _CONTAINER))
-        return by("sum", self._labels(_PLACE), each)
+    def of_pods_with_gpus(self, found: PromQL) -> PromQL:
+        asking = union(*(self._own(self.looks.mean(each)) for each in (self.allocated, self.requested)))
+        return where_any(found, asking, self._names(_POD))
 
-    def _labels(self, labels: Sequence[str]) -> Sequence[str]:
+    def placed(self) -> Collection[tuple[str, ...]]:
+        """Namespace, pod and name of the containers that OpenCost has a node of: those that ask for CPUs or
+        memory, or that it saw itself."""
+        reader, length_ms = self.looks.reader, self.looks.window.length_ms
+        resources = one_of("resource", ("cpu", "memory"))
+        series = [reader.select_of_all(REQUESTS, resources, *_OF_CONTAINERS)]
+        series += [reader.select_of_all(name, *_OF_CONTAINERS) for name in CPU_AND_MEMORY]
+        there = union(*(self._own(over_time("last_over_time", each, length_ms)) for each in series))
+        names = (*_POD, "container")
+        found = by("group", self._names(names), self.of_pods_with_gpus(there))
+        return {tuple(own_label(each, label) for label in names) for each in self.looks.vector(found)}
+
+    @property
+    def _uid(self) -> Sequence[str]:
+        return ("uid",) if self.looks.release.by_uid else ()
+
+    def _names(self, labels: Sequence[str]) -> Sequence[str]:
         return labels if self.mixed else with_renamed(labels)
 
-    def _own(self, expression: PromQL, labels: Iterable[str]) -> PromQL:
-        for label in labels if self.mixed else ():
+    def _own(self, expression: PromQL) -> PromQL:
+        for label in (*_CONTAINER, *self._uid) if self.mixed else ():
             expression = taken(expression, label, renamed(label))
         return expression
 
 
-def _active(reader: ClusterReader, window: Window) -> Mapping[tuple[str, ...], float]:
-    mean = over_time("avg_over_time", reader.select(GPU_ACTIVE), window.length_ms)
-    return _by_labels(reader.vector(by("avg", with_renamed(_POD), mean), window.end_ms - 1), _POD)
+def _running(looks: _Looks, requests: _Requests) -> dict[_Key, tuple[int, int]]:
+    """By namespace and pod, from the first look at any pod of that name to the last."""
+    found: dict[_Key, tuple[int, int]] = {}
+    for series, start, end in looks.first_and_last(requests.running(), requests.of_pods_with_gpus):
+        key = own_label(series, "namespace"), own_label(series, "pod")
+        known = found.get(key, (start, end))
+        found[key] = min(start, known[0]), max(end, known[1])
+    return found
 
 
-def _nodes(reader: ClusterReader, window: Window) -> list[BilledNode]:
+def _active(looks: _Looks) -> Mapping[_Key, float]:
+    mean = by("avg", with_renamed(_POD), looks.mean(looks.reader.select(GPU_ACTIVE)))
+    valued = _valued(looks.vector(mean))
+    found = {(own_label(each, "namespace"), own_label(each, "pod")): value for each, value in valued}
+    return {key: value for key, value in found.items() if any(key)}
+
+
+def _nodes(looks: _Looks) -> list[BilledNode]:
+    select = looks.reader.select_of_all
     gpu, total, count = (
-        _by_node(
-            reader.vector(
-                over_time("avg_over_time", reader.select(name), window.length_ms), window.end_ms - 1
-            )
-        )
-        for name in (NODE_GPU, NODE_TOTAL, NODE_GPU_COUNT)
+        _by_node(looks.vector(looks.mean(select(name)))) for name in (NODE_GPU, NODE_TOTAL, NODE_GPU_COUNT)
     )
-    both = union(reader.select(NODE_GPU), reader.select(NODE_TOTAL))
-    there = by("max", with_renamed(NODE_LABELS), both)
-    instants = over_instants("count_over_time", there, window.length_ms, RESOLUTION_MS)
-    shown = _by_node(reader.vector(instants, window.end_ms), max)
+    seen: dict[str, int] = {}
+    # A node that came back under its name is another to OpenCost if its provider's id is.
+    there = by("group", (*with_renamed(NODE_LABELS), "provider_id"), select(NODE_TOTAL))
+    for series, start, end in looks.first_and_last(there):
+        seen[_node(series)] = seen.get(_node(series), 0) + end - start
+    # Where no look fell on its series, the price of an hour is left as it is (costTimesMinute, cluster.go).
     return [
-        BilledNode(
-            node, gpu.get(node), total.get(node), count.get(node), round(shown.get(node, 0) * RESOLUTION_MS)
-        )
-        for node in sorted({*gpu, *total, *count} - {""})
+        BilledNode(node, gpu.get(node), total.get(node), count.get(node), seen.get(node, HOUR_MS))
+        for node in sorted({*gpu, *total} - {""})
     ]
 
 
-def _is_there(reader: ClusterReader, selector: PromQL, window: Window) -> bool:
-    newest = over_time("last_over_time", selector, window.length_ms)
-    return bool(reader.vector(by("count", (), newest), window.end_ms - 1))
-
-
-def _by_labels(result: Sequence[Series], labels: Sequence[str]) -> dict[tuple[str, ...], float]:
-    keys = [tuple(own_label(series, label) for label in labels) for series in result]
-    found = zip(keys, numbers(result), strict=True)
-    return {key: value for key, value in found if math.isfinite(value) and any(key)}
-
-
-def _by_node(result: Sequence[Series], fold: Callable[[list[float]], float] = fmean) -> dict[str, float]:
+def _by_node(result: Sequence[Series]) -> dict[str, float]:
     """One value per node; of several series of a node their mean, as OpenCost takes it."""
     found: dict[str, list[float]] = {}
-    for series, value in zip(result, numbers(result), strict=True):
-        node = next(filter(None, (own_label(series, label) for label in NODE_LABELS)), "")
-        if math.isfinite(value):
-            found.setdefault(node, []).append(value)
-    return {node: fold(values) for node, values in found.items()}
+    for series, value in _valued(result):
+        found.setdefault(_node(series), []).append(value)
+    return {node: fmean(values) for node, values in found.items()}
+
+
+def _node(series: Series) -> str:
+    return next(filter(None, (own_label(series, label) for label in NODE_LABELS)), "")
+
+
+def _labels(series: Series) -> tuple[str, ...]:
+    return tuple(sorted(f"{name}={value}" for name, value in series["metric"].items()))
+
+
+def _valued(result: Sequence[Series]) -> list[tuple[Series, float]]:
+    """Each series with its value, those without a finite one left out."""
+    return [pair for pair in zip(result, numbers(result), strict=True) if math.isfinite(pair[1])]

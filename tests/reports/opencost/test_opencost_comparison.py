@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import pandas as pd
@@ -12,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from gpucost.contract.opencost import BilledNode, BilledPod
+from gpucost.contract.opencost import BilledNode, BilledPod, DefaultPrice, OpenCostRelease
 from gpucost.domain.holders import Bucket
 from gpucost.domain.money import NANO
 from gpucost.domain.rates import Rate
-from gpucost.domain.time import DAY_MS, HOUR_MS, Month
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month
 from gpucost.reports.opencost.causes import TEXTS, Cause
 from gpucost.reports.opencost.compare import By, ComparedRow, Kind, OpenCostComparison, compare
 from gpucost.reports.opencost.inputs import COMPARED_DIMS, OpenCostDay, OurLine, lines_of
@@ -63,6 +64,10 @@ def line(
     return OurLine(**{**values, **columns})  # type: ignore[arg-type]
 
 
+def clock(minutes: float) -> int:
+    return DAY + round(minutes * MINUTE_MS)
+
+
 def idle(board_hours: float | Fraction, price: str | None = "2.50", **columns: object) -> OurLine:
     return line("", board_hours, price, bucket=Bucket.UNALLOCATED, **columns)  # type: ignore[arg-type]
 
@@ -70,7 +75,8 @@ def idle(board_hours: float | Fraction, price: str | None = "2.50", **columns: o
 def billed(
     pod: str, unit_hours: float | Fraction, hours: float | Fraction = 24, active: float | None = None
 ) -> BilledPod:
-    return BilledPod("n1", f"ns-{pod}", pod, round(unit_hours * HOUR_MS), round(hours * HOUR_MS), active)
+    end = DAY + round(hours * HOUR_MS)
+    return BilledPod("n1", f"ns-{pod}", pod, DAY, end, round(unit_hours * HOUR_MS), active)
 
 
 def node(gpu: float | None = 2.5, total: float | None = None, count: float | None = 8) -> BilledNode:
@@ -237,16 +243,113 @@ def test_time_before_containers_run_and_pods_that_hold_nothing() -> None:
     assert made(row(found, "ns-ghost")) == {Cause.HELD_NOTHING: -12.5}
     assert made(row(found, "ns-less")) == {
         Cause.SAMPLING: pytest.approx(-five),
-        Cause.NOT_EXPLAINED: pytest.approx(five - 2.5),
+        Cause.LINGERED: pytest.approx(five - 2.5),
     }
 
 
-@pytest.mark.parametrize(("hours", "made_of"), [(18, Cause.NOT_SEEN), (30, Cause.NOT_EXPLAINED)])
+def test_d16_has_the_sign_of_what_the_looks_left_out() -> None:
+    """Held from 00:02 to 01:03; looked at from 00:05 to 01:00, and once from 00:07:30 to 00:12:30."""
+    minutes = [(2, 63, 5, 60), (9, 11, 7.5, 12.5)]
+    ours, theirs = [], []
+    for pod, (first, last, start, end) in zip("ab", minutes, strict=True):
+        times = {"first_ms": clock(first), "last_ms": clock(last)}
+        ours.append(line(pod, Fraction(last - first, 60), **times))
+        length = round((end - start) * MINUTE_MS)
+        theirs.append(BilledPod("n1", f"ns-{pod}", pod, clock(start), clock(end), length))
+    found = compared(node(), theirs, ours)
+    assert made(row(found, "ns-a")) == {Cause.SAMPLING: pytest.approx(2.5 * 6 / 60)}
+    assert made(row(found, "ns-b")) == {Cause.SAMPLING: pytest.approx(-2.5 * 3 / 60)}
+
+
+def test_what_looks_round_off_is_a_resolution_at_either_end() -> None:
+    held = {"first_ms": clock(0), "last_ms": clock(60)}
+    bill = BilledPod("n1", "ns-a", "a", clock(10), clock(50), 40 * MINUTE_MS)
+    for resolution, sampled in ((5, 10), (1, 2)):
+        days = [OpenCostDay("east", DAY, [node()], [bill])]
+        found = compare(
+            MONTH, "USD", By.POD, days, [line("a", 1, **held)], resolution_ms=resolution * MINUTE_MS
+        )
+        assert made(row(found, "ns-a/a")) == {
+            Cause.SAMPLING: pytest.approx(2.5 * sampled / 60),
+            Cause.NOT_SEEN: pytest.approx(2.5 * (20 - sampled) / 60),
+        }
+        assert (row(found, "ns-a/a").opencost_board_ms, row(found, "ns-a/a").ours_board_ms) == (
+            40 * MINUTE_MS,
+            60 * MINUTE_MS,
+        )
+
+
+def test_units_that_opencost_sees_other_than_they_are_held() -> None:
+    """None of its own series of a pod, though others have it; an init container with more; a mean."""
+    ours = [line("none", 24), line("init", 48), line("mean", 24)]
+    found = compared(node(), [billed("none", 0), billed("init", 24), billed("mean", 36)], ours)
+    assert made(row(found, "ns-none")) == {Cause.ALLOCATION: 60.0}
+    assert made(row(found, "ns-init")) == {Cause.ALLOCATION: 60.0}
+    assert made(row(found, "ns-mean")) == {Cause.ALLOCATION: -30.0}
+
+
+def test_pods_of_one_name_are_one_pod_to_opencost_on_the_node_of_the_last() -> None:
+    """On n2 for an hour, gone for half an hour, then on n1 for two; all of it billed on n1."""
+    first = line("a", 1, node="n2", uid="1", first_ms=clock(0), last_ms=clock(60))
+    second = line("a", 2, uid="2", first_ms=clock(90), last_ms=clock(210))
+    bill = BilledPod("n1", "ns-a", "a", clock(0), clock(210), 210 * MINUTE_MS)
+    other = BilledNode("n2", 2.5, None, 8, DAY_MS)
+    days = [OpenCostDay("east", DAY, [node(), other], [bill])]
+    ours = [first, second, idle(189), idle(191, node="n2")]
+    found = compare(MONTH, "USD", By.NAMESPACE, days, ours)
+    assert row(found, "ns-a").opencost_nano == round(3.5 * 2.5 * NANO)
+    assert made(row(found, "ns-a")) == {Cause.RECREATED: -1.25}
+    by_node = compare(MONTH, "USD", By.NODE, days, ours)
+    parts = {each.name: made(each) for each in by_node.rows if each.kind is Kind.HELD}
+    assert parts == {"n1": {Cause.RECREATED: -3.75}, "n2": {Cause.RECREATED: 2.5}}
+
+
+def test_a_node_that_opencost_has_no_price_of_costs_its_default_and_has_no_idle_time() -> None:
+    release = OpenCostRelease(default=DefaultPrice(0.95, "a test"))
+    ours = [line("a", 24), line("b", 24, "2.50", node="gone"), idle(168), idle(24, node="gone")]
+    bill = BilledPod("gone", "ns-b", "b", DAY, DAY + DAY_MS, DAY_MS)
+    days = [OpenCostDay("east", DAY, [node()], [billed("a", 24), bill], release)]
+    found = compare(MONTH, "USD", By.NODE, days, ours)
+    (held,) = (each for each in found.rows if (each.name, each.kind) == ("gone", Kind.HELD))
+    assert held.opencost_nano == round(24 * 0.95 * NANO)
+    assert made(held) == {Cause.DEFAULT_PRICE: pytest.approx(24 * (2.5 - 0.95))}
+    (left,) = (each for each in found.rows if (each.name, each.kind) == ("gone", Kind.IDLE))
+    assert (left.opencost_nano, made(left)) == (0, {Cause.DEFAULT_PRICE: 60.0})
+    (release_told,) = found.releases
+    assert (release_told.default_nano, release_told.default_source) == (950_000_000, "a test")
+
+
+def test_a_pod_of_which_opencost_finds_no_node_costs_its_default_too() -> None:
+    release = OpenCostRelease(default=DefaultPrice(1.0, "a test"))
+    lost = replace(billed("a", 24), is_placed=False)
+    days = [OpenCostDay("east", DAY, [node()], [lost])]
+    days = [replace(day, release=release) for day in days]
+    found = compare(MONTH, "USD", By.NAMESPACE, days, [line("a", 24), idle(168)])
+    assert made(row(found, "ns-a")) == {Cause.DEFAULT_PRICE: 36.0}
+    # All eight GPUs are idle to it: nothing is taken off.
+    assert row(found, "").opencost_nano == 480 * NANO
+    assert made(row(found, "")) == {Cause.DEFAULT_PRICE: -60.0}
+
+
+def test_which_opencost_it_is_stands_in_the_head() -> None:
+    release = OpenCostRelease(("1.117.2",), by_uid=True)
+    days = [OpenCostDay("east", DAY, [node()], [billed("a", 24)], release)]
+    found = compare(MONTH, "USD", By.NAMESPACE, days, [line("a", 24)])
+    console = Console(file=io.StringIO(), width=140, color_system=None)
+    print_comparison(found, console)
+    assert isinstance(console.file, io.StringIO)
+    words = " ".join(console.file.getvalue().split())
+    assert "OpenCost 1.117.2: pods by uid, added up by name, from the first look at them to the last" in words
+    assert "a look every 5 min." in words
+    assert "the collector source, which does not read Prometheus" in words
+
+
+@pytest.mark.parametrize(("hours", "made_of"), [(18, Cause.NOT_SEEN), (30, Cause.LINGERED)])
 def test_time_of_a_node_that_the_samples_of_its_prices_do_not_show(hours: int, made_of: Cause) -> None:
     theirs = BilledNode("n1", 2.5, None, 8.0, hours * HOUR_MS)
     left = row(compared(theirs, [], [idle(192)]), "")
-    five, whole = 8 * 2.5 * 5 / 60, 8 * 2.5 * (24 - hours)
-    sampled = five if whole > 0 else -five
+    ten, whole = 8 * 2.5 * 10 / 60, 8 * 2.5 * (24 - hours)  # five minutes at either end
+    sampled = ten if whole > 0 else -ten
     assert made(left) == {Cause.SAMPLING: pytest.approx(sampled), made_of: pytest.approx(whole - sampled)}
 
 
@@ -294,7 +397,7 @@ def test_d4_and_d7_efficiency_as_opencost_shows_it() -> None:
     assert (seen.opencost, seen.ours, seen.coverage) == (Fraction(1, 8), 1, 1)
     assert row(found, "ns-a").notes[0].startswith("D4")
     eight = [line(f"p{n}", 24, namespace="x", busy_ms=DAY_MS, observed_ms=DAY_MS) for n in range(8)]
-    singles = [BilledPod("n1", "x", f"p{n}", DAY_MS, DAY_MS, 1.0) for n in range(8)]
+    singles = [BilledPod("n1", "x", f"p{n}", DAY, DAY + DAY_MS, DAY_MS, 1.0) for n in range(8)]
     both = row(compared(node(), singles, eight), "x").efficiency
     assert (both.opencost, both.ours) == (1, 1)
     dark = row(compared(node(), [billed("a", 192)], [line("a", 192)]), "ns-a")

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.contract.opencost import BilledNode, BilledPod
+from gpucost.contract.opencost import BilledNode, BilledPod, DefaultPrice, OpenCostRelease
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window, parse_instant
 from gpucost.pricing.observed import ObservedNode, ObservedPrices, Step
 from gpucost.telemetry.existing.opencost import CARRY_MS, REACH_MS, read_prices
 from gpucost.telemetry.existing.opencost_billed import read_billed
+from gpucost.telemetry.existing.opencost_release import read_release
 from gpucost.telemetry.promapi import PrometheusClient
+from gpucost.telemetry.promql import PromQL, select
 from gpucost.telemetry.reader import ClusterReader
 from gpucost.telemetry.settings import PrometheusSettings
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
@@ -110,20 +112,52 @@ def billed_text() -> Iterator[str]:
     for gpu, busy in (("0", 1.0), ("1", 0.5)):
         renamed = {"exported_namespace": "ml", "exported_pod": "eight", "namespace": "mon", "pod": "dcgm"}
         yield series(active, busy, 1, 24, cluster="b", gpu=gpu, **renamed)
+    cpu = requests | {"resource": "cpu", "unit": "core"}
+    for name, container in (("eight", "main"), ("finished", "main"), ("two", "one"), ("two", "other")):
+        yield series(held, 4.0, 0, 24, **pod(name, "n1" if name == "eight" else "n2", container), **cpu)
     yield series(TOTAL, 55.04, 0, 24, **on("b", "n1"))
     yield series(GPU, changing(2.0, 12, 3.0), 0, 24, **on("b", "n1"))
     yield series("node_gpu_count", 8.0, 0, 24, **on("b", "n1"))
     yield series(GPU, 0.95, 0, 12, **on("b", "n2"))
+    yield series(TOTAL, 4.0, 2, 12, **on("b", "n2"))
+    # Of n3 there is a price, and no look ever fell on it: gone after a minute.
+    yield series(GPU, 0.95, 6 + 6 / 60, 6 + 7 / 60, **on("b", "n3"))
     # In cluster c OpenCost's own series of what containers have; kube-state-metrics says otherwise.
     yield series(held, 1.0, 0, 6, **pod("a", "n3", cluster="c"), **requests)
-    yield series("container_gpu_allocation", 2.0, 0, 6, **pod("a", "n3", cluster="c"))
+    yield series("container_gpu_allocation", 2.0, 3, 6, **pod("a", "n3", cluster="c"))
+    yield series("container_cpu_allocation", 2.0, 3, 6, **pod("a", "n3", cluster="c"))
+    yield series(runs, 1.0, 0, 6, **pod("a", "", cluster="c"))
+    yield series(held, 1.0, 0, 6, **pod("none", "n3", cluster="c"), **requests)
+    yield series(runs, 1.0, 0, 6, **pod("none", "", cluster="c"))
     # In clusters d and e a scrape renamed kube-state-metrics' labels; OpenCost's own only where it said so.
     for cluster in ("d", "e"):
         yield series(held, 1.0, 0, 6, cluster=cluster, **renamed_pod(True), **requests)
         yield series(runs, 1.0, 0, 3, cluster=cluster, **renamed_pod(False))
         yield series(runs, 0.0, 3, 6, cluster=cluster, **renamed_pod(False))
+        yield series(held, 1.0, 0, 6, cluster=cluster, **renamed_pod(True), **cpu)
     yield series("container_gpu_allocation", 4.0, 0, 6, **pod("a", "n3", cluster="e"))
+    yield from late_text()
     yield "# EOF\n"
+
+
+def late_text() -> Iterator[str]:
+    """Cluster f, of a late release: a StatefulSet's pod twice, each seen once, and one that was there before
+    the day. A job that is nobody's says so too: OpenCost believes any."""
+    yield series("opencost_build_info", 0.0, 0, 24, cluster="f", version="1.118.0", revision="c0ffee")
+    yield series("kubecost_cluster_info", 1.0, 0, 24, cluster="f", provider="AWS", id="f")
+    yield series(TOTAL, 4.0, 0, 24, **on("f", "n4"), uid="n4-uid")
+    for uid, minute in (("u1", 63), ("u2", 123)):
+        there = minute / 60, (minute + 4) / 60
+        who = pod("web-0", "n4", cluster="f") | {"uid": uid, "job": "anyone"}
+        for resource, value in (("nvidia_com_gpu", 1.0), ("memory", 2.0**30)):
+            labels = {"resource": resource, "unit": "integer"}
+            yield series("kube_pod_container_resource_requests", value, *there, **who, **labels)
+        yield series("kube_pod_container_status_running", 1.0, *there, **who)
+        yield series("kube_pod_container_status_running", 0.0, there[1], there[1] + 0.1, **who)
+    old = pod("old", "n4", cluster="f") | {"uid": "u3"}
+    labels = {"resource": "nvidia_com_gpu", "unit": "integer"}
+    yield series("kube_pod_container_resource_requests", 1.0, -1, 2, **old, **labels)
+    yield series("kube_pod_container_status_running", 1.0, -1, 2, **old)
 
 
 def renamed_pod(with_node: bool) -> dict[str, str]:
@@ -219,30 +253,98 @@ def test_what_opencost_bills_worked_out_by_hand(url: str) -> None:
     nodes, pods = read_billed(reader(url, "b"), DAY)
     by_name = {each.pod: each for each in pods}
     assert set(by_name) == {"eight", "finished", "two"}  # neither pending, nor MIG, nor the short one
-    # Looked at each five minutes: from 01:05 to 24:00 it runs, and the last look is after the last scrape.
-    hours = 23
+    # Looked at each five minutes, from 01:05 to 24:00.
+    first = at(1 + 5 / 60)
+    hours = (at(24) - first) / HOUR_MS
     assert by_name["eight"] == BilledPod(
-        "n1", "ml", "eight", 8 * hours * HOUR_MS, hours * HOUR_MS, pytest.approx(0.75)
+        "n1", "ml", "eight", first, at(24), round(8 * hours * HOUR_MS), pytest.approx(0.75)
     )
-    assert by_name["finished"] == BilledPod("n2", "ml", "finished", 6 * HOUR_MS, 6 * HOUR_MS)
+    # Its first sample is 17 seconds after midnight.
+    minutes = 6 * 60 - 5
+    assert by_name["finished"] == BilledPod("n2", "ml", "finished", at(5 / 60), at(6), minutes * MINUTE_MS)
     assert by_name["two"].unit_ms == 3 * by_name["two"].running_ms
     # A series that ends without a word is seen until five minutes after its last sample.
     assert by_name["two"].running_ms == pytest.approx(12 * HOUR_MS, abs=5 * MINUTE_MS)
-    first, second = nodes
-    assert first == BilledNode("n1", pytest.approx(2.5, abs=0.01), pytest.approx(55.04), 8.0, DAY_MS)
-    assert (second.node, second.total_price, second.count) == ("n2", None, None)
-    assert second.node_ms == pytest.approx(12 * HOUR_MS, abs=5 * MINUTE_MS)
+    one, two, three = nodes
+    day = DAY_MS - 5 * MINUTE_MS
+    assert one == BilledNode("n1", pytest.approx(2.5, abs=0.01), pytest.approx(55.04), 8.0, day)
+    assert (two.node, two.total_price, two.count) == ("n2", 4.0, None)
+    assert two.node_ms == pytest.approx(10 * HOUR_MS, abs=10 * MINUTE_MS)
+    assert (three.node, three.node_ms) == ("n3", HOUR_MS)
 
 
-def test_its_own_series_of_allocations_is_preferred(url: str) -> None:
+def test_one_look_is_one_resolution_and_a_finer_one_sees_more(url: str) -> None:
+    _, pods = read_billed(reader(url, "b"), DAY, resolution_ms=MINUTE_MS)
+    short = next(each for each in pods if each.pod == "short")
+    assert (short.start_ms, short.end_ms) == (at(2 + 2 / 60), at(2 + 4 / 60))
+    assert not short.is_placed  # nothing but its GPU request says where it is
+    window = Window(at(2) + 2 * MINUTE_MS + 20_000, at(3))
+    _, pods = read_billed(reader(url, "b", window), window, resolution_ms=2 * MINUTE_MS)
+    (short,) = (each for each in pods if each.pod == "short")
+    assert (short.start_ms, short.end_ms) == (at(2 + 3 / 60), at(2 + 5 / 60))
+
+
+def test_its_own_series_of_allocations_is_preferred_and_its_mean_is_for_all_of_the_time(url: str) -> None:
+    """Of half of the time that ``a`` ran; a pod that has none of it costs nothing."""
     _, pods = read_billed(reader(url, "c"), DAY)
-    assert [(each.pod, each.unit_ms / each.running_ms) for each in pods] == [("a", 2.0)]
+    ran = at(6) - at(5 / 60)
+    assert [(each.pod, each.unit_ms / each.running_ms, each.is_placed) for each in pods] == [
+        ("a", 2.0, True), ("none", 0.0, False),
+    ]  # fmt: skip
+    assert all(each.running_ms >= ran for each in pods)
+
+
+def test_a_late_release_looks_by_uid_and_sees_the_start(url: str) -> None:
+    found = read_release(reader(url, "f"), DAY)
+    assert found == OpenCostRelease(
+        ("1.118.0",), by_uid=True, default=DefaultPrice(0.95, found.default.source if found.default else "")
+    )
+    assert found.default is not None
+    assert "shipped with for aws" in found.default.source
+    assert read_release(reader(url, "f"), DAY, 1.25).default == DefaultPrice(1.25, "as you say")
+    nodes, pods = read_billed(reader(url, "f"), DAY, found)
+    web, old = sorted(pods, key=lambda each: each.pod, reverse=True)
+    # Each of the two was seen once, at 01:05 and at 02:05.
+    assert (web.start_ms, web.end_ms) == (at(1) + 150_000, at(2) + 450_000)
+    assert web.unit_ms == web.running_ms
+    assert old.start_ms == DAY.start_ms
+    assert [each.node for each in nodes] == ["n4"]
+    _, pods = read_billed(reader(url, "f"), DAY, OpenCostRelease())
+    by_name = next(each for each in pods if each.pod == "web-0")
+    assert (by_name.start_ms, by_name.end_ms) == (at(1) + 300_000, at(2) + 300_000)
+    _, pods = read_billed(reader(url, "f"), DAY, OpenCostRelease(sees_start=False))
+    assert next(each for each in pods if each.pod == "old").start_ms == at(5 / 60)
+
+
+@pytest.mark.parametrize(
+    ("version", "left_open", "sees"),
+    [("1.112.0", True, False), ("v1.114.2", True, False), ("1.115.0", True, True), ("1.112.0", False, True)],
+)
+def test_the_start_of_a_day_counts_unless_an_early_release_asks_a_prometheus_3(
+    version: str, left_open: bool, sees: bool
+) -> None:
+    class Answers:
+        """What is asked of a reader, where the server at hand is of one release."""
+
+        def select_of_all(self, name: str, *matchers: PromQL) -> PromQL:
+            return select(name, matchers)
+
+        def vector(self, expression: PromQL, at_ms: int) -> list[dict[str, object]]:
+            value = [at_ms / 1000, "1" if left_open else "2"]
+            if "vector(1)" in expression:
+                return [{"metric": {}, "value": value}]
+            return [{"metric": {"version": version}, "value": value}] if "build_info" in expression else []
+
+    assert read_release(Answers(), DAY).sees_start is sees  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("cluster", "units"), [("d", 1), ("e", 4)])
 def test_labels_that_a_scrape_renamed_are_their_exporters(url: str, cluster: str, units: int) -> None:
     _, pods = read_billed(reader(url, cluster), DAY)
-    assert pods == [BilledPod("n3", "ml", "a", units * 3 * HOUR_MS, 3 * HOUR_MS)]
+    (found,) = pods
+    assert (found.node, found.namespace, found.pod) == ("n3", "ml", "a")
+    assert (found.start_ms, found.end_ms) == (at(5 / 60), at(3))
+    assert found.unit_ms == units * found.running_ms
 
 
 def test_without_any_series_there_is_nothing(url: str) -> None:
