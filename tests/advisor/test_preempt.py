@@ -378,6 +378,18 @@ CASES = (
         {"a": 1},
     ),
     Case(
+        "affinity between victims counts for nothing",
+        "SelectVictimsOnNode runs the preemptor's filters alone: victims' own rules are not asked again",
+        (
+            node("a"),
+            runs("needs-two", "a", 4, 5, asks=replace(template(4), has_pod_affinity=True)),
+            runs("two", "a", 4, 1),
+        ),
+        (asks(4),),
+        ("two",),
+        {"a": 1},
+    ),
+    Case(
         "room for pods counts too",
         "NodeResourcesFit: too many pods",
         (built_node("a", 8, allocatable={GPU: 8, "pods": 1}), runs("low", "a", 0, -10)),
