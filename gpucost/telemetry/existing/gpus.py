@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.dcgm import BLANK_TEXTS, MODEL_LABELS, PROFILE_LABELS, UUID_LABELS, Field
@@ -19,7 +20,7 @@ from gpucost.telemetry.answers import Series
 from gpucost.telemetry.existing.holdings import Holdings
 from gpucost.telemetry.existing.reader import ExistingReader
 from gpucost.telemetry.existing.subjects import Labels, field_names, first_of, pod_of
-from gpucost.telemetry.promql import PromQL, by, one_of, over_time
+from gpucost.telemetry.promql import PromQL, above, by, one_of, over_time
 from gpucost.telemetry.reader import own_label, points, with_renamed
 
 _NODE_LABELS = ("node", "kubernetes_node", "exported_node", "Hostname", "hostname")
@@ -36,6 +37,10 @@ _NO_PROFILE = {"", *BLANK_TEXTS}
 _NOWHERE = "nothing says which node a GPU of dcgm-exporter's is in: it is left out"
 
 
+_Row = tuple[Labels, list[int]]
+_Value = TypeVar("_Value")
+
+
 @dataclass(frozen=True, slots=True)
 class Boards:
     """``boards_of`` is the most boards that a node showed at once, ``product_of`` what they call themselves
@@ -50,9 +55,27 @@ class Boards:
 
 
 def read_boards(reader: ExistingReader, window: Window, holdings: Holdings) -> Boards:
-    """Looked at every hour, and at the window's end."""
-    rows = _rows(reader, window)
-    places = _Places(reader, window, holdings, [labels for labels, _ in rows])
+    """Looked at every hour, and at the window's end; of nodes that were not there for so long, whatever was
+    seen of them in an hour."""
+    rows, further = _rows(reader, window), list[_Row]()
+    brief = _brief_nodes(reader, window)
+    if brief:
+        further = _rows(reader, window, between=True)
+    places = _Places(reader, window, holdings, [labels for labels, _ in (*rows, *further)])
+    found = _boards(rows, places)
+    brief -= found.boards_of.keys()
+    if brief:
+        found = _with(found, _boards(further, places), brief)
+    lost = {first_of(labels, UUID_LABELS) for labels, _ in rows} - found.node_of.keys() - {""}
+    start_ms = window.start_ms
+    problems = [
+        Problem(ProblemCode.NODE_UNKNOWN, reader.cluster, uuid, _NOWHERE, None, start_ms)
+        for uuid in sorted(lost)
+    ]
+    return replace(found, problems=problems)
+
+
+def _boards(rows: Sequence[_Row], places: _Places) -> Boards:
     named = [places.of(labels) for labels, _ in rows]
     seen: dict[tuple[str, int], set[str]] = defaultdict(set)
     last: dict[str, tuple[int, str]] = {}
@@ -75,7 +98,6 @@ def read_boards(reader: ExistingReader, window: Window, holdings: Holdings) -> B
     boards: dict[str, int] = {}
     for (node, _), uuids in seen.items():
         boards[node] = max(boards.get(node, 0), len(uuids))
-    lost = {first_of(labels, UUID_LABELS) for labels, _ in rows} - last.keys() - {""}
     return Boards(
         boards,
         {node: found.most_common(1)[0][0] for node, found in products.items()},
@@ -85,23 +107,51 @@ def read_boards(reader: ExistingReader, window: Window, holdings: Holdings) -> B
             if len(found) == 1 and (each := min(found)) not in _NO_PROFILE
         },
         {uuid: node for uuid, (_, node) in last.items()},
-        [
-            Problem(ProblemCode.NODE_UNKNOWN, reader.cluster, uuid, _NOWHERE, None, window.start_ms)
-            for uuid in sorted(lost)
-        ],
     )
 
 
-def _rows(reader: ExistingReader, window: Window) -> list[tuple[Labels, list[int]]]:
-    """Labels of boards, and the instants at which they were seen."""
+def _with(found: Boards, further: Boards, nodes: Collection[str]) -> Boards:
+    """``found``, and of these ``nodes`` what ``further`` has."""
+
+    def of(each: Mapping[str, _Value]) -> dict[str, _Value]:
+        return {node: value for node, value in each.items() if node in nodes}
+
+    return Boards(
+        {**found.boards_of, **of(further.boards_of)},
+        {**found.product_of, **of(further.product_of)},
+        {**found.profile_of, **of(further.profile_of)},
+        {**{uuid: node for uuid, node in further.node_of.items() if node in nodes}, **found.node_of},
+    )
+
+
+def _looks(window: Window) -> tuple[int, int, int]:
+    """The first, the last, and how far they are apart."""
+    every = min(HOUR_MS, window.length_ms)
+    return window.end_ms - (window.length_ms - 1) // every * every, window.end_ms, every
+
+
+def _rows(reader: ExistingReader, window: Window, *, between: bool = False) -> list[_Row]:
+    """Labels of boards, and the instants at which they were seen, or seen since the instant before."""
     fields = field_names(reader, window)
     names = [name for field in _SHOWN for name in fields.get(field, ())]
     if not names:
         return []
-    every = min(HOUR_MS, window.length_ms)
-    first = window.end_ms - (window.length_ms - 1) // every * every
-    found = reader.matrix(by("count", _PLACE, reader.select(names)), first, window.end_ms, every)
+    first, last, every = _looks(window)
+    shown = reader.select(names)
+    if between:
+        shown = over_time("last_over_time", shown, every)
+    found = reader.matrix(by("count", _PLACE, shown), first, last, every)
     return [(each["metric"], points(each)[0]) for each in found]
+
+
+def _brief_nodes(reader: ExistingReader, window: Window) -> set[str]:
+    """Nodes with GPUs that were there at one look at the most: their exporter may have been at none."""
+    units = reader.select(ksm.NODE_CAPACITY, reader.is_gpu)
+    ever = by("max", _NODE, over_time("max_over_time", units, window.length_ms))
+    result = reader.vector(above(ever, 0), window.end_ms)
+    looks = reader.matrix(by("max", _NODE, units), *_looks(window))
+    lasting = {own_label(each, "node") for each in looks if len(points(each)[0]) > 1}
+    return {own_label(each, "node") for each in result} - lasting
 
 
 class _Places:

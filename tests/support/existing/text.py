@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -68,12 +68,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Scrapes:
-    """When a target is scraped: every ``every_ms`` in ``window``, ``offset_ms`` later; not in ``gaps``."""
+    """When a target is scraped: every ``every_ms`` in ``window``, ``offset_ms`` later; not in ``gaps``. It is
+    ``down``, and does not answer, in some of them."""
 
     window: Window
     every_ms: int
     offset_ms: int = 0
     gaps: Sequence[Window] = ()
+    down: Sequence[Window] = ()
 
     def instants(self) -> Ints:
         first = -(-(self.window.start_ms - self.offset_ms) // self.every_ms) * self.every_ms + self.offset_ms
@@ -81,6 +83,11 @@ class Scrapes:
         for gap in self.gaps:
             found = found[(found < gap.start_ms) | (found >= gap.end_ms)]
         return found
+
+    def up(self) -> Steps:
+        edges = [(each.start_ms, 0) for each in self.down] + [(each.end_ms, 1) for each in self.down]
+        steps = [(self.window.start_ms, 1), *sorted(edges)]
+        return Steps([at for at, _ in steps], [value for _, value in steps])
 
 
 class Writer:
@@ -90,11 +97,15 @@ class Writer:
         self._by_name: dict[str, list[str]] = {}
 
     def add(self, target: Target, scrapes: Scrapes, series: Iterable[Series]) -> None:
-        """Everything that ``target`` says, and that it was up."""
-        at = scrapes.instants()
+        """Everything that ``target`` says, and whether it was up."""
+        every = scrapes.instants()
+        at = replace(scrapes, gaps=(*scrapes.gaps, *scrapes.down)).instants()
+        self._add(target, every, [Series("up", {}, scrapes.up(), 0, scrapes.window.end_ms)])
+        self._add(target, at, series)
+
+    def _add(self, target: Target, at: Ints, series: Iterable[Series]) -> None:
         stamps = [f" {ms // 1000}.{ms % 1000:03d}\n" for ms in at.tolist()]
-        up = Series("up", {}, 1, int(at[0]) if len(at) else 0, scrapes.window.end_ms)
-        for each in (up, *series):
+        for each in series:
             low, high = np.searchsorted(at, [each.start_ms, each.end_ms]).tolist()
             if low < high:
                 head = _head(each.name, target.stored(each.labels))

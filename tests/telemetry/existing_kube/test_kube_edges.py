@@ -45,6 +45,8 @@ class PodRow:
     labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
     init: int = 0
+    sidecar: int = 0
+    began: bool = True
     phase: str = ""
     ended: float = 1e6
     done: float | None = None
@@ -63,6 +65,13 @@ class PodRow:
         if self.init:
             what = {"container": "setup", "resource": "nvidia_com_gpu", "unit": "integer"}
             yield series(ksm.INIT_REQUESTS, self.init, **what)
+            yield series(ksm.INIT_INFO, 1, container="setup")
+        if self.sidecar:
+            what = {"container": "proxy", "resource": "nvidia_com_gpu", "unit": "integer"}
+            yield series(ksm.INIT_REQUESTS, self.sidecar, node="n", **what)
+            yield series(ksm.INIT_INFO, 1, container="proxy", restart_policy="Always")
+        if self.began:
+            yield series(ksm.CONTAINER_INFO, 1, container="main")
         if self.scheduled:
             yield series(ksm.SCHEDULED, start / 1000)
         yield series(ksm.CREATED, (start - 30 * SECOND_MS) / 1000)
@@ -90,6 +99,11 @@ PODS = (
     PodRow("two-containers", -10, 400, {"a": (GPU, 1), "b": (GPU, 2), "c": ("cpu", 4)}),
     PodRow("big-setup", -10, 400, ONE, init=3),
     PodRow("small-setup", -10, 400, {"a": (GPU, 2)}, init=1),
+    PodRow("sidecar", -10, 400, {"a": (GPU, 2)}, sidecar=1),
+    PodRow("sidecar-and-big-setup", -10, 400, ONE, init=3, sidecar=2),
+    PodRow("sidecar-and-small-setup", -10, 400, {"a": (GPU, 2)}, init=1, sidecar=1),
+    PodRow("refused", 30.2, 200, ONE, phase="Failed", ended=30.2, began=False),
+    PodRow("evicted-at-once", 30.5, 200, ONE, phase="Failed", ended=30.6),
     PodRow("sliced", -10, 400, {"a": ("nvidia_com_mig_3g_40gb", 1)}),
     PodRow("deployed", -10, 400, ONE, owner=("ReplicaSet", "web-7d9"), labels={"team": "serving"}),
     PodRow("in-set", -10, 400, ONE, owner=("Job", "train-0-abc")),
@@ -106,7 +120,7 @@ def node_series(name: str, start: int, end: int) -> Iterator[Series]:
     def series(metric: str, value: float, **labels: str) -> Series:
         return Series(metric, {"node": name, **labels}, value, start, end)
 
-    yield series(ksm.NODE_CREATED, SPAN.start_ms / 1000)
+    yield series(ksm.NODE_CREATED, start / 1000)
     for metric in (ksm.NODE_CAPACITY, ksm.NODE_ALLOCATABLE):
         yield series(metric, 16, resource=GPU, unit="integer")
         yield series(metric, 2, resource="nvidia_com_mig_3g_40gb", unit="integer")
@@ -138,7 +152,8 @@ BARE = Target({"cluster": "bare", "job": "ksm", "instance": "10.0.0.2:8080"}, Tr
 def everything() -> Sequence[Series]:
     pods = [series for pod in PODS for series in pod.series()]
     nodes = [*node_series("n", SPAN.start_ms, SPAN.end_ms), *node_series("goes", SPAN.start_ms, at(90.4))]
-    return [*pods, *nodes, *owners()]
+    again = [*node_series("again", SPAN.start_ms, at(30.4)), *node_series("again", at(60), at(80.4))]
+    return [*pods, *nodes, *again, *owners()]
 
 
 def fakes() -> Iterator[Series]:
@@ -162,6 +177,7 @@ def without_uid() -> Iterator[Series]:
 LACKING = {
     "no-uid": tuple(without_uid()),
     "no-requests": tuple(one for one in everything() if one.name != ksm.REQUESTS),
+    "no-containers": tuple(one for one in everything() if one.name != ksm.CONTAINER_INFO),
     "no-phase": tuple(one for one in everything() if one.name != ksm.PHASE),
 }
 """Clusters whose kube-state-metrics does not say everything."""
@@ -196,7 +212,16 @@ def rows(source: ExistingSource) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("pod", "units"), [("two-containers", 3), ("big-setup", 3), ("small-setup", 2), ("sliced", 1)]
+    ("pod", "units"),
+    [
+        ("two-containers", 3),
+        ("big-setup", 3),
+        ("small-setup", 2),
+        ("sliced", 1),
+        ("sidecar", 3),
+        ("sidecar-and-big-setup", 5),
+        ("sidecar-and-small-setup", 3),
+    ],
 )
 def test_units_are_what_scheduling_counts(pod: str, units: int, rows: pd.DataFrame) -> None:
     assert rows.loc[pod, "count"] == units
@@ -229,6 +254,24 @@ def test_a_container_that_ended_ends_no_pod_that_runs(rows: pd.DataFrame) -> Non
 def test_a_finished_pod_ended_when_it_says(rows: pd.DataFrame) -> None:
     found = rows.loc["finished"]
     assert (found["start_ms"], found["end_ms"]) == (at(10), at(70))
+
+
+def test_a_pod_that_the_kubelet_refused_held_nothing(source: ExistingSource, rows: pd.DataFrame) -> None:
+    assert "refused" not in rows.index
+    # Where no pod's containers are told, nobody knows: half-way to the scrape that showed it.
+    untold = source.read("no-containers", WINDOW).allocations.set_index("pod")
+    assert (untold.loc["refused", "start_ms"], untold.loc["refused", "end_ms"]) == (at(30.2), at(30.6))
+
+
+def test_a_pod_that_was_evicted_before_its_first_scrape_ended_half_way(rows: pd.DataFrame) -> None:
+    found = rows.loc["evicted-at-once"]
+    assert (found["start_ms"], found["end_ms"]) == (at(30.5), at(30.75))
+
+
+def test_a_node_that_went_and_came_back_is_there_twice(source: ExistingSource) -> None:
+    found = source.read("c", WINDOW).nodes.query("node == 'again'")
+    spans = found[["start_ms", "end_ms"]].to_numpy().tolist()
+    assert spans == [[WINDOW.start_ms, at(30.5)], [at(60), at(80.5)]]
 
 
 def test_without_a_time_of_scheduling_the_next_best_counts(rows: pd.DataFrame) -> None:

@@ -178,6 +178,12 @@ def test_slices_cost_what_they_held(servers: Mapping[str, ServerRead]) -> None:
         assert not [key for key in found if key[0] in ("unavailable", "unknown") and "mig" in key[1]]
 
 
+def test_a_node_of_twenty_minutes_has_its_model_from_its_boards(server: ServerRead) -> None:
+    nodes = server.frames.nodes.set_index("node")
+    assert nodes.loc["gpu-b", "boards"] == 8
+    assert {each.replace(" ", "-") for each in nodes.loc[["gpu-b"], "product"]} == {"NVIDIA-H100-80GB-HBM3"}
+
+
 def test_of_the_time_held_in_slices_nothing_is_lost(server: ServerRead) -> None:
     sliced = [pod for pod in PODS if pod.is_sliced]
     true = sum(pod.held_ms(server.window) * pod.share for pod in sliced)

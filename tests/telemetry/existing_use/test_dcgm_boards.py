@@ -26,6 +26,8 @@ XID = "DCGM_FI_DEV_XID_ERRORS"
 NO_TARGET = {"pod": "", "namespace": ""}
 _KSM = {"UUID": "", "modelName": "", "job": "ksm", "instance": "10.1.1.1:8080", **NO_TARGET}
 
+_WHOLE = {"resource": "nvidia_com_gpu", "unit": "integer"}
+
 
 def nodes(*names: str) -> list[Rows]:
     return [Rows("kube_node_info", 1, 0, 6, _KSM | {"node": name}) for name in names]
@@ -101,6 +103,17 @@ CASES: dict[str, list[Rows]] = {
         # Half an hour before the window.
         *(xid("GPU-twice", 13, 0, 1.5), xid("GPU-twice", 119, 1.5, 6)),
     ],
+    # Looks are at 2, 3, 4 and 5 o'clock.
+    "brief": [
+        *nodes("n1", "n2"),
+        *(
+            Rows("kube_node_status_capacity", 2, start, end, _KSM | {"node": node, **_WHOLE})
+            for node, start, end in (("n1", 0, 6), ("n2", 3.2, 3.6))
+        ),
+        gpu("GPU-1", Hostname="n1"),
+        *(gpu(uuid, 3.3, 3.6, Hostname="n2", modelName="NVIDIA A30") for uuid in ("GPU-2", "GPU-3")),
+        gpu("GPU-4", 3.3, 3.6, Hostname="n1"),
+    ],
     # An exporter that comes back on another address tells what was latched before.
     "again": [
         *nodes("n1"),
@@ -160,6 +173,13 @@ def test_a_board_that_was_swapped_is_one(url: str) -> None:
     found = boards(url, "swapped")
     assert found.boards_of == {"n1": 2}
     assert set(found.node_of) == {"GPU-1", "GPU-2", "GPU-9"}
+
+
+def test_a_node_that_was_there_between_two_looks_has_its_boards(url: str) -> None:
+    found = boards(url, "brief")
+    assert found.boards_of == {"n1": 1, "n2": 2}
+    assert found.product_of == {"n1": "NVIDIA H100 80GB HBM3", "n2": "NVIDIA A30"}
+    assert found.node_of == {"GPU-1": "n1", "GPU-2": "n2", "GPU-3": "n2"}
 
 
 @pytest.mark.trap(14)
