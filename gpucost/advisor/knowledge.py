@@ -76,7 +76,9 @@ class Knowledge:
 
     def warm(self) -> None:
         """Works out now what the first question would have to wait for."""
-        _ = self.kueue, self.rooms.base.empty, self.rooms.base.largest, self.rooms_left, self.pods_by_workload
+        base = self.rooms.base
+        _ = base.empty, base.largest, base.by_importance
+        _ = self.kueue, self.rooms_left, self.pods_by_workload
         if self.state.volcano_queues:
             self.world.warm()
 

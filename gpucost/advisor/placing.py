@@ -26,6 +26,7 @@ from gpucost.advisor.preempting import (
     doubt,
     makes_room,
     preempted,
+    priority_of,
     remarks,
     stopped_ms,
     victims,
@@ -109,7 +110,8 @@ def placement_answer(known: Knowledge, asking: Asking, quota: LayerResult | None
     rooms = _left_by_others(known, before.without(gone), quota)
     found = place(rooms, wanted)
     assumptions = (_NO_OTHER_PODS, *found.unknown) if found.fits or found.unknown else (_NO_OTHER_PODS,)
-    done = preempted(known, rooms, wanted, found, asking.own_pods | gone)
+    has_pods = quota is not None or not asking.workloads
+    done = preempted(known, rooms, wanted, found, asking.own_pods | gone) if has_pods else None
     nodes = found.nodes if done is None else done.nodes
     if done is not None and done.fits:
         answer = _by_preempting(known, asking, wanted, done)
@@ -126,7 +128,7 @@ def placement_answer(known: Knowledge, asking: Asking, quota: LayerResult | None
 
 def rooms_for(known: Knowledge, asking: Asking, wanted: Sequence[Wanted]) -> Rooms:
     """What is left for its pods."""
-    return known.rooms_for(asking.subject.uid, min((each.priority for each in wanted), default=0))
+    return known.rooms_for(asking.subject.uid, priority_of(wanted))
 
 
 def _by_preempting(

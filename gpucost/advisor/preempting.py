@@ -8,9 +8,9 @@ from dataclasses import replace
 from gpucost.advisor.answers import Subject, Victim
 from gpucost.advisor.asking import Asking
 from gpucost.advisor.headline import pods_named
-from gpucost.advisor.knowledge import Knowledge
+from gpucost.advisor.knowledge import LEAST_PRIORITY, Knowledge
 from gpucost.advisor.placement.place import Placement
-from gpucost.advisor.placement.preempt import PodPreemption, preempt
+from gpucost.advisor.placement.preempt import PodPreemption, evictable, preempt
 from gpucost.advisor.placement.rooms import Rooms
 from gpucost.advisor.placement.wanted import Wanted
 from gpucost.cluster.pods import PREEMPTED_BY_SCHEDULER, Pod, PodSet
@@ -21,6 +21,8 @@ PREEMPTS_PODS = "PreemptsPods"
 PREEMPTION_NOT_KNOWN = "PreemptionNotKnown"
 _CLASSES = "priorityclasses.scheduling.k8s.io"
 _OF_KUBERNETES = ("", "default-scheduler")
+_FOUND_NOBODY = "preemption: 0/"
+"""In what PodScheduled says, before how many nodes would do (kubernetes v1.36, preemption.go, Preempt)."""
 _HIGHEST = 2**31 - 1
 """Taken where nobody knows the priority: whether it would matter at all."""
 BY_DEFAULT = (
@@ -52,6 +54,12 @@ def claimed(known: Knowledge, asking: Asking, pod_set: PodSet, wanted: Wanted) -
     return replace(wanted, priority=priority, preempts=preempts, nominated=nominated)
 
 
+def priority_of(wanted: Sequence[Wanted]) -> int:
+    """The least of what its pods have for certain."""
+    known = [each.priority for each in wanted if each.priority != _HIGHEST]
+    return min(known, default=0) if len(known) == len(wanted) else LEAST_PRIORITY
+
+
 def preempted(
     known: Knowledge, rooms: Rooms, wanted: Sequence[Wanted], found: Placement, gone: frozenset[str]
 ) -> PodPreemption | None:
@@ -74,9 +82,16 @@ def doubt(known: Knowledge, asking: Asking, wanted: Sequence[Wanted]) -> str:
     unread = sorted(name for name in named if not asking.waiting and _is_class_unknown(known, name))
     if unread:
         return f"PriorityClass {unread[0]}, which it names, could not be read"
+    if any(_FOUND_NOBODY in pod.waiting.message for pod in _waiting(asking) if pod.waiting is not None):
+        return "kube-scheduler found nobody to preempt for it when it looked last"
     if any(each.template.has_pod_affinity for each in wanted):
         return "rules about other pods or spreading decide whom its pods preempt: they are not evaluated"
     return ""
+
+
+def passed(known: Knowledge, asking: Asking, rooms: Rooms, wanted: Sequence[Wanted]) -> frozenset[str]:
+    """Uids of pods that are in its way no longer than it takes until preempting them is enough."""
+    return frozenset() if doubt(known, asking, wanted) else evictable(rooms, wanted)
 
 
 def victims(known: Knowledge, done: PodPreemption) -> tuple[Victim, ...]:
@@ -118,6 +133,11 @@ def assumed(known: Knowledge) -> tuple[str, ...]:
 def makes_room(gone: Sequence[Victim]) -> str:
     """``by preempting 2 pods of lower priority (a/x, a/y)``."""
     return f"by preempting {pods_named(gone)}"
+
+
+def _waiting(asking: Asking) -> Iterator[Pod]:
+    for pods in asking.waiting.values():
+        yield from pods
 
 
 def _is_default(each: Wanted) -> bool:

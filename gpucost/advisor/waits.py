@@ -16,10 +16,10 @@ from gpucost.advisor.kueue.modes import Mode
 from gpucost.advisor.kueue.waiting import standing
 from gpucost.advisor.layers import LayerResult
 from gpucost.advisor.placement.place import place
-from gpucost.advisor.placement.preempt import evictable
 from gpucost.advisor.placement.rooms import Rooms
 from gpucost.advisor.placement.wanted import Wanted
 from gpucost.advisor.placing import rooms_for, wanted_of
+from gpucost.advisor.preempting import passed
 from gpucost.advisor.volcano.discipline import Stage, VolcanoDiscipline, run_id
 from gpucost.advisor.volcano.gang import Gang
 from gpucost.advisor.wait.simulate import Run, Sampling, Scene, simulate
@@ -93,7 +93,8 @@ def _at_kueue(
     target = Run(ask.uid, asking.team, asking.subject.name, asking.gpus)
     behind = [_run_of(known.state.workloads[uid], known) for uid in sorted(waiting)]
     rooms = rooms_for(known, asking, wanted).without(asking.own_pods)
-    with disciplines(view, ask, lambda: _Nodes(rooms, wanted, pods), asks[:-1]) as make:
+    lower = passed(known, asking, rooms, wanted)
+    with disciplines(view, ask, lambda: _Nodes(rooms, wanted, pods, lower), asks[:-1]) as make:
         wait = _simulated(Scene(ask.uid, running, [*behind, target], make), known, sampling)
     return wait if wait is not None and wait.samples else None
 
@@ -134,8 +135,10 @@ def _for_nodes(asking: Asking, known: Knowledge, sampling: Sampling) -> Wait | N
     target = Run(f"asking/{asking.subject.name}", asking.team, asking.subject.name, asking.gpus)
     rooms, pods = rooms_for(known, asking, wanted).without(asking.own_pods), _uids(jobs)
 
+    lower = passed(known, asking, rooms, wanted)
+
     def make() -> _Gated:
-        return _Gated(_Nodes(rooms, wanted, pods), target.id)
+        return _Gated(_Nodes(rooms, wanted, pods, lower), target.id)
 
     return _simulated(Scene(target.id, running, [target], make), known, sampling)
 
@@ -164,9 +167,15 @@ class _Nodes:
     """Room for the target as others end. Those that start meanwhile are taken to go elsewhere, and whom
     kube-scheduler preempts for it is in its way no longer than it takes until that is enough."""
 
-    def __init__(self, rooms: Rooms, wanted: Sequence[Wanted], pods: Mapping[str, Sequence[str]]) -> None:
-        self._passed = evictable(rooms, wanted)
-        self._rooms, self._wanted, self._pods = rooms.without(self._passed), wanted, pods
+    def __init__(
+        self,
+        rooms: Rooms,
+        wanted: Sequence[Wanted],
+        pods: Mapping[str, Sequence[str]],
+        passed_over: frozenset[str],
+    ) -> None:
+        self._passed = passed_over
+        self._rooms, self._wanted, self._pods = rooms.without(passed_over), wanted, pods
         self._gone: list[str] = []
         self._fits: bool | None = None
 

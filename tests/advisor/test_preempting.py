@@ -211,6 +211,24 @@ def test_quota_first_and_then_preemption() -> None:
     assert named(asked(full, queue="main")) == []
 
 
+def test_what_waits_for_quota_and_never_fits_preempts_nobody() -> None:
+    held = workload("held", "ml", 8, holding=True)
+    found = asked(world(queue("ml", 24), held, *nodes(2), runs("batch", "n0")), pods=3, queue="main")
+    assert found.decision is Decision.NEVER
+    assert not found.victims
+
+
+def test_where_the_scheduler_found_nobody_it_is_not_known() -> None:
+    """As it says in FailedScheduling of a pod; a rule that is not evaluated here may be the reason."""
+    owner = builders.job("train", namespace="ml", uid="train")
+    said = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. preemption: 0/1 nodes are available: 1 No"
+    waits = builders.pod("train-0", 8, namespace="ml", owner=owner, priority=1000, unschedulable=said)
+    found = explain("Job", "ml", "train", world(*nodes(1), owner, waits, runs("batch", "n0")))
+    assert found is not None
+    assert found.advice is not None
+    assert (found.advice.decision, found.advice.reason) == (Decision.UNKNOWN, PREEMPTION_NOT_KNOWN)
+
+
 def test_topology_of_kueue_preempts_nobody_at_the_scheduler() -> None:
     rack = "example.com/rack"
     tas = Topology(meta("racks"), (rack, "kubernetes.io/hostname"))

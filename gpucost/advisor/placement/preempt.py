@@ -132,6 +132,8 @@ class _Field:
     def candidate(self, at: int, asked: Resources, priority: int) -> _Candidate | None:
         """Who would leave the node for a pod of ``asked``; None where that would not help."""
         there = self.rooms.base.by_importance[at]
+        if not there or there[-1].priority >= priority:
+            return None
         lower = [pod for pod in there if pod.priority < priority and pod.meta.uid not in self.gone]
         if not lower:
             return None
