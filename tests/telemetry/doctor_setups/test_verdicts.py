@@ -1,0 +1,264 @@
+"""Whatever labels kube-state-metrics is told to show, the doctor says what a report then has.
+
+The recorded servers are asked through a client that shows labels of nodes and pods as OpenCost gave them,
+which are all, as if kube-state-metrics had been told to show some: each subset is a row of the table. What a
+report has is counted line by line, and against the script of the recording.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, combinations
+from typing import Any
+
+import pytest
+
+from gpucost.attribution import Attribution, attribute
+from gpucost.attribution.frames import Frames
+from gpucost.attribution.teams import TeamRules
+from gpucost.contract import kube_state as ksm
+from gpucost.contract.probe import Seen
+from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.time import DAY_MS, Month, Window
+from gpucost.reports.doctor.diagnose import diagnose
+from gpucost.reports.doctor.model import Feature, Finding, Verdict
+from gpucost.telemetry.answers import Answer
+from gpucost.telemetry.doctor.probing import probe
+from gpucost.telemetry.doctor.trial import read_trial
+from gpucost.telemetry.existing.settings import ExistingSettings
+from gpucost.telemetry.existing.source import ExistingSource
+from gpucost.telemetry.promapi import PrometheusClient
+from gpucost.telemetry.promql import PromQL
+from gpucost.telemetry.settings import PrometheusSettings
+from tests.support.existing.totals import book
+from tests.support.prometheus import needs_prometheus
+from tests.support.recorded import SERVERS, recorded_json, recorded_prometheus
+
+pytestmark = [needs_prometheus, pytest.mark.prometheus]
+
+NOW = 1_795_385_220_000
+NOVEMBER = Month(2026, 11)
+WHOLE = Seen(NOVEMBER.window.start_ms, NOW, 1)
+COSTLY = (
+    *("nvidia.com/gpu.product", "nvidia.com/gpu.count", "nvidia.com/gpu.replicas"),
+    *("nvidia.com/mig-1g.10gb.count", "nvidia.com/mig-1g.10gb.replicas"),
+)
+PLACES = ("node.kubernetes.io/instance-type", "topology.kubernetes.io/region", "topology.kubernetes.io/zone")
+LABELLED = (ksm.NODE_LABELS, ksm.POD_LABELS)
+
+
+class LabelledClient(PrometheusClient):
+    """Shows ``shown`` of the labels that objects had, and no other, as kube-state-metrics' own. Raw samples
+    are asked for by ``query`` too."""
+
+    shown: frozenset[str] = frozenset()
+
+    def query(self, expression: PromQL, at_ms: int) -> Answer:
+        return self._relabelled(super().query(self._widened(expression), at_ms))
+
+    def label_names(self, selector: PromQL, start_ms: int, end_ms: int) -> Answer:
+        found = super().label_names(self._widened(selector), start_ms, end_ms)
+        kept = [each for each in found.result if self._shows(each["label"])]
+        return replace(found, result=kept)
+
+    def _widened(self, expression: PromQL) -> PromQL:
+        """Labels from OpenCost; of a selector of several names, which has others too, from either."""
+        found = str(expression)
+        for name in LABELLED:
+            found = re.sub(rf'({name}\{{[^}}]*job=~)"[^"]*"', r'\1"opencost"', found)
+            found = re.sub(
+                rf'(__name__=~"[^"]*{name}[^}}]*job=~)"[^"]*"', r'\1"kube-state-metrics|opencost"', found
+            )
+        return PromQL(found)
+
+    def _relabelled(self, found: Answer) -> Answer:
+        kept = []
+        for series in found.result:
+            labels = series["metric"]
+            is_labelled = labels.get("__name__") in LABELLED
+            if "job" in labels and labels.get("__name__", "").startswith("kube_"):
+                if is_labelled is not (labels["job"] == "opencost"):
+                    continue
+                labels = {**labels, "job": "kube-state-metrics"}
+            kept.append({**series, "metric": {k: v for k, v in labels.items() if self._shows(k)}})
+        return replace(found, result=kept)
+
+    def _shows(self, label: str) -> bool:
+        return not label.startswith("label_") or label in self.shown
+
+
+@dataclass(frozen=True)
+class LabelCase:
+    labels: tuple[str, ...]
+    has_dcgm: bool
+
+    @property
+    def name(self) -> str:
+        shown = ",".join(each.rpartition("/")[2] for each in self.labels)
+        return f"{shown or 'none'}{'' if self.has_dcgm else ' without dcgm-exporter'}"
+
+    @property
+    def settings(self) -> PrometheusSettings:
+        jobs = {} if self.has_dcgm else {"DCGM_": ("none",), "dcgm_": ("none",)}
+        return PrometheusSettings(jobs=jobs)
+
+
+@dataclass(frozen=True)
+class ReportRead:
+    """What a report has of half an hour, counted line by line."""
+
+    frames: Frames
+    attribution: Attribution
+    window: Window
+
+    @cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.attribution.flat().to_dict("records")
+        return found
+
+    @cached_property
+    def held(self) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["bucket"] == "held"]
+
+    def bills_what_was_held(self, *, parts_only: bool) -> bool:
+        """By the script: whether each pod has the time of the part of a GPU that it held."""
+        billed: dict[str, int] = {}
+        for line in self.held:
+            billed[line["pod_uid"]] = billed.get(line["pod_uid"], 0) + line["board_ms"]
+        for pod in recorded_json("truth.json"):
+            if pod["scheduled"] is None or (parts_only and pod["shareOfAGpu"] == 1):
+                continue
+            end = NOW if pod["ended"] is None else int(pod["ended"] * 1000)
+            there = self.window.overlap_ms(int(pod["scheduled"] * 1000), end)
+            units = sum(pod["units"].values())
+            if not _is_near(billed.get(pod["uid"], 0), there * pod["shareOfAGpu"] * units):
+                return False
+        return True
+
+    def is_priced(self) -> bool:
+        return all(line["rate_id"] for line in self.lines if line["bucket"] != "overcommitted")
+
+    def share(self, said: str) -> tuple[bool, bool]:
+        """Of what is held: whether all, and whether any, has it."""
+        has = [bool(line[said]) for line in self.held if line["board_ms"]]
+        return all(has), any(has)
+
+    def expects(self) -> tuple[bool, bool]:
+        """Of nodes: whether of all, and of any, it is known how many units they should have."""
+        known: dict[str, bool] = {}
+        for row in self.frames.capacity.to_dict("records"):
+            is_known = row["expected"] >= 0 or max(row["capacity"], row["allocatable"]) <= 0
+            known[row["node"]] = known.get(row["node"], True) and is_known
+        return all(known.values()), any(known.values())
+
+
+def _is_near(found: float, truth: float) -> bool:
+    return abs(found - truth) <= max(0.02 * truth, 20_000)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """One recorded server, to be asked with any labels."""
+
+    client: LabelledClient
+
+    def asked(self, case: LabelCase) -> tuple[Mapping[Feature, Finding], ReportRead]:
+        """The doctor's verdicts, as of a whole month, as when samples begin is another matter; and the half
+        hour of a report that it read."""
+        self.client.shown = frozenset(map(ksm.label_name, case.labels))
+        settings = replace(case.settings, history_ms=DAY_MS)
+        source = ExistingSource(self.client, settings, ExistingSettings(), now=lambda: NOW)
+        read: list[ReportRead] = []
+
+        def attributed(frames: Frames, window: Window) -> Attribution:
+            found = attribute(frames, [window], rates=book().rates, teams=TeamRules.default())
+            read.append(ReportRead(frames, found, window))
+            return found
+
+        facts = probe(
+            *(self.client, case.settings, ResourceCatalog(), NOVEMBER, NOW, None),
+            lambda cluster, _: read_trial(source, cluster, attributed),
+        )
+        assert facts.unread == ()
+        [cluster] = facts.clusters
+        whole = dict.fromkeys(cluster.seen or {}, WHOLE)
+        diagnosis = diagnose(replace(facts, clusters=(replace(cluster, seen=whole),)))
+        [report] = read
+        return diagnosis.clusters[0].features, report
+
+
+@pytest.fixture(scope="module")
+def desks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Desk]]:
+    with ExitStack() as stack:
+        found = {}
+        for server in SERVERS:
+            url = stack.enter_context(recorded_prometheus(server, tmp_path_factory.mktemp(server)))
+            found[server] = Desk(stack.enter_context(LabelledClient(url)))
+        yield found
+
+
+def subsets(labels: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return chain.from_iterable(combinations(labels, size) for size in range(len(labels) + 1))
+
+
+TABLE = [
+    *(LabelCase((*labels, "team"), has_dcgm) for labels in subsets(COSTLY) for has_dcgm in (True, False)),
+    *(LabelCase((label,), has_dcgm=True) for label in (*PLACES, "team")),
+]
+SHORT = [case for case in TABLE if not set(case.labels) & set(COSTLY[3:])]
+WORST_FIRST = (Verdict.NO, Verdict.UNKNOWN, Verdict.PART, Verdict.YES)
+
+
+def expected(has: ReportRead) -> Mapping[Feature, tuple[bool, bool]]:
+    """By feature, whether a report has all of it, and whether any."""
+    use = {
+        Feature.BUSY: "observed_ms",
+        Feature.SM: "sm_observed_ms",
+        Feature.TENSOR: "tensor_observed_ms",
+        Feature.MEMORY: "memory_observed_ms",
+        Feature.ENERGY: "energy_observed_ms",
+    }
+    return {
+        Feature.COST: (has.is_priced() and has.bills_what_was_held(parts_only=False), True),
+        Feature.TEAMS: (all(has.share(each)[0] for each in ("team_label", "project", "user")), True),
+        Feature.QUEUES: has.share("queue"),
+        Feature.UNADVERTISED: (has.expects()[0], True),
+        # No exporter of the recording shows every board that is held.
+        **{feature: (False, has.share(column)[1]) for feature, column in use.items()},
+    }
+
+
+def differences(case: LabelCase, said: Mapping[Feature, Finding], has: ReportRead) -> list[str]:
+    """Features of which the doctor says other than what the report has."""
+    found = []
+    for feature, (is_all, is_any) in expected(has).items():
+        verdict = Verdict.YES if is_all else Verdict.PART if is_any else Verdict.NO
+        if said[feature].verdict is not verdict:
+            found.append(f"{case.name}: {feature.value}: {said[feature]}, and the report {verdict.value}")
+    sharing = said[Feature.SHARING]
+    promises = sharing.verdict is Verdict.YES or sharing.why.startswith("costs yes")
+    if promises and not has.bills_what_was_held(parts_only=True):
+        found.append(f"{case.name}: {sharing}, and the report bills something else")
+    return found
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_every_verdict_is_what_the_report_has(desks: Mapping[str, Desk], server: str) -> None:
+    """For each subset of labels; and all of them give nothing that is worse than what some of them give."""
+    read = {case: desks[server].asked(case) for case in (TABLE if server == "p1" else SHORT)}
+    assert [each for case, (said, has) in read.items() for each in differences(case, said, has)] == []
+    assert {said[Feature.COST].verdict for said, _ in read.values()} == {Verdict.YES, Verdict.PART}
+    for has_dcgm in (True, False):
+        alike = {case: said for case, (said, _) in read.items() if case.has_dcgm is has_dcgm}
+        most = alike[max(alike, key=lambda case: len(case.labels))]
+        for case, said in alike.items():
+            worse = [each for each in Feature if _rank(most[each]) < _rank(said[each])]
+            assert worse == [], case.name
+
+
+def _rank(finding: Finding) -> int:
+    return WORST_FIRST.index(finding.verdict)
