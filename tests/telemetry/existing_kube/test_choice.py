@@ -9,7 +9,7 @@ import pytest
 
 from gpucost.attribution.frames import Frames
 from gpucost.domain.errors import InputError, NotCovered
-from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window
 from gpucost.telemetry.existing.choice import EitherSource
 from gpucost.telemetry.promapi import QueryStats
 
@@ -24,6 +24,7 @@ class Part:
         self.asked: list[Window] = []
         self.stats = QueryStats()
         self.has, self.same, self.sees = 4, False, 1.0
+        self.max_gap_ms = 5 * MINUTE_MS
 
     def nodes(self, cluster: str) -> int:
         assert cluster
