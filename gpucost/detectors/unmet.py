@@ -4,7 +4,8 @@ At every instant at which something changed, those who wait are tried in turn, t
 Whoever fits takes, on paper, the units it would have had: they are *starved*, free while somebody waited whom
 they would have fitted. Then those who do not fit claim what is left of the units they could use, up to what
 they asked for: *fragmented*, free while somebody waited whom they did not fit. So no free unit is claimed
-twice, and of several who could have had it the longest waiting one is named.
+twice, and of several who could have had it the longest waiting one is named. The others are *behind*: what is
+free would fit them, if those who wait longer did not have it.
 
 "Fits" means by GPU units per node, and by the GPU products a pod may run on; what else may be against it
 (CPU, memory, taints, topology) only the cluster's state knows, and rules ask it. A gang fits whole or not at
@@ -77,6 +78,15 @@ class Claim:
     boards: float
 
 
+@dataclass(frozen=True, slots=True)
+class BehindSpan:
+    """While a row of demand would have found a place, but for those who wait longer."""
+
+    row: int
+    start_ms: int
+    end_ms: int
+
+
 @dataclass(frozen=True)
 class Unmet:
     """``demand`` is the frame, index 0 to n - 1: ``row`` is a position in it. It also has ``since_ms``: when
@@ -86,6 +96,7 @@ class Unmet:
     demand: pd.DataFrame
     stretches: tuple[Stretch, ...]
     claims: tuple[Claim, ...]
+    behind: tuple[BehindSpan, ...] = ()
 
 
 def unmet(history: History, min_wait_ms: int, without: frozenset[int] = frozenset()) -> Unmet:
@@ -147,7 +158,8 @@ def _unmet(history: History, min_wait_ms: int, without: frozenset[int]) -> Unmet
         sweep.run()
     stretches = [Stretch(row, a, b, *facts) for sweep in sweeps for row, a, b, facts in sweep.standing.done]
     claims = [Claim(*key, a, b, *amount) for sweep in sweeps for key, a, b, amount in sweep.claimed.done]
-    return Unmet(demand, tuple(stretches), tuple(claims))
+    behind = [BehindSpan(row, a, b) for sweep in sweeps for row, a, b, _ in sweep.behind.done]
+    return Unmet(demand, tuple(stretches), tuple(claims), tuple(behind))
 
 
 class _Track(Generic[K, V]):
@@ -177,6 +189,7 @@ class _Sweep:
     def __init__(self, history: History, resource: str, rows: pd.DataFrame) -> None:
         self.standing = _Track[int, tuple[Met, int, int]]()
         self.claimed = _Track[tuple[int, str, Waste], tuple[int, float]]()
+        self.behind = _Track[int, bool]()
         self._history = history
         capacity = history.frames.capacity
         self._capacity = capacity[capacity["resource"] == resource]
@@ -219,9 +232,11 @@ class _Sweep:
             standing, claimed = self._try(*asked)
             self.standing.at(now_ms, standing)
             self.claimed.at(now_ms, claimed)
+            self.behind.at(now_ms, self._behind(*asked, standing))
         end_ms = self._history.window.end_ms
         self.standing.at(end_ms, {})
         self.claimed.at(end_ms, {})
+        self.behind.at(end_ms, {})
 
     def _changes(self) -> tuple[Ints, tuple[Ints, Ints, Ints]]:
         """(instants to look at, (time, node, change of its free units)), rounded if there are too many."""
@@ -293,6 +308,25 @@ class _Sweep:
             for node, taken in units_left.take_units(kinds, pods * units):
                 claimed[row, self._nodes[node], Waste.FRAGMENTED] = taken, taken * self._boards[node]
         return standing, claimed
+
+    def _behind(self, waiting: Ints, free: Ints, standing: _Standing) -> dict[int, bool]:
+        """Those who got nothing, and whom all that is free would fit."""
+        units_free = FreeUnits(free, self._kind, len(self._kinds))
+        if not units_free.left:
+            return {}
+        places: dict[tuple[Kinds, int], int] = {}
+        found: dict[int, bool] = {}
+        for n in waiting.tolist():
+            _, least, units, kinds = self._asks[n]
+            row = self._row[n]
+            if row in standing and standing[row][0] is Met.FITS:
+                continue
+            shape = kinds, max(units, 1)
+            if shape not in places:
+                places[shape] = units_free.places(*shape)
+            if places[shape] >= max(least, 1):
+                found[row] = True
+        return found
 
     def _kinds_of(self, products: str) -> Kinds:
         """Those among ``products``; all of them for empty text."""

@@ -59,8 +59,35 @@ def test_evidence_says_whose_quota_lies_idle_and_how_much_of_it_would_have_done(
 def test_two_queues_that_want_the_same_gpu_do_not_both_claim_it() -> None:
     world = _free(held=7).quota("a", 0, 0).quota("b", 8, 7).quota("c", 0, 0)
     world.waits("j1", 0, cluster_queue="a").waits("j2", 1, cluster_queue="c")
-    found = _run(world)
-    assert [draft.queue for draft in found.drafts] == ["a"]
+    claims = {draft.queue: len(draft.episodes) for draft in _run(world).drafts}
+    assert claims == {"a": 1, "c": 0}
+
+
+def test_a_queue_starves_though_those_who_wait_longer_are_named_for_all_that_is_idle() -> None:
+    world = _free(held=6).quota("a", 0, 0).quota("b", 8, 6).quota("c", 0, 0)
+    world.waits("first", 2, pods=2, min_pods=1, cluster_queue="a")
+    world.waits("second", 5, pods=1, cluster_queue="c")
+    longer, behind = sorted(_run(world).drafts, key=lambda draft: draft.queue)
+    # Two GPUs are idle from 2 to 30: all of it is counted where work waited longer, 28 min x 2.
+    counted = [sum((each.end_ms - each.start_ms) * (each.boards or 0) for each in draft.episodes)
+               for draft in (longer, behind)]  # fmt: skip
+    assert counted == [2 * 28 * MINUTE_MS, 0]
+    assert (behind.queue, behind.since_ms, behind.episodes, behind.at_least) == ("c", at(5), (), "low")
+    assert "(0 GPU-hours; all of them counted where work waited longer)" in behind.summary
+    assert _says(behind)["the longest waiting has waited"].startswith("since 2026-10-06T00:05")
+    # What free GPUs would not fit at all is behind nobody: 3 at once where 2 are free.
+    world = _free(held=6).quota("a", 0, 0).quota("b", 8, 6).quota("c", 0, 0)
+    world.waits("first", 2, pods=2, min_pods=1, cluster_queue="a").waits("gang", 5, pods=3, cluster_queue="c")
+    assert [draft.queue for draft in _run(world).drafts] == ["a"]
+
+
+def test_behind_those_who_wait_for_a_node_that_has_just_come_nobody_starves() -> None:
+    world = World(30).node("n1").pod("p1", "n1", 0, units=8, cluster_queue="b").node("n2", 2, start=16)
+    world.quota("a", 0, 0).quota("b", 10, 8).quota("c", 0, 0)
+    world.waits("first", 2, pods=2, min_pods=1, cluster_queue="a").waits(
+        "second", 5, pods=1, cluster_queue="c"
+    )
+    assert _run(world).drafts == ()
 
 
 def test_stretches_are_findings_of_their_own_with_one_fingerprint() -> None:

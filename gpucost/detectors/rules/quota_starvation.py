@@ -23,6 +23,7 @@ from gpucost.detectors.findings import (
     Episode,
     Evidence,
     Pattern,
+    Severity,
     Subject,
     SubjectKind,
     ViewTime,
@@ -34,7 +35,7 @@ from gpucost.detectors.series import Series, combined, difference, least
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.detectors.shapes_now import unfit_now
 from gpucost.detectors.starving import Queue, waiting_queues
-from gpucost.detectors.unmet import Claim, hopeless, unmet, with_since
+from gpucost.detectors.unmet import BehindSpan, Claim, hopeless, unmet, with_since
 from gpucost.detectors.view_times import of_flavors
 from gpucost.domain.time import HOUR_MS
 from gpucost.domain.waste import Waste
@@ -80,16 +81,17 @@ class _Run:
 def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
     drafts: list[Draft] = []
     withheld: list[Withheld] = list(_unseen(facts, settings.default))
-    for queue, claims in _queues(facts, settings, withheld):
+    for queue, claims, behind in _queues(facts, settings, withheld):
         own = settings.at(_namespace(queue.place), queue.place.name)
-        _judge(facts, queue, claims, own, drafts, withheld)
+        _judge(facts, queue, claims, behind, own, drafts, withheld)
     return Detection(tuple(drafts), tuple(withheld))
 
 
 def _queues(
     facts: Facts, settings: Scoped[Settings], withheld: list[Withheld]
-) -> Iterator[tuple[Queue, list[Claim]]]:
-    """Whoever has claims on free units, and these."""
+) -> Iterator[tuple[Queue, list[Claim], list[BehindSpan]]]:
+    """Queues whose work free units fitted: their claims on these, and when others had them all, since they
+    waited longer."""
     shortest = min(milliseconds(each.after) for each in _all(settings))
     demand = with_since(facts.history.frames.demand)
     left_out = _left_out(facts, demand)
@@ -101,14 +103,46 @@ def _queues(
     for claim in found.claims:
         if claim.waste is Waste.STARVED:
             claims.setdefault(claim.row, []).append(claim)
+    behind: dict[int, list[BehindSpan]] = {}
+    for span in found.behind:
+        behind.setdefault(span.row, []).append(span)
+    named = _named(facts.history, demand, claims, settings)
     withheld.extend(_held_back(facts, settings, demand, left_out))
     # Whom no node could ever serve waits for no quota either.
     out = demand.index.isin([*left_out, *hopeless(facts.history, demand)])
     for queue in waiting_queues(facts.history, demand[~out], settings.default.reserved_queues):
-        rows = [row for row in queue.demand.index if row in claims]
-        kept = [claim for row in rows for claim in claims[row]]
-        if kept:
-            yield queue, kept
+        rows = queue.demand.index.tolist()
+        kept = [claim for row in rows for claim in claims.get(row, ())]
+        spans = [span for row in rows for span in behind.get(row, ())]
+        later = _within(spans, *named[queue.resource]) if queue.resource in named else []
+        if kept or later:
+            yield queue, kept, later
+
+
+def _named(
+    history: History, demand: pd.DataFrame, claims: Mapping[int, Sequence[Claim]], settings: Scoped[Settings]
+) -> Mapping[str, tuple[Ints, Ints]]:
+    """By resource, starts and ends of the time in which anybody has a claim on units of nodes that are ready:
+    only then is somebody behind."""
+    of_resource: dict[str, list[Claim]] = {}
+    for row, mine in claims.items():
+        of_resource.setdefault(str(demand.at[row, "resource"]), []).extend(mine)
+    found = {}
+    for resource, each in of_resource.items():
+        ripe = _ripe(history, each, settings.default)
+        found[resource] = union([claim.start_ms for claim in ripe], [claim.end_ms for claim in ripe])
+    return found
+
+
+def _within(spans: Sequence[BehindSpan], starts: Ints, ends: Ints) -> list[BehindSpan]:
+    """The parts of spans that lie in stretches, which are in order and apart."""
+    found = []
+    for span in spans:
+        first, last = np.searchsorted(ends, span.start_ms, "right"), np.searchsorted(starts, span.end_ms)
+        for start, end in zip(starts[first:last].tolist(), ends[first:last].tolist(), strict=True):
+            part = max(span.start_ms, start), min(span.end_ms, end)
+            found.append(BehindSpan(span.row, *part))
+    return found
 
 
 def _own_after(settings: Scoped[Settings], demand: pd.DataFrame) -> npt.NDArray[np.int64]:
@@ -163,12 +197,13 @@ def _judge(
     facts: Facts,
     queue: Queue,
     claims: Sequence[Claim],
+    behind: Sequence[BehindSpan],
     settings: Settings,
     drafts: list[Draft],
     withheld: list[Withheld],
 ) -> None:
     ripe = _ripe(facts.history, claims, settings)
-    spans = union([claim.start_ms for claim in ripe], [claim.end_ms for claim in ripe])
+    spans = union([each.start_ms for each in (*ripe, *behind)], [each.end_ms for each in (*ripe, *behind)])
     fits = Series.within(*spans)
     window = facts.history.window
     parts = {
@@ -179,7 +214,9 @@ def _judge(
         runs = _bridged(facts.history, when.stretches(window.start_ms, window.end_ms), settings)
         good = [each for each in runs if _lasts(facts.history, each, settings)]
         longest = max((each.length_ms for each in good), default=0)
-        drafts.extend(_draft(facts, queue, variant, each, _cut(ripe, each, when), longest) for each in good)
+        drafts.extend(
+            _draft(facts, queue, variant, each, _cut(ripe, each, when), behind, longest) for each in good
+        )
         cut_short = [each for each in runs if each not in good and _is_cut_short(facts.history, each)]
         withheld.extend(_cut_short(facts, queue, each, settings) for each in cut_short)
 
@@ -264,12 +301,19 @@ def _cut(claims: Sequence[Claim], run: _Run, when: Series) -> list[Claim]:
 
 
 def _draft(
-    facts: Facts, queue: Queue, variant: str, run: _Run, claims: Sequence[Claim], longest_ms: int
+    facts: Facts,
+    queue: Queue,
+    variant: str,
+    run: _Run,
+    claims: Sequence[Claim],
+    behind: Sequence[BehindSpan],
+    longest_ms: int,
 ) -> Draft:
     episodes = tuple(_episode(facts, queue, claim) for claim in claims)
     demand = queue.demand
     here = demand[(demand["start_ms"] < run.end_ms) & (demand["end_ms"] > run.start_ms)]
-    fitting = here[here.index.isin([claim.row for claim in claims])]
+    later = [each for each in behind if each.start_ms < run.end_ms and each.end_ms > run.start_ms]
+    fitting = here[here.index.isin([each.row for each in (*claims, *later)])]
     oldest_ms = int(fitting["since_ms"].min())
     found = _obstacle(facts, queue, here, fitting, run)
     goes_on = run.end_ms >= facts.now_ms
@@ -288,7 +332,7 @@ def _draft(
         since_ms,
         f"Work of {queue.place} {'waits' if goes_on else 'waited'} for up to {most:g} {queue.resource} "
         f"{_since(since_ms, begun_ms)}; for {lasting(run.length_ms)} free GPUs would have fitted it "
-        f"({counted}{', kept free on purpose' if is_kept else ''}): {found.why}.",
+        f"({counted}{', kept free on purpose' if is_kept else _of_others(claims, later)}): {found.why}.",
         _evidence(queue, run, _since(oldest_ms, begun_ms), longest_ms, own, found),
         replace(found.action, frees_boards=at_end),
         "for information: the smaller of what waited and the unused quota of others, times time"
@@ -300,7 +344,16 @@ def _draft(
         episodes=() if is_kept else episodes,
         view=view,
         checked=_checked(facts),
+        at_least=Severity.INFO if is_kept else Severity.LOW,
     )
+
+
+def _of_others(claims: Sequence[Claim], later: Sequence[BehindSpan]) -> str:
+    """Whose GPU-hours are not its own, since each counts once."""
+    if not later:
+        return ""
+    what = "some more" if claims else "all of them"
+    return f"; {what} counted where work waited longer"
 
 
 def _kept_view(facts: Facts, queue: Queue, run: _Run) -> tuple[ViewTime, ...]:
