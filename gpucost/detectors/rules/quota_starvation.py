@@ -203,7 +203,11 @@ def _judge(
     withheld: list[Withheld],
 ) -> None:
     ripe = _ripe(facts.history, claims, settings)
-    spans = union([each.start_ms for each in (*ripe, *behind)], [each.end_ms for each in (*ripe, *behind)])
+    times = [
+        *((each.start_ms, each.end_ms) for each in ripe),
+        *((each.start_ms, each.end_ms) for each in behind),
+    ]
+    spans = union([start for start, _ in times], [end for _, end in times])
     fits = Series.within(*spans)
     window = facts.history.window
     parts = {
@@ -313,7 +317,7 @@ def _draft(
     demand = queue.demand
     here = demand[(demand["start_ms"] < run.end_ms) & (demand["end_ms"] > run.start_ms)]
     later = [each for each in behind if each.start_ms < run.end_ms and each.end_ms > run.start_ms]
-    fitting = here[here.index.isin([each.row for each in (*claims, *later)])]
+    fitting = here[here.index.isin([*(each.row for each in claims), *(each.row for each in later)])]
     oldest_ms = int(fitting["since_ms"].min())
     found = _obstacle(facts, queue, here, fitting, run)
     goes_on = run.end_ms >= facts.now_ms
