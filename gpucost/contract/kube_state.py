@@ -9,6 +9,9 @@ docs/. What bites:
   it counts only once the pod's phase is Succeeded or Failed. Evicted pods may never have one.
 - Labels and annotations are exported only where ``--metric-labels-allowlist`` (``--metric-annotations-
   allowlist``) names them, under names in which all but letters, digits and ``_`` became ``_``.
+- ``kube_pod_status_reason`` has a row of 0 for each reason that a pod does not have, before 2.20; since then
+  only the reason that it has. ``kube_pod_resourceclaim_info`` is new in 2.20: it names the claims of pods
+  (DRA) and not the devices that they got (CHANGELOG.md of v2.20.0, docs/metrics/workload/pod-metrics.md).
 - Owners come without API group and uid, jobs without uid: what is known of a job is namespace, kind and name.
 """
 
@@ -62,6 +65,10 @@ LASTING = (NODE_CREATED, NAMESPACE_CREATED)
 UP = "up"
 """Not its own: Prometheus writes it at each scrape of a target, with that scrape's time."""
 
+RESOURCE_CLAIMS = "kube_pod_resourceclaim_info"
+STATUS_REASON = "kube_pod_status_reason"
+REFUSALS = ("UnexpectedAdmissionError", "NodeAffinity")
+"""Reasons of pods that a kubelet did not admit: no container of theirs began."""
 ENDED_PHASES = ("Succeeded", "Failed")
 NOBODY = "<none>"
 """Owner of what has none."""

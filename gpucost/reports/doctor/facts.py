@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpucost.cluster.node_labels import PLACE_LABELS
+from gpucost.contract import kube_state as ksm
 from gpucost.contract.dcgm import Field
 from gpucost.contract.probe import (
     KUBE_JOBS,
@@ -73,6 +74,8 @@ def _pods(case: Case, wanted: Wanted) -> Iterator[Fact]:
         return
     uid = "with uid" if pods.with_uid == pods.pods else f"{pods.with_uid} of them with uid"
     yield Fact("GPU requests", f"{counted(pods.pods, 'pod')}, {uid}; {_listed(pods.resources)}")
+    if claims := case.probe.series.get(ksm.RESOURCE_CLAIMS):
+        yield Fact("DRA claims", f"{claims} of pods; no series says which devices they got")
     labels = labels_in(wanted.pod_keys, pods.labels or ())
     beside = annotations_in(wanted.pod_keys, pods.annotations or ())
     of_namespaces = labels_in(wanted.owners.all, pods.namespace_labels or ())

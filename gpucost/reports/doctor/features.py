@@ -204,6 +204,8 @@ def _cost_of_kube_state(case: Case) -> Finding:
     if pods.with_uid < pods.pods:
         return Finding(NO, "requests have no label uid, so lifetimes cannot be told")
     lacks = [*_unseen(pods, nodes), *_unknown_models(case, nodes)]
+    if case.probe.has(ksm.RESOURCE_CLAIMS):
+        lacks.append("GPUs that pods have by DRA claims are not in it: no series says which")
     if lacks:
         return Finding(PART, "; ".join(lacks))
     if pods.names is None:

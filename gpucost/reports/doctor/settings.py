@@ -75,8 +75,14 @@ def label_lists(allowed: Sequence[Allowlist], gains: tuple[Feature, ...]) -> Ste
             Setting(STACK, f"kube-state-metrics:\n  metricLabelsAllowlist:\n{listed}"),
         ),
         gains,
-        f"What is listed replaces what was listed before. {_kept(allowed)}",
+        f"What is listed replaces what was listed before. {_kept(allowed)} {_WILDCARDS}",
     )
+
+
+_WILDCARDS = (
+    "From kube-state-metrics 2.20 on nvidia.com/gpu.* and nvidia.com/mig-* do for NVIDIA's; older ones take "
+    "whole names, and a list that is [*]."
+)
 
 
 def _kept(allowed: Sequence[Allowlist]) -> str:

@@ -43,7 +43,7 @@ from gpucost.telemetry.settings import PrometheusSettings
 _RETENTION = "storage.tsdb.retention.time"
 _COUNTED = (
     *(ksm.NODE_CREATED, ksm.NODE_INFO, ksm.NODE_LABELS, ksm.NODE_ALLOCATABLE, ksm.NODE_CAPACITY, ksm.UP),
-    *(OWN_STATE, POD_BUSY.name, POD_SM_ACTIVE.name, *gpus.METRICS),
+    *(ksm.RESOURCE_CLAIMS, OWN_STATE, POD_BUSY.name, POD_SM_ACTIVE.name, *gpus.METRICS),
     *(*KUEUE_QUOTAS, *KUEUE_QUEUES, *VOLCANO_QUOTAS, *VOLCANO_QUEUES, *OPENCOST_PRICES),
 )
 

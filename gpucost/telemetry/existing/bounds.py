@@ -10,14 +10,18 @@ from fractions import Fraction
 
 import numpy as np
 
+from gpucost.contract import kube_state as ksm
 from gpucost.contract.frames import CAPACITY, NODES
 from gpucost.domain.errors import InputError
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import Window
+from gpucost.telemetry.evidence import Evidence
 from gpucost.telemetry.existing.pods import Span
+from gpucost.telemetry.existing.reader import ExistingReader
 from gpucost.telemetry.existing.requests import PodName
 from gpucost.telemetry.existing.settings import ExistingSettings
 from gpucost.telemetry.existing.shards import ScrapeGroups
+from gpucost.telemetry.promql import by, over_time
 from gpucost.telemetry.rows import Row
 
 Shares = Callable[[str, str], Fraction | None]
@@ -30,6 +34,10 @@ END_TEXT = (
 SHORT_TEXT = (
     "pods that were bound and deleted between two scrapes, or while kube-state-metrics was down, are not "
     "seen, and their time stands as unallocated: each for less than the distance of the scrapes"
+)
+CLAIMS_TEXT = (
+    "pods have claims of dynamic resource allocation, and no series says which devices they got: GPUs among "
+    "these are in no number"
 )
 _MOST = 90
 
@@ -65,6 +73,14 @@ def bounds(
     if off:
         found.append(_problem(ProblemCode.END_BOUNDED, cluster, window, END_TEXT, -int(-off // 1)))
     return found
+
+
+def unread_claims(reader: ExistingReader, evidence: Evidence) -> list[Problem]:
+    """A problem where any pod has a claim, as kube-state-metrics tells from 2.20 on."""
+    latest = over_time("last_over_time", reader.select(ksm.RESOURCE_CLAIMS), evidence.range_ms)
+    if not reader.vector(by("group", (), latest), evidence.end_ms):
+        return []
+    return [_problem(ProblemCode.NOT_OBSERVED, reader.cluster, evidence.window, CLAIMS_TEXT, None)]
 
 
 def several_jobs(

@@ -136,8 +136,8 @@ def _never_began(
     reader: ExistingReader, evidence: Evidence, requests: PodRequests, told: _Told
 ) -> frozenset[str]:
     """Uids of pods that the kubelet refused (``UnexpectedAdmissionError``, ``OutOfnvidia.com/gpu``): ended in
-    all scrapes, without a time of their end, and no container of theirs ever had a status. Nobody, where
-    that is told of no pod."""
+    all scrapes, without a time of their end, and refused by what is said of them, or no container of theirs
+    ever had a status. By that nobody, where it is told of no pod."""
     ended = {
         uid
         for uid, _ in requests.units
@@ -150,7 +150,12 @@ def _never_began(
         "last_over_time", reader.select((ksm.CONTAINER_INFO, ksm.INITIALIZED)), evidence.range_ms
     )
     result = reader.vector(_of_gpus(reader, by("group", ("uid",), began), evidence), evidence.end_ms)
-    return frozenset(ended - {*column(result, "uid")}) if result else frozenset()
+    refusals = reader.select(ksm.STATUS_REASON, one_of("reason", ksm.REFUSALS))
+    latest = by("max", ("uid",), over_time("last_over_time", refusals, evidence.range_ms))
+    said = reader.vector(_of_gpus(reader, latest, evidence), evidence.end_ms)
+    refused = {uid for uid, is_so in zip(column(said, "uid"), numbers(said), strict=True) if is_so == 1}
+    without = ended - {*column(result, "uid")} if result else frozenset()
+    return frozenset(ended & refused | without)
 
 
 def _missing(reader: ExistingReader, evidence: Evidence, metric: str, instead: str) -> Problem:

@@ -21,7 +21,7 @@ from gpucost.domain.problems import Problem
 from gpucost.domain.time import Window
 from gpucost.telemetry import heartbeat
 from gpucost.telemetry.assembling import cluster_names, frames_of, node_births, pod_names
-from gpucost.telemetry.existing.bounds import bounds, several_jobs, shares_of
+from gpucost.telemetry.existing.bounds import bounds, several_jobs, shares_of, unread_claims
 from gpucost.telemetry.existing.gpus import read_boards
 from gpucost.telemetry.existing.history import with_history
 from gpucost.telemetry.existing.holdings import Holdings
@@ -141,6 +141,7 @@ def _read_part(
     shares = shares_of(reader.existing, nodes, capacity)
     limits = bounds(reader.cluster, groups, pods.spans, pods.names, shares)
     doubled = several_jobs(reader.cluster, window, *reader.kube_jobs)
+    limits += unread_claims(reader, evidence)
     every = (*doubled, *pods.problems, *boards.problems, *found, *unsure, *limits)
     problems.update({(each, each.at_ms): each for each in every})
 

@@ -1,0 +1,83 @@
+"""Series that only newer releases of kube-state-metrics give, or give otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gpucost.attribution.frames import Frames
+from gpucost.contract import kube_state as ksm
+from gpucost.domain.problems import ProblemCode
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
+from gpucost.telemetry.existing.bounds import CLAIMS_TEXT
+from gpucost.telemetry.existing.settings import ExistingSettings
+from gpucost.telemetry.existing.source import ExistingSource
+from gpucost.telemetry.promapi import PrometheusClient
+from gpucost.telemetry.settings import PrometheusSettings
+from tests.support.existing.text import Scrapes, Series, Target, Writer
+from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
+
+pytestmark = [needs_prometheus, pytest.mark.prometheus]
+
+T0 = Month(2026, 10).window.start_ms
+SPAN = Window(T0, T0 + 3 * HOUR_MS)
+WINDOW = Window(T0 + HOUR_MS, T0 + 2 * HOUR_MS)
+BOUND = T0 + 90 * MINUTE_MS
+REFUSED, OLDER, FAILED = "refused", "refused-or-not", "failed"
+"""By what is said of them: the second has a row of 0 for each reason, as before 2.20, and the third none."""
+SAID = {
+    REFUSED: {"UnexpectedAdmissionError": 1},
+    OLDER: {"UnexpectedAdmissionError": 0, "Evicted": 1},
+    FAILED: {},
+}
+
+
+def _series(cluster: str, *, claims: bool) -> Iterator[Series]:
+    def series(name: str, value: float, start: int = SPAN.start_ms, **labels: str) -> Series:
+        return Series(name, {"cluster": cluster, **labels}, value, start, SPAN.end_ms)
+
+    yield series(ksm.NODE_CREATED, T0 / 1000, node="n")
+    for metric in (ksm.NODE_CAPACITY, ksm.NODE_ALLOCATABLE):
+        yield series(metric, 8, node="n", resource="nvidia_com_gpu", unit="integer")
+    yield series(ksm.NODE_LABELS, 1, node="n", label_nvidia_com_gpu_product="NVIDIA-L4")
+    for pod, reasons in SAID.items():
+        who = {"namespace": "ml", "pod": pod, "uid": f"uid-{pod}"}
+        gpu = {"node": "n", "container": "main", "resource": "nvidia_com_gpu", "unit": "integer"}
+        yield series(ksm.REQUESTS, 1, BOUND, **who, **gpu)
+        yield series(ksm.SCHEDULED, (BOUND - MINUTE_MS) / 1000, BOUND, **who)
+        yield series(ksm.PHASE, 1, BOUND, **who, phase="Failed")
+        for reason, value in reasons.items():
+            yield series(ksm.STATUS_REASON, value, BOUND, **who, reason=reason)
+    if claims:
+        names = {"claim_name": "gpu", "resourceclaim_name": "a-gpu-x", "resourceclaim_template_name": "a"}
+        yield series(ksm.RESOURCE_CLAIMS, 1, BOUND, namespace="ml", pod="a", uid="uid-a", **names)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExistingSource]:
+    data = tmp_path_factory.mktemp("newer") / "blocks"
+    writer = Writer()
+    for cluster, claims in (("with", True), ("without", False)):
+        target = Target({"job": "ksm", "instance": "k", "cluster": cluster}, True)
+        writer.add(target, Scrapes(SPAN, MINUTE_MS), _series(cluster, claims=claims))
+    create_blocks(writer.text(), data)
+    with running_prometheus(data) as url, PrometheusClient(url) as client:
+        yield ExistingSource(client, PrometheusSettings(), ExistingSettings(), now=lambda: SPAN.end_ms)
+
+
+def read(source: ExistingSource, cluster: str) -> Frames:
+    return source.read(cluster, WINDOW)
+
+
+def test_a_pod_that_a_kubelet_is_said_to_have_refused_held_nothing(source: ExistingSource) -> None:
+    """No series of containers is there that would tell it too; a row of 0 says that it was not so."""
+    assert {*read(source, "without").allocations["pod"]} == {OLDER, FAILED}
+
+
+def test_claims_whose_devices_nobody_tells_are_a_problem(source: ExistingSource) -> None:
+    found = {
+        cluster: [each.code for each in read(source, cluster).problems if each.detail == CLAIMS_TEXT]
+        for cluster in ("with", "without")
+    }
+    assert found == {"with": [ProblemCode.NOT_OBSERVED], "without": []}
