@@ -86,14 +86,14 @@ def record(
     after: Annotated[str, typer.Option(metavar="DUMP", help="A dump of the same cluster after them.")] = "",
     watch: Annotated[
         int,
-        typer.Option(metavar="SECONDS", help="Look at a live cluster for so long, instead of dumps.", min=0),
+        typer.Option(metavar="SECONDS", help="Watch a live cluster for so long, instead of dumps.", min=0),
     ] = 0,
     every: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How often --watch looks.", min=0.2, max=60)
+        float, typer.Option(metavar="SECONDS", help="Of no effect any more: --watch follows writes.")
     ] = 1.0,
     most: Annotated[
         int, typer.Option(metavar="CASES", help="End --watch once there are so many.", min=1, max=10_000)
-    ] = 100,
+    ] = 500,
     fair_sharing: Annotated[
         bool | None,
         typer.Option(
@@ -110,10 +110,12 @@ def record(
 ) -> None:
     """Write down what a cluster's own Kueue decided, as cases that gpucost advisor verify replays.
 
-    From two dumps (gpucost state dump) or from a live cluster. Only what can be of one scheduling cycle is
-    written, and only facts that the API tells: who was admitted, where and with which flavors, who was
-    preempted and for which reason, and what Kueue says of a head that stays. All else is said and left out.
+    From two dumps (gpucost state dump), of which only what can be of one scheduling cycle is written; or from
+    a live cluster, a case for each admission and preemption in each cohort tree as Kueue writes them. Only
+    facts that the API tells: who was admitted, where and with which flavors, who was preempted for whom and
+    why. --watch says at the end what was left out and why, and how many cases agree with the rules.
     """
+    del every
     from gpucost.cli.advisor_record import Watch, from_dumps, watched
     from gpucost.cli.state_source import Place
     from gpucost.domain.errors import InputError, Remark
@@ -127,6 +129,6 @@ def record(
     found = (
         from_dumps(before, after, fair_sharing, anonymous=anonymous)
         if before
-        else watched(where, Watch(watch, every, most), fair_sharing, anonymous=anonymous)
+        else watched(where, Watch(watch, most), fair_sharing, anonymous=anonymous)
     )
     write(json.dumps(found, indent=1) + "\n", output)

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from gpucost.advisor.verify.follow import Kept
 from gpucost.advisor.verify.replay import Report, Tally
 from gpucost.advisor.verify.schema import VERSION
 from gpucost.cli.columns import Row, in_columns, name, number
-from gpucost.reports.display import visible
+from gpucost.reports.display import counted, visible
 
 MOST_SHOWN = 25
 """Disagreements without --all."""
@@ -42,6 +43,22 @@ def verdict(report: Report) -> str:
     wrong, differ = facts.of - facts.agree, cases.of - cases.agree
     counts = f"{wrong:,} of {facts.of:,} facts in {differ:,} of {cases.of:,} cases"
     return f"{counts} disagree with the rules of Kueue {VERSION}."
+
+
+def record_summary(kept: Kept, report: Report) -> Iterator[str]:
+    """What was recorded of what was seen, why not the rest, and whether the rules agree."""
+    seen = f"{counted(kept.admissions, 'admission')} and {counted(kept.preemptions, 'preemption')}"
+    yield f"recorded {counted(len(kept.cases), 'case')} of {seen} that were seen"
+    for reason, count in sorted(kept.left_out.items(), key=lambda each: (-each[1], each[0])):
+        yield f"left out: {count:,}: {visible(reason, _LONGEST)}"
+    cases = report.cases
+    yield f"{cases.agree:,} of {counted(cases.of, 'case')} agree with the rules of Kueue {VERSION}"
+    for each in report.disagreements[:MOST_SHOWN]:
+        what = f"{each.case}, {each.workload or 'all workloads'}, {each.fact}"
+        yield visible(f"differs: {what}: recorded {each.expected}; rules {each.got}", _LONGEST)
+    hidden = len(report.disagreements) - MOST_SHOWN
+    if hidden > 0:
+        yield f"and {hidden:,} more; gpucost advisor verify --all shows them"
 
 
 def as_data(report: Report) -> dict[str, Any]:

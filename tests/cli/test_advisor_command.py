@@ -21,7 +21,7 @@ from tests.support.cluster import shapes
 from tests.support.cluster.server import ClusterServer
 from tests.support.objects import condition, kueue, metadata
 
-WORKLOADS = "/workloads"
+WORKLOADS = "workloads.kueue.x-k8s.io"
 WRONG = changed(CASE, "expected.alone/new.borrowingLevel", 2)
 
 
@@ -197,7 +197,7 @@ def test_without_kueues_configuration_somebody_must_say_whether_it_shares_fairly
 def test_a_live_cluster_is_watched_until_it_decides(cluster: ClusterServer, tmp_path: Path) -> None:
     def decide() -> None:
         while not ended.is_set():
-            if sum(count for path, count in cluster.requests().items() if path.endswith(WORKLOADS)) > 1:
+            if cluster.open_watches()[WORKLOADS]:
                 cluster.put(admitted())
                 return
             ended.wait(0.02)
@@ -208,8 +208,6 @@ def test_a_live_cluster_is_watched_until_it_decides(cluster: ClusterServer, tmp_
     words = (
         "--watch",
         60,
-        "--every",
-        0.3,
         "--most",
         1,
         "--no-fair-sharing",
@@ -222,10 +220,43 @@ def test_a_live_cluster_is_watched_until_it_decides(cluster: ClusterServer, tmp_
     assert found.exit_code == Exit.OK, found.output
     assert [each["id"] for each in json.loads(place.read_text())["cases"]] == ["rec-001"]
     assert run("verify", place).exit_code == Exit.OK
+    assert "recorded 1 case of 1 admission and 0 preemptions that were seen" in found.stderr
+    assert "1 of 1 case agree with the rules of Kueue v0.19.2" in found.stderr
+
+
+def test_every_admission_of_a_busy_cluster_is_a_case(cluster: ClusterServer, tmp_path: Path) -> None:
+    """Jobs are admitted at once as they come, while a queue that nobody uses is stopped."""
+    cluster.put(kueue.cluster_queue("other", quotas={"h100": {GPU: "8"}}, stop_policy="Hold"))
+    cluster.put(kueue.local_queue("others", "other", "ml"))
+    cluster.put(kueue.cluster_queue("big", quotas={"h100": {GPU: "64"}}))
+    cluster.put(kueue.local_queue("gpus", "big", "big"))
+    cluster.put({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata("big")})
+
+    def decide() -> None:
+        while not (ended.is_set() or cluster.open_watches()[WORKLOADS]):
+            ended.wait(0.02)
+        for at in range(7):
+            one = admitted(f"job-{at}", f"2026-10-01T00:00:0{at}Z")
+            one["metadata"]["namespace"] = "big"
+            one["status"]["admission"]["clusterQueue"] = "big"
+            cluster.put({**one, "status": {}})
+            cluster.put(one)
+
+    ended, decides = Event(), Thread(target=decide)
+    decides.start()
+    place = tmp_path / "cases.json"
+    where = ("--no-fair-sharing", "--kubernetes-url", cluster.url)
+    found = run("record", "--watch", 60, "--most", 7, *where, "-o", place)
+    ended.set()
+    decides.join()
+    assert found.exit_code == Exit.OK, found.output
+    assert "recorded 7 cases of 7 admissions and 0 preemptions that were seen" in found.stderr
+    assert "7 of 7 cases agree with the rules of Kueue v0.19.2" in found.stderr
+    assert run("verify", place).exit_code == Exit.OK
 
 
 def test_a_cluster_that_decides_nothing_may_be_watched_again(cluster: ClusterServer) -> None:
-    found = run("record", "--watch", 1, "--every", 0.3, "--no-fair-sharing", "--kubernetes-url", cluster.url)
+    found = run("record", "--watch", 1, "--no-fair-sharing", "--kubernetes-url", cluster.url)
     assert (found.exit_code, found.stdout) == (Exit.SOURCE, "")
     assert "no decision of one cycle in 1 s" in found.stderr
 

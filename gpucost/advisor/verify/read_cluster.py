@@ -106,7 +106,9 @@ class Cluster:
         key = f"{namespace}/{name}"
         if key in self.keys.values():
             raise InputError(part.at("name"), key, "each workload once")
-        uid = f"{name} {namespace}" if name in self.workloads else name
+        uid = part.text("uid", "") or (f"{name} {namespace}" if name in self.workloads else name)
+        if uid in self.workloads:
+            raise InputError(part.at("uid"), uid, "another one for each workload")
         queue, cluster_queue = self._lines.of(part)
         self.workloads[uid] = workload(part, uid, queue, cluster_queue, self._lines.oldest_ms)
         self.keys[uid] = key
@@ -128,6 +130,7 @@ class Cluster:
             _fungibility(part),
             _selector(part),
             weight=part.number("fairSharingWeight", Fraction(1)),
+            stop_policy=part.one_of("stopPolicy", ("None", "Hold", "HoldAndDrain"), "None"),
             conditions={"Active": active},
         )
 

@@ -191,7 +191,7 @@ def _expected(
     """What can be known of one workload."""
     uid = then.meta.uid
     if uid in step.admitted:
-        return _admitted(step.admitted[uid], writer)
+        return admitted_as(step.admitted[uid], writer)
     if uid in step.preempted:
         reason = step.preempted[uid].conditions["Preempted"].reason
         return {"outcome": "preempted", "preemptedReason": reason or None}
@@ -214,7 +214,8 @@ def _expected(
     }
 
 
-def _admitted(now: Workload, writer: Writer) -> Document:
+def admitted_as(now: Workload, writer: Writer) -> Document:
+    """What is expected of one that was given quota."""
     sets = writer.pod_sets(now)
     flavors: dict[str, set[str]] = {}
     for each in sets:

@@ -11,7 +11,7 @@ from gpucost.advisor.verify.read_workload import HOLDING, PENDING
 from gpucost.advisor.verify.schema import CYCLE
 from gpucost.cluster.fit import meets
 from gpucost.cluster.kueue import ClusterQueue, Cohort, FlavorResource, ResourceFlavor, Workload
-from gpucost.cluster.objects import is_true
+from gpucost.cluster.objects import is_false, is_true
 from gpucost.cluster.pods import PodSet, Requirement, Toleration
 from gpucost.cluster.quantities import CPU
 from gpucost.cluster.scheduling import KueueConfig
@@ -25,6 +25,7 @@ class Writer:
 
     def __init__(self, state: ClusterState, names: Names) -> None:
         self._state, self._names = state, names
+        self._ranks = {uid: f"{at:06}" for at, uid in enumerate(sorted(state.workloads))}
         for kind, found in (
             ("queue", sorted(state.cluster_queue_by_name)),
             ("cohort", sorted(state.cohort_by_name)),
@@ -80,6 +81,7 @@ class Writer:
             "name": self.named("queue", each.name),
             "cohortName": self.named("cohort", each.cohort) or None,
             "queueingStrategy": each.strategy,
+            "stopPolicy": self._stop_policy(each),
             "resourceGroups": self._groups(each),
             "preemption": {
                 "withinClusterQueue": each.preemption.within_cluster_queue,
@@ -97,6 +99,13 @@ class Writer:
             "fairSharingWeight": _decimal(float(each.weight)),
             "admitsNamespaces": self._admitted(each),
         }
+
+    def _stop_policy(self, each: ClusterQueue) -> str | None:
+        """One that is not active for a reason that a case has no words for is as good as stopped."""
+        flavors = {flavor for group in each.groups for flavor in group.flavors}
+        if each.stop_policy == "None" and is_false(each.conditions, "Active"):
+            return "Hold" if flavors <= set(self._state.flavor_by_name) else None
+        return None if each.stop_policy == "None" else each.stop_policy
 
     def _admitted(self, each: ClusterQueue) -> list[str] | None:
         """Null where it is every namespace, by name."""
@@ -152,6 +161,7 @@ class Writer:
         now_ms, queue = self._state.at_ms, self.cluster_queue(each)
         document: Document = {
             "name": self.workload_name(each),
+            "uid": self._ranks[each.meta.uid] if self._names.is_anonymous else each.meta.uid,
             "namespace": self.named("namespace", each.meta.namespace),
             "clusterQueue": self.named("queue", queue) or None,
             "role": HOLDING if each.has_quota else PENDING,
