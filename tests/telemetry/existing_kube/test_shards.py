@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -106,7 +106,8 @@ OBJECTS: dict[str, tuple[Series, ...]] = {
 
 @dataclass(frozen=True)
 class ScrapedTarget:
-    """One kube-state-metrics: which of how many shards, under which address, and when it answered."""
+    """One kube-state-metrics: which of how many shards, under which address, and when it answered; with
+    nothing while it was ``empty``."""
 
     shard: int
     of: int
@@ -114,11 +115,20 @@ class ScrapedTarget:
     offset_ms: int
     window: Window = SPAN
     down: tuple[Window, ...] = ()
+    empty: Window | None = None
 
     def series(self) -> Iterator[Series]:
         for name, series in OBJECTS.items():
             if int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) % self.of == self.shard:
-                yield from series
+                for each in series:
+                    yield from self._shown(each)
+
+    def _shown(self, series: Series) -> Iterator[Series]:
+        if self.empty is None:
+            yield series
+            return
+        yield replace(series, end_ms=min(series.end_ms, self.empty.start_ms))
+        yield replace(series, start_ms=max(series.start_ms, self.empty.end_ms))
 
 
 @dataclass(frozen=True)
@@ -139,6 +149,9 @@ MINUTE = MINUTE_MS
 WAYS: Mapping[str, ScrapeWay] = {
     "one": ScrapeWay(
         MINUTE, (ScrapedTarget(0, 1, "a", 0, BEFORE), ScrapedTarget(0, 1, "b", 7_000, AFTER)), 1, MINUTE
+    ),
+    "starting": ScrapeWay(
+        MINUTE, (ScrapedTarget(0, 1, "a", 0, empty=Window(at(200), at(202.5))),), 1, MINUTE
     ),
     "three": ScrapeWay(
         MINUTE, tuple(ScrapedTarget(n, 3, f"s{n}", 19_000 * n + 1_234) for n in range(3)), 3, MINUTE
@@ -226,7 +239,7 @@ def test_held_time_is_exact_where_the_end_is_told_and_else_within_its_bound(
 
 
 def _is_down(way: ScrapeWay, pod: PodLife) -> bool:
-    downs = [*(each for target in way.targets for each in target.down), SHORT]
+    downs = [*(each for target in way.targets for each in target.down), SHORT, Window(at(200), at(202.5))]
     return any(
         each.start_ms - MINUTE <= pod.start_ms and pod.end_ms <= each.end_ms + MINUTE for each in downs
     )
