@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpucost.attribution.frames import Frames
+from gpucost.contract.frames import FRAMES
 from gpucost.detectors.facts import Facts, History, Prices
 from gpucost.detectors.findings import Detection, Draft
 from gpucost.detectors.held import board_ms
@@ -437,3 +438,68 @@ def test_a_uid_in_another_namespace_is_another_job() -> None:
     draft = only(world)
     assert (draft.variant, str(draft.subject)) == ("whole", "ns/j")
     assert draft.action.patch.startswith("kubectl -n ns patch jobs.batch/j ")
+
+
+def _cut(world: World, start: float, end: float) -> Facts:
+    """What is known of a world when only ``[start, end)`` minutes of it were read."""
+    facts, window = world.facts(), Window(at(start), at(end))
+    parts = {}
+    for spec in FRAMES:
+        frame = getattr(facts.history.frames, spec.name)
+        if "start_ms" in frame.columns:
+            frame = frame[(frame["start_ms"] < window.end_ms) & (frame["end_ms"] > window.start_ms)]
+            edges = {
+                name: frame[name].clip(window.start_ms, window.end_ms) for name in ("start_ms", "end_ms")
+            }
+            frame = frame.assign(**edges).reset_index(drop=True)
+        parts[spec.name] = frame
+    history = History(Frames(**parts), window, facts.history.teams)
+    return Facts(facts.cluster, history, Prices(history, four_dollars))
+
+
+def _claimed(facts: Facts, start: float, end: float) -> set[int]:
+    """Steps of ``[start, end)`` that are claimed, as minutes."""
+    claims = [each for draft in detect(facts).drafts for each in draft.episodes]
+    return {
+        minute
+        for minute in range(round(start), round(end), STEP)
+        if any(each.start_ms <= at(minute) < each.end_ms for each in claims)
+    }
+
+
+DAY = 24 * 60
+
+
+def test_a_gap_of_forty_minutes_is_judged_alike_by_the_days_on_either_side() -> None:
+    """The stretch is seen for 89.3 % by the first day, which knows five hours of the next one, and for 93 %
+    as a whole: it begins at 22:45 of the first day, has a gap from 03:00 to 03:40, and ends at 08:00."""
+    begin, end = DAY - 75, DAY + 8 * 60
+    gap = range(DAY + 180, DAY + 220, STEP)
+    levels = [None if minute in gap else float(minute < begin) for minute in range(0, end, STEP)]
+    world = World(2 * DAY + 300).node("n1").pod("p1", "n1", 0, end, job="j1", kind="Notebook")
+    world.work("p1", "n1", "GPU-0", levels)
+    whole = _claimed(_cut(world, 0, 2 * DAY + 300), 0, 2 * DAY)
+    first = _claimed(_cut(world, 0, DAY + 300), 0, DAY)
+    second = _claimed(_cut(world, 0, 2 * DAY + 300), DAY, 2 * DAY)
+    assert first | second == whole
+    # 75 minutes before midnight; after it all that was seen: three hours, and 4 h 20 min.
+    assert (len(first) * STEP, len(second) * STEP) == (75, 180 + 260)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_how_much_history_was_read_changes_nothing_within_a_day(seed: int) -> None:
+    """Gaps at random; each day with the day before it and five hours after it, against all of three days."""
+    rng = np.random.default_rng(seed)
+    end = 3 * DAY + 300
+    levels: list[float | None] = [0.0] * (end // STEP)
+    for _ in range(int(rng.integers(3, 30))):
+        first, length = int(rng.integers(0, len(levels))), int(rng.integers(1, 14))
+        levels[first : first + length] = [None] * len(levels[first : first + length])
+    for step in rng.integers(0, len(levels), int(rng.integers(0, 5))).tolist():
+        levels[step] = 1.0
+    kind = ("Job", "Deployment", "Notebook")[seed % 3]
+    world = World(end).node("n1").pod("p1", "n1", float(rng.integers(0, 300)), units=1, job="j1", kind=kind)
+    world.work("p1", "n1", "GPU-0", levels)
+    whole = _claimed(_cut(world, 0, end), DAY, 3 * DAY)
+    days = [_claimed(_cut(world, (n - 1) * DAY, (n + 1) * DAY + 300), n * DAY, (n + 1) * DAY) for n in (1, 2)]
+    assert days[0] | days[1] == whole

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 
 from gpucost.attribution.deal import Ints
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Detection, Pattern, Withheld
-from gpucost.detectors.held import LEAST_COVERAGE, lasting, pieces
+from gpucost.detectors.held import joined, lasting, pieces
 from gpucost.detectors.rules.idle_drafts import PARTLY, WHOLE, Drafter, Found
 from gpucost.detectors.rules.idle_settings import Settings
 from gpucost.detectors.rules.idle_spans import Slot, Span, span
-from gpucost.detectors.rules.idle_stretches import IdleRows, JobSpans, Quiet, all_quiet, quiet_runs
+from gpucost.detectors.rules.idle_stretches import (
+    LEAST_SEEN,
+    IdleRows,
+    JobSpans,
+    Quiet,
+    all_quiet,
+    quiet_runs,
+)
 from gpucost.detectors.rules.workloads import JobRow, Workloads
 from gpucost.detectors.settings import Scoped
 from gpucost.settings.types import milliseconds
@@ -147,19 +154,23 @@ class _Search:
         return found
 
     def _judge_whole(self, stretch: _Stretch, found: list[Found], withheld: dict[int, Withheld]) -> None:
-        idle = self._idle[stretch.settings.idle_watts]
-        seen = span(idle, self._slots(stretch))
-        needed = milliseconds(stretch.settings.after(stretch.row.workload_class, stretch.from_start))
-        problem = _problem(seen, needed)
-        if problem is not None:
-            withheld.setdefault(
-                stretch.job, Withheld(NAME, stretch.row.subject, problem, seen.contradicted == 0)
+        idle, slots = self._idle[stretch.settings.idle_watts], self._slots(stretch)
+        seen, after = span(idle, slots), partial(stretch.settings.after, stretch.row.workload_class)
+        needed = milliseconds(after(stretch.from_start))
+        runs = seen.covered_runs(milliseconds(after(False)))
+        if stretch.from_start:
+            # Only near the start: a day of which the start is not read must say the same.
+            runs = joined([*runs, *seen.covered_runs(needed, stretch.start + milliseconds(after(False)))])
+        if not runs:
+            problem = Withheld(NAME, stretch.row.subject, _problem(seen, needed), seen.contradicted == 0)
+            withheld.setdefault(stretch.job, problem)
+        for n, run_ in enumerate(runs):
+            part = span(idle, _cut(slots, *run_))
+            ended = self._ended(part, stretch.end)
+            from_start = stretch.from_start and n == 0
+            found.append(
+                Found(stretch.job, WHOLE, part, stretch.settings, from_start, ended, len(part.slots))
             )
-            return
-        ended = self._ended(seen, stretch.end)
-        found.append(
-            Found(stretch.job, WHOLE, seen, stretch.settings, stretch.from_start, ended, len(seen.slots))
-        )
 
     def _ended(self, seen: Span, end: int) -> int | None:
         now = self.facts.now_ms
@@ -206,11 +217,13 @@ class _Search:
             if slot is None or slot.end - slot.start - _inside(slot, whole) < needed:
                 continue
             seen = span(idle, [slot]).without(claimed)
-            problem = _problem(seen, needed)
-            if problem is None:
-                accepted.append((slot, seen))
-                continue
-            withheld.setdefault(job, Withheld(NAME, row.subject, problem, seen.contradicted == 0))
+            covered = seen.covered_runs(needed)
+            for part in covered:
+                (own,) = _cut([slot], *part)
+                accepted.append((own, span(idle, [own]).without(claimed)))
+            if not covered:
+                problem = Withheld(NAME, row.subject, _problem(seen, needed), seen.contradicted == 0)
+                withheld.setdefault(job, problem)
         for group in _groups(accepted):
             slots = [slot for slot, _ in group]
             seen = span(idle, slots).without(claimed)
@@ -224,15 +237,23 @@ class _Search:
         return int(self.table.gpus[pods][here].sum())
 
 
-def _problem(seen: Span, needed_ms: int) -> str | None:
-    """Why a stretch that is long enough cannot be called idle; None where it can."""
+def _cut(slots: Sequence[Slot], start_ms: int, end_ms: int) -> list[Slot]:
+    """The parts of slots that lie in ``[start, end)``."""
+    return [
+        replace(slot, start=max(slot.start, start_ms), end=min(slot.end, end_ms))
+        for slot in slots
+        if slot.start < end_ms and slot.end > start_ms
+    ]
+
+
+def _problem(seen: Span, needed_ms: int) -> str:
+    """Why a stretch that is long enough cannot be called idle."""
     if len(seen.row):
-        covered = seen.coverage()
-        is_long = seen.end_ms - seen.begin_ms >= needed_ms
-        if is_long and covered >= LEAST_COVERAGE:
-            return None
-        share = f"the GPU that was seen least was observed for only {100 * max(covered, 0):.0f} % of the time"
-        if not is_long:
+        share = (
+            f"the GPU that was seen least was observed for only {100 * max(seen.coverage(), 0):.0f} % of the "
+            f"time, and for {100 * LEAST_SEEN:g} % of no {lasting(needed_ms)} of it"
+        )
+        if seen.end_ms - seen.begin_ms < needed_ms:
             share = f"only {lasting(seen.end_ms - seen.begin_ms)} of it were observed"
     else:
         share = "no GPU of it was observed"

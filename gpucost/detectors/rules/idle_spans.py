@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpucost.attribution.deal import Flags, Ints
+from gpucost.attribution.pieces import union
 from gpucost.detectors.activity import Floats
 from gpucost.detectors.findings import Episode
 from gpucost.detectors.rules.claims import claims
-from gpucost.detectors.rules.idle_stretches import IdleRows
+from gpucost.detectors.rules.idle_stretches import LEAST_SEEN, IdleRows
 from gpucost.detectors.rules.workloads import Workloads
 from gpucost.domain.waste import Waste
 
@@ -66,6 +67,27 @@ class Span:
         unseen = np.maximum(close - start, 0) - seen
         return float(1 - unseen.max() / (end - begin))
 
+    def covered_runs(self, needed_ms: int, latest_ms: int | None = None) -> list[tuple[int, int]]:
+        """The union of all stretches of ``needed_ms`` (begun by ``latest_ms``) in which each GPU was seen
+        for at least ``LEAST_SEEN`` of the time that it was held.
+
+        What is said of an instant so rests on ``needed_ms`` before and after it, however much more of the
+        stretch was read: a day and the next one, each with its own history around, say the same of midnight.
+        """
+        if not len(self.row) or self.end_ms - self.begin_ms < needed_ms:
+            return []
+        last = self.end_ms - needed_ms if latest_ms is None else min(latest_ms, self.end_ms - needed_ms)
+        edges = np.concatenate([self.start, self.end - needed_ms])
+        begins = np.unique(edges[(edges >= self.begin_ms) & (edges <= last)])
+        unseen = np.zeros(len(begins))
+        for n, slot in enumerate(self.slots):
+            mine = self.slot == n
+            unseen = np.maximum(unseen, _unseen(slot, self.start[mine], self.end[mine], begins, needed_ms))
+        # Half a millisecond forgives what a tenth of the time is off by.
+        good = begins[unseen <= (1 - LEAST_SEEN) * needed_ms + 0.5]
+        starts, ends = union(good.tolist(), (good + needed_ms).tolist())
+        return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
     def without(self, spans: Sequence[tuple[int, int]]) -> Span:
         """Rows that begin in none of ``spans``."""
         keep = np.ones(len(self.row), np.bool_)
@@ -83,6 +105,22 @@ class Span:
         """Claims on the idle rows: one per pod and stretch that GPUs of it have in common."""
         pods = np.array([slot.pod for slot in self.slots], np.int64)[self.slot]
         return claims(table, cluster, waste, pods, self.slot, self.start, self.end, self.held_ms)
+
+
+def _unseen(slot: Slot, start: Ints, end: Ints, begins: Ints, length_ms: int) -> Floats:
+    """How long a slot was held and not seen in ``[begin, begin + length)``, by begin."""
+    order = np.argsort(start, kind="stable")
+    edges = np.stack([start[order], end[order]], axis=1).reshape(-1)
+    seen = np.zeros(len(edges))
+    seen[1::2] = np.cumsum(end[order] - start[order])
+    seen[2::2] = seen[1:-1:2]
+
+    def until(instants: Ints) -> Floats:
+        held = np.clip(instants, slot.start, slot.end) - slot.start
+        found: Floats = held - (np.interp(instants, edges, seen) if len(edges) else 0.0)
+        return found
+
+    return until(begins + length_ms) - until(begins)
 
 
 def span(idle: IdleRows, slots: Sequence[Slot]) -> Span:
