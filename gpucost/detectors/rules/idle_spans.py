@@ -117,8 +117,8 @@ def _unseen(slot: Slot, start: Ints, end: Ints, begins: Ints, length_ms: int) ->
 
     def until(instants: Ints) -> Floats:
         held = np.clip(instants, slot.start, slot.end) - slot.start
-        found: Floats = held - (np.interp(instants, edges, seen) if len(edges) else 0.0)
-        return found
+        known = np.interp(instants, edges, seen) if len(edges) else np.zeros(len(instants))
+        return np.subtract(held, known, dtype=np.float64)
 
     return until(begins + length_ms) - until(begins)
 
