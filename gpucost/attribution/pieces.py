@@ -232,9 +232,12 @@ class PieceBuilder:
             layout[a:b] = self._layouts[found]
             place[a:b] = self._places[PlaceFacts(*key, *known[4:9])]
             schedulable[a:b] = min((row.schedulable for row in rows), default=1)
-            rate[a:b] = self._rate_of(
-                (key[0], found.model, known.instance_type), spans.get(known, ()), start[a:b]
-            )
+            in_force = spans.get(known, ())
+            rate[a:b] = self._rate_of((key[0], found.model, known.instance_type), in_force, start[a:b])
+            for span in in_force:
+                at = window[a:b][(start[a:b] >= span.start_ms) & (start[a:b] < span.end_ms)]
+                doubts = [Problem(ProblemCode.PRICE_DOUBTFUL, *key, span.doubt)] if span.doubt else []
+                self.problems.update(product(np.unique(at).tolist(), doubts))
         begun, over = (np.searchsorted(edges, start, side="right") for edges in observed)
         columns = [
             np.full(len(start), index),

@@ -12,7 +12,16 @@ import typer
 from gpucost.cli.context import Context, context_of, now_ms, refuse_later
 from gpucost.cli.exits import complain, fields_as
 from gpucost.cli.interrupts import as_ctrl_c
-from gpucost.cli.output import Output, bars, held, progress, refuse_table_file, stdout, write
+from gpucost.cli.output import (
+    Output,
+    bars,
+    complain_of_prices,
+    held,
+    progress,
+    refuse_table_file,
+    stdout,
+    write,
+)
 from gpucost.domain.errors import InputError, NotCovered
 
 if TYPE_CHECKING:
@@ -77,6 +86,7 @@ def opencost(
         context = context_of(ctx)
         asked = _Asked(period, By(by), looks_ms, _readers(context, prometheus), prometheus is not None)
         with _ledger(context, period, prometheus) as ledger:
+            complain_of_prices(ledger, asked.window)
             default = context.settings.pricing.opencost_default
             found = asked.compared(ledger, None if default is None else float(default))
     if format_ == "table":

@@ -9,7 +9,7 @@ import typer
 
 from gpucost.cli.context import context_of, now_ms
 from gpucost.cli.exits import Exit, complain
-from gpucost.cli.output import progress
+from gpucost.cli.output import complain_of_prices, progress
 
 if TYPE_CHECKING:
     from gpucost.domain.time import Window
@@ -100,6 +100,8 @@ def _one(pipeline: Pipeline, cluster: str, span: Window, anew: PriceBook | None)
     with progress(f"ingest {visible(cluster)}", len(windows)) as advance:
         outcome = pipeline.ingest(cluster, windows, on_window=advance)
     _tell(cluster, span, len(windows), outcome)
+    if outcome.ingested:
+        complain_of_prices(pipeline.ledger, span, cluster)
     if not windows:
         typer.echo(f"{visible(cluster)}: {_why_none(pipeline, cluster, span)}")
     return not outcome.failures

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpucost.cli.exits import complain
 from gpucost.domain.errors import InputError, Remark
 
 if TYPE_CHECKING:
@@ -80,6 +81,18 @@ def held(ledger: Ledger, what: str) -> str:
     """What the ledger holds, as what is allowed instead of something that it does not."""
     extent = ledger.extent()
     return "nothing: the ledger is empty" if extent is None else f"{what} {extent}, which the ledger holds"
+
+
+def complain_of_prices(ledger: Ledger, span: Window, cluster: str | None = None) -> None:
+    """Each price in ``span`` that should be looked at, once, on standard error."""
+    from gpucost.domain.problems import ProblemCode
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.reports.display import visible
+
+    told = (each for each in ledger.problems(EVERYTHING, span) if each.code is ProblemCode.PRICE_DOUBTFUL)
+    for of, node, detail in sorted({(each.cluster, each.subject, each.detail) for each in told}):
+        if cluster in (None, of):
+            complain(f"{visible(of)}: the price of {visible(node)}: {visible(detail, len(detail))}")
 
 
 def write_file(path: Path, data: bytes) -> None:

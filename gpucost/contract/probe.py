@@ -158,7 +158,8 @@ class TrialReading:
     """What a report says of the last minutes, in board milliseconds: of all boards (``capacity_ms``), of what
     pods held, and held beyond what nodes have (``over_ms``), which is billed to nobody.
 
-    ``unpriced`` is time without a price, by GPU model, empty where that is not known; ``unshared_pods`` hold
+    ``unpriced`` is time without a price, by GPU model, empty where that is not known; ``doubted`` says of
+    prices by node why they should be looked at; ``unshared_pods`` hold
     units of which nobody knows what part of a board they are. ``named`` is held time of holders with a team,
     project, user or queue, ``measured`` held time with a measurement of each kind. Of ``nodes``,
     ``unsized_nodes`` hand out GPUs and nobody knows out of how many boards; ``counted_nodes`` are those of
@@ -169,6 +170,7 @@ class TrialReading:
     capacity_ms: int
     over_ms: int = 0
     unpriced: Mapping[str, int] = field(default_factory=dict)
+    doubted: Mapping[str, str] = field(default_factory=dict)
     unshared_pods: int = 0
     named: Mapping[str, int] = field(default_factory=dict)
     measured: Mapping[str, int] = field(default_factory=dict)

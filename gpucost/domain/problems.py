@@ -8,6 +8,7 @@ from enum import StrEnum
 
 class ProblemCode(StrEnum):
     PRICE_MISSING = "price_missing"
+    PRICE_DOUBTFUL = "price_doubtful"
     COUNT_UNKNOWN = "count_unknown"
     UNIT_UNKNOWN = "unit_unknown"
     NODE_UNKNOWN = "node_unknown"

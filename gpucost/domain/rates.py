@@ -62,13 +62,15 @@ class Rate:
 class RateSpan:
     """The rate in force during ``[start_ms, end_ms)``; ``rate`` is None when the book has no price.
 
-    ``reason`` then says what was looked for, in words that name the model and instance type.
+    ``reason`` then says what was looked for, in words that name the model and instance type. ``doubt`` says
+    why a rate that is in force should be looked at.
     """
 
     start_ms: int
     end_ms: int
     rate: Rate | None
     reason: str = ""
+    doubt: str = ""
 
 
 RateLookup = Callable[[NodeFacts, Window], Sequence[RateSpan]]

@@ -17,12 +17,14 @@ from fractions import Fraction
 from itertools import pairwise
 
 from gpucost.contract.opencost import NODE_GPU, NODE_TOTAL
-from gpucost.domain.money import NANO
+from gpucost.domain.money import NANO, plain
 from gpucost.domain.rates import MAX_NANO_PER_BOARD_HOUR, NodeFacts, Rate, RateLookup, RateSpan
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.domain.words import counted
 
 _MOST_DAYS = 100
+PLAUSIBLE_FACTOR = 5
+"""A price that is further from the book's, either way, is told: one that nobody set is a thousandth of it."""
 
 
 class Mode(StrEnum):
@@ -173,7 +175,8 @@ def exact_nano(value: float) -> Fraction:
 
 
 def _combined(book: RateLookup, observed: RateLookup, mode: Mode) -> RateLookup:
-    """One source first, and the other for the stretches in which it has no rate."""
+    """One source first, and the other for the stretches in which it has no rate. Where OpenCost's is first,
+    it is in force whatever the book says, and told where the two are far apart."""
     if mode is Mode.OFF:
         return book
     first, second = (book, observed) if mode is Mode.FALLBACK else (observed, book)
@@ -182,7 +185,7 @@ def _combined(book: RateLookup, observed: RateLookup, mode: Mode) -> RateLookup:
         spans: list[RateSpan] = []
         for span in first(node, window):
             if span.rate is not None:
-                spans.append(span)
+                spans += [span] if mode is Mode.FALLBACK else _doubted(span, span.rate, second, node)
                 continue
             for other in second(node, Window(span.start_ms, span.end_ms)):
                 reason = "" if other.rate else "; ".join(filter(None, (span.reason, other.reason)))
@@ -192,11 +195,36 @@ def _combined(book: RateLookup, observed: RateLookup, mode: Mode) -> RateLookup:
     return rates
 
 
+def _doubted(span: RateSpan, rate: Rate, book: RateLookup, node: NodeFacts) -> list[RateSpan]:
+    """``span`` cut where the book's price changes, each part with what is to be said of both prices."""
+    return [
+        replace(span, start_ms=each.start_ms, end_ms=each.end_ms, doubt=_doubt(rate, each.rate))
+        for each in book(node, Window(span.start_ms, span.end_ms))
+    ]
+
+
+def _doubt(rate: Rate, listed: Rate | None) -> str:
+    """Why OpenCost's price may not be meant, by the book's before discounts; empty where it may be."""
+    if listed is None:
+        return ""
+    theirs, ours = rate.nano_per_board_hour, listed.list_nano_per_board_hour
+    low, high = sorted((theirs, ours))
+    if not low or high <= PLAUSIBLE_FACTOR * low:
+        return ""
+    said, told = (format(Decimal(plain(nano)).normalize(), "f") for nano in (theirs, ours))
+    row = listed.rate_id.partition("@")[0]
+    return (
+        f"{said} {rate.currency} per GPU-hour by {rate.source}, but {told} by the price book ({row}): more "
+        f"than {PLAUSIBLE_FACTOR} times apart. OpenCost's is used, since pricing.opencost is first: set "
+        "OpenCost's prices, or pricing.opencost to fallback"
+    )
+
+
 def _joined(spans: Iterable[RateSpan]) -> tuple[RateSpan, ...]:
     """Spans that follow one another, those that say the same made one."""
     found: list[RateSpan] = []
     for span in spans:
-        if found and (found[-1].rate, found[-1].reason) == (span.rate, span.reason):
+        if found and replace(found[-1], start_ms=span.start_ms, end_ms=span.end_ms) == span:
             span = replace(span, start_ms=found.pop().start_ms)
         found.append(span)
     return tuple(found)

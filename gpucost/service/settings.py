@@ -244,8 +244,8 @@ class PricingSettings(Group):
 
     opencost: Mode = Mode.OFF
     """``off``, ``fallback`` or ``first``: whether prices that OpenCost's series in Prometheus say a node has
-    are looked at never, where the book has none, or before the book. ``gpucost report --prometheus`` falls
-    back on them unless this is set.
+    are looked at never, where the book has none, or before the book; then what is more than five times from
+    the book's price is told. ``gpucost report --prometheus`` falls back on them unless this is set.
     """
 
     opencost_basis: Basis = Basis.TOTAL

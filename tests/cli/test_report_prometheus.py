@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from gpucost.cli.exits import Exit
 from gpucost.cli.main import app
-from gpucost.domain.time import MINUTE_MS, Window, parse_instant
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window, iso, parse_instant
 from tests.support.existing.text import Scrapes, Series, Target, Writer
 from tests.support.existing.totals import truth_of
 from tests.support.existing.variants import Variant, variants, write_second
@@ -24,6 +24,8 @@ VARIANT: Variant = next(each for each in variants(MINUTE_MS) if each.name == "re
 """Half of the second of October."""
 OPENCOST = Target({"cluster": "restarted", "job": "opencost", "instance": "10.2.0.77:9003"}, True)
 L4_HOUR = 4.60
+UNSET = "h100-1"
+"""A node of eight boards with 0.00396 for each by OpenCost, and 6.88 by the price book."""
 
 
 def prices() -> Iterator[Series]:
@@ -31,6 +33,9 @@ def prices() -> Iterator[Series]:
     node = {"node": "l4-1", "instance": "l4-1", "instance_type": "g6.12xlarge", "region": "eu-west-1"}
     for name, value in (("node_total_hourly_cost", L4_HOUR), ("node_gpu_hourly_cost", 0.4)):
         yield Series(name, node, value, VARIANT.window.start_ms, VARIANT.window.end_ms)
+    # Nobody set any price of this one's.
+    unset = {"node": UNSET, "instance": UNSET, "instance_type": "p5.48xlarge", "region": "eu-west-1"}
+    yield Series("node_total_hourly_cost", unset, 0.03168, VARIANT.window.start_ms, VARIANT.window.end_ms)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +104,51 @@ def test_opencost_is_compared_with_a_month_that_is_read_now(url: str, run: Run) 
     result = run("compare", "opencost", "2026-10", "--prometheus", url, "-f", "json")
     assert result.exit_code == Exit.OK, result.stderr
     assert json.loads(result.stdout)["rows"]
+
+
+@pytest.fixture
+def first(tmp_path: Path, url: str) -> Path:
+    """Settings in which OpenCost's prices are first."""
+    file = tmp_path / "first.yaml"
+    ledger = f"ledger: {{url: 'sqlite:///{tmp_path / 'ledger.db'}'}}"
+    source = f"source: {{kind: prometheus}}\nprometheus: {{url: '{url}'}}"
+    file.write_text(f"{ledger}\n{source}\npricing: {{opencost: first}}\n", encoding="utf-8")
+    return file
+
+
+DOUBT = (
+    "0.00396 USD per GPU-hour by OpenCost node_total_hourly_cost / 8 boards, but 6.88 by the price book "
+    "(H100/on-demand): more than 5 times apart"
+)
+
+
+def test_a_price_that_nobody_set_is_told_wherever_it_is_used(url: str, run: Run, first: Path) -> None:
+    words = ("--config", str(first))
+    report = json.loads(run(*words, "report", "2026-10", "--prometheus", url, "-f", "json").stdout)
+    (told,) = [each for each in report["problems"] if each["code"] == "price_doubtful"]
+    assert told["subject"] == UNSET
+    assert told["detail"].startswith(DOUBT)
+    assert told["detail"].endswith("set OpenCost's prices, or pricing.opencost to fallback")
+    compared = run(*words, "compare", "opencost", "2026-10", "--prometheus", url, "-f", "json")
+    hour = VARIANT.window.start_ms // HOUR_MS * HOUR_MS + HOUR_MS
+    span = ("--from", iso(hour), "--to", iso(hour + HOUR_MS))
+    for said in (compared, run(*words, "ingest", *span)):
+        assert said.exit_code == Exit.OK, said.stderr
+        assert said.stderr.count(f"the price of {UNSET}: {DOUBT}") == 1
+
+
+def test_without_that_setting_the_book_is_used_and_nothing_is_said(url: str, run: Run) -> None:
+    report = json.loads(run("report", "2026-10", "--prometheus", url, "-f", "json").stdout)
+    assert "price_doubtful" not in {each["code"] for each in report["problems"]}
+
+
+def test_the_doctor_tells_of_it_too(url: str, run: Run, first: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpucost.cli.doctor.now_ms", lambda: VARIANT.window.end_ms)
+    answer = run("--config", str(first), "doctor", "--prometheus", url, "--month", "2026-10", "-f", "json")
+    (cluster,) = json.loads(answer.stdout)["clusters"]
+    found = cluster["features"]["prices"]
+    assert (found["works"], found["why"].partition(": ")[0]) == ("in part", f"of 1 node, such as {UNSET}")
+    assert DOUBT in found["why"]
 
 
 @pytest.mark.parametrize(

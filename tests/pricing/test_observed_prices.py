@@ -73,6 +73,45 @@ def test_the_basis_gpu_takes_what_opencosts_split_leaves() -> None:
     assert (rate.nano_per_board_hour, rate.source) == (2_339_850_000, "OpenCost node_gpu_hourly_cost")
 
 
+@pytest.mark.parametrize(
+    ("node_price", "is_told"),
+    [(0.03168, True), (3.99, True), (4.0, False), (55.04, False), (100.0, False), (100.01, True)],
+)
+def test_a_price_more_than_five_times_from_the_books_is_told_either_way(
+    node_price: float, is_told: bool
+) -> None:
+    """2.50 by the book; nobody set the prices of an OpenCost that says 0.00396."""
+    prices = {("east", "n1"): ObservedNode(total=always(node_price))}
+    span = one(prices)
+    assert bool(span.doubt) is is_told
+    assert span.rate is not None
+    assert span.rate.nano_per_board_hour == round(node_price / 8 * 10**9)  # it is used all the same
+    if is_told:
+        said = f"{node_price / 8:.9f}".rstrip("0").rstrip(".")
+        assert f"{said} EUR per GPU-hour by OpenCost node_total_hourly_cost / 8 boards" in span.doubt
+        assert "but 2.5 by the price book (H100): more than 5 times apart" in span.doubt
+        assert "pricing.opencost to fallback" in span.doubt
+    # With the book first it is the book's; where the book has none, there is nothing to hold it to.
+    assert one(prices, mode=Mode.FALLBACK).doubt == ""
+    assert one({("east", "n2"): ObservedNode(total=always(node_price))}, L40S).doubt == ""
+
+
+def test_a_doubt_lasts_as_long_as_the_books_price_that_it_is_about() -> None:
+    book = PriceBook.parse(
+        """
+version: 1
+currency: EUR
+prices:
+  - {model: H100, per_hour: "20", source: a test, retrieved: 2026-10-01, valid_to: 2026-10-06T12:00:00Z}
+  - {model: H100, per_hour: "7", source: a test, retrieved: 2026-10-01, valid_from: 2026-10-06T12:00:00Z}
+""",
+        "prices.yaml",
+    )
+    spans = rates_of({("east", "n1"): ObservedNode(total=always(16.0))}, book=book)(P5, DAY)
+    assert [(span.start_ms, bool(span.doubt)) for span in spans] == [(T0, True), (NOON, False)]
+    assert spans[0].rate == spans[1].rate
+
+
 def test_a_price_is_divided_exactly_and_rounded_once() -> None:
     rate = one({("east", "n1"): ObservedNode(total=always(10.0))}, replace(P5, boards=3)).rate
     assert rate is not None

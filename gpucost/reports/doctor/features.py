@@ -478,6 +478,9 @@ def _broken(case: Case) -> Finding:
 
 
 def _prices(case: Case) -> Finding:
+    if case.trial is not None and case.trial.doubted:
+        node, why = min(case.trial.doubted.items())
+        return Finding(PART, f"of {counted(len(case.trial.doubted), 'node')}, such as {node}: {why}")
     if case.probe.has(OPENCOST_PRICES[0]):
         return Finding(YES, f"from {OPENCOST_PRICES[0]}")
     if case.probe.has(OPENCOST_PRICES[1]):
@@ -498,7 +501,7 @@ def _compare(case: Case, cost: Finding) -> Finding:
         and pods.names is not None
         and CONTAINER_RUNNING not in pods.names
     ):
-        return Finding(PART, f"without {CONTAINER_RUNNING} what OpenCost bills by is not known")
+        return Finding(PART, f"without {CONTAINER_RUNNING} OpenCost bills no pod anything")
     return prices if cost.verdict is YES else cost
 
 

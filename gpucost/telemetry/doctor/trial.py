@@ -58,6 +58,7 @@ def summed(frames: Frames, attribution: Attribution) -> TrialReading:
     return TrialReading(
         held_ms=int(held["board_ms"].sum()),
         unpriced={str(model): int(ms) for model, ms in unpriced.items() if ms},
+        doubted={p.subject: p.detail for p in attribution.problems if p.code is ProblemCode.PRICE_DOUBTFUL},
         capacity_ms=int(capacity["board_ms"].sum()),
         over_ms=int(lines.loc[is_over, "board_ms"].sum()),
         unshared_pods=len(unknown & {*frames.allocations["pod_uid"]}),
