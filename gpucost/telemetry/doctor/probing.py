@@ -121,7 +121,8 @@ def _refuse_unknown(asker: Asker, cluster: str, asked: Window, now_ms: int) -> N
 def _counts(asker: Asker, asked: Window, at_ms: int) -> dict[str, dict[str, int]]:
     """By cluster, how many series of each name."""
     found = asker.first(state.counted(asker, sorted(_COUNTED), "job"), at_ms)
-    believed.read_believed(asker, asked.start_ms, at_ms)
+    if any(series["metric"]["__name__"] == ksm.NODE_CREATED for series in found):
+        believed.read_believed(asker, asked.start_ms, at_ms)
     return believed.counts_of(asker, found)
 
 
