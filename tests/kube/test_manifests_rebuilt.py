@@ -42,6 +42,7 @@ DEMANDING = PodTemplate(
     "bin-packer",
     ("ring", "nic"),
     True,
+    True,
 )
 TOPOLOGY = {"required": "rack", "group": "ring", "slice": "kubernetes.io/hostname", "slice_size": "2"}
 

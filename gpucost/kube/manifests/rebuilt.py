@@ -125,6 +125,7 @@ def _pod_spec(template: PodTemplate) -> Json:
         "nodeSelector": dict(template.node_selector),
         "affinity": {"nodeAffinity": required} if affinity else {},
         "tolerations": [_toleration(each) for each in template.tolerations],
+        "preemptionPolicy": "Never" if template.never_preempts else "",
         "priorityClassName": template.priority_class,
         "schedulerName": template.scheduler,
         "resourceClaims": claims,
