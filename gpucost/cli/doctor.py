@@ -23,7 +23,10 @@ def doctor(
         str | None, typer.Option(metavar="URL", help="This Prometheus; else that of the settings.")
     ] = None,
     month: Annotated[
-        str | None, typer.Option(metavar="MONTH", help="The month to tell, such as 2026-10; else the last.")
+        str | None,
+        typer.Option(
+            metavar="MONTH", help="The month to tell, such as 2026-10; else the last, or this on a new stack."
+        ),
     ] = None,
     cluster: Annotated[str | None, typer.Option(help="Only this cluster; else all of the server.")] = None,
     format_: Annotated[Literal["table", "json"], typer.Option("--format", "-f")] = "table",
@@ -48,11 +51,15 @@ def doctor(
             settings = assemble.parse_source(f"prometheus:{prometheus}", settings)
     with fields_as({"month": "--month", "cluster": "--cluster"}):
         wanted = Month.of(now).previous() if month is None else Month.parse(month)
+        catalog = settings.attribution.catalog()
         client = assemble.build_client(settings.prometheus, attempts=_ATTEMPTS)
         options = assemble.source_options(settings.prometheus)
         priced = context.of_prometheus(str(settings.prometheus.url), waste=False)
         trial = assemble.build_trial(priced, context.book(priced), context.teams, attempts=_ATTEMPTS)
-        found = probe(client, options, settings.attribution.catalog(), wanted, now, cluster, trial)
+        found = probe(client, options, catalog, wanted, now, cluster, trial)
+        if month is None and found.is_of_later:
+            # On a new stack nothing can be told of last month, and some of this one.
+            found = probe(client, options, catalog, Month.of(now), now, cluster, trial)
     owners = _owners(settings.prometheus)
     limits = Wanted(owners, max_gap_ms=options.max_gap_ms, replica_labels=options.replica_labels)
     diagnosis = diagnose(found, limits, context.program)

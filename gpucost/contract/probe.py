@@ -51,8 +51,8 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """When a kind of series was there, of instants an hour apart: the first and last, and how many in the
-    month."""
+    """When a kind of series was there: the seconds in which its first and its last sample ended, and in how
+    many hours of the month there was one."""
 
     first_ms: int
     last_ms: int
@@ -228,3 +228,9 @@ class Probe:
     targets: int = 0
     clusters: tuple[ClusterProbe, ...] = ()
     unread: tuple[Unread, ...] = ()
+
+    @property
+    def is_of_later(self) -> bool:
+        """Whether there is something now, and nothing was in the month."""
+        is_now = self.at_ms == self.now_ms and bool(self.clusters)
+        return is_now and all(each.seen == {} for each in self.clusters)

@@ -240,7 +240,8 @@ def build_trial(
     rules = rules_of(settings, book, teams)
 
     def read(cluster: str, at_ms: int) -> TrialReading | None:
-        source = ExistingSource(client, options, _existing(settings), now=lambda: at_ms)
+        at = replace(options, as_of_ms=at_ms)
+        source = ExistingSource(client, at, _existing(settings), now=lambda: at_ms)
         return read_trial(source, cluster, lambda frames, span: attribute_windows(frames, [span], rules))
 
     return read

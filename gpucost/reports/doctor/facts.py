@@ -64,7 +64,7 @@ def _seen(case: Case, seen: Seen | None) -> str:
         return "nothing in the month"
     extent = "all of the month" if case.is_whole(seen) else case.bounds(seen)
     hours = -(-case.asked.length_ms // HOUR_MS)
-    return f"{extent}, at {min(seen.instants, hours)} of {counted(hours, 'hour')}"
+    return f"{extent}, in {min(seen.instants, hours)} of {counted(hours, 'hour')}"
 
 
 def _pods(case: Case, wanted: Wanted) -> Iterator[Fact]:

@@ -106,17 +106,22 @@ class Case:
         """Whether either is scraped at the time of the probe."""
         return self.probe.has(OWN_STATE, ksm.NODE_CREATED, ksm.NODE_INFO)
 
+    @property
+    def slack_ms(self) -> int:
+        """What may be missing at either end of the month: an hour, and while it is young a tenth of it."""
+        return min(HOUR_MS, max(self.wanted.max_gap_ms, self.asked.length_ms // 10))
+
     def is_whole(self, seen: Seen) -> bool:
-        """Whether it was there from the beginning to the end, to the hour."""
-        starts = seen.first_ms <= self.asked.start_ms + HOUR_MS
-        return starts and seen.last_ms >= self.asked.end_ms - HOUR_MS
+        """Whether it was there from the beginning to the end, but for ``slack_ms``."""
+        starts = seen.first_ms <= self.asked.start_ms + self.slack_ms
+        return starts and seen.last_ms >= self.asked.end_ms - self.slack_ms
 
     def bounds(self, seen: Seen) -> str:
         """Which part of the month is there."""
-        begins = (
-            f"samples begin {iso(seen.first_ms)}" if seen.first_ms > self.asked.start_ms + HOUR_MS else ""
-        )
-        ends = f"samples end {iso(seen.last_ms)}" if seen.last_ms < self.asked.end_ms - HOUR_MS else ""
+        is_late = seen.first_ms > self.asked.start_ms + self.slack_ms
+        begins = f"samples begin {iso(seen.first_ms)}" if is_late else ""
+        is_early = seen.last_ms < self.asked.end_ms - self.slack_ms
+        ends = f"samples end {iso(seen.last_ms)}" if is_early else ""
         return ", ".join(each for each in (begins, ends) if each)
 
     @property

@@ -99,7 +99,7 @@ def first_whole(case: Case) -> Month | None:
     seen = case.state
     if seen is None:
         return Month.of(case.at_ms).next() if case.is_there_now else None
-    if seen.first_ms <= case.asked.start_ms + HOUR_MS:
+    if seen.first_ms <= case.asked.start_ms + case.slack_ms:
         return None
     return Month.of(seen.first_ms).next()
 
@@ -137,7 +137,7 @@ def _stopped(case: Case, probe: Probe) -> Iterator[Step]:
     if seen is None or case.is_own:
         return
     is_now = case.asked.end_ms >= probe.now_ms
-    if probe.at_ms < probe.now_ms or (is_now and seen.last_ms < case.asked.end_ms - HOUR_MS):
+    if probe.at_ms < probe.now_ms or (is_now and seen.last_ms < case.asked.end_ms - case.slack_ms):
         yield settings.again(iso(seen.last_ms))
 
 

@@ -10,7 +10,7 @@ from statistics import median
 from gpucost.contract import dcgm
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.probe import OWN_STATE, Gaps, Scrapes, Seen
-from gpucost.domain.time import HOUR_MS, SECOND_MS, Window
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.doctor.asking import Asker, grouped
 from gpucost.telemetry.doctor.gpus import METRICS, Target, base_of
@@ -18,7 +18,8 @@ from gpucost.telemetry.doctor.state import counted
 from gpucost.telemetry.promql import PromQL, by, one_of, over_time
 from gpucost.telemetry.reader import points
 
-STEP_MS = HOUR_MS
+Kind = tuple[str, str]
+"""Cluster and kind of series."""
 _LOOKED_AT = 3
 _TARGET = ("job", "instance")
 _GPU_FIELDS = (dcgm.Field.MEMORY_USED, dcgm.Field.GRAPHICS, dcgm.Field.BUSY)
@@ -33,22 +34,59 @@ def read_seen(
     several fields, a month of thousands of GPUs would be too much for one question.
     """
     kinds_of = {ksm.NODE_CREATED: "state", OWN_STATE: "own", **dict.fromkeys(_gpu_names(counts), "gpus")}
-    expression = counted(asker, sorted(kinds_of))
-    found = asker.matrix("the month by hours", expression, asked.start_ms, asked.end_ms, STEP_MS)
-    if found is None:
+    hours = _cells(asker, kinds_of, asked, HOUR_MS)
+    if hours is None:
         return None
-    instants: dict[str, dict[str, set[int]]] = {}
-    for series in found:
-        kind = kinds_of[series["metric"]["__name__"]]
-        kinds = instants.setdefault(asker.cluster_of(series), {})
-        kinds.setdefault(kind, set()).update(points(series)[0])
-    return {
-        cluster: {
-            kind: Seen(min(at), max(at), sum(each < asked.end_ms for each in at))
-            for kind, at in kinds.items()
-        }
-        for cluster, kinds in instants.items()
-    }
+    first = _closely(asker, kinds_of, {key: cells[0] for key, cells in hours.items()}, 0)
+    last = _closely(asker, kinds_of, {key: cells[-1] for key, cells in hours.items()}, -1)
+    found: dict[str, dict[str, Seen]] = {}
+    for (cluster, kind), cells in hours.items():
+        found.setdefault(cluster, {})[kind] = Seen(
+            first[cluster, kind].end_ms, last[cluster, kind].end_ms, len(cells)
+        )
+    return found
+
+
+def _closely(
+    asker: Asker, kinds_of: Mapping[str, str], edges: Mapping[Kind, Window], which: int
+) -> Mapping[Kind, Window]:
+    """The first or last second with a sample, within the cell in which it is; that cell where nobody says.
+    What began or ended together, as on a stack that is new, is asked for together."""
+    known = dict(edges)
+    for step_ms in (MINUTE_MS, SECOND_MS):
+        for cell in sorted(set(known.values())):
+            finer = _cells(asker, kinds_of, cell, step_ms) or {}
+            known |= {key: finer[key][which] for key, edge in known.items() if edge == cell and key in finer}
+    return known
+
+
+def _cells(
+    asker: Asker, kinds_of: Mapping[str, str], span: Window, step_ms: int
+) -> Mapping[Kind, list[Window]] | None:
+    """By cluster and kind, the steps of ``span`` in which anything has a sample, in order; the last step may
+    be shorter. A sample at the very edge is of the step that ends there. None where it cannot be read."""
+    whole_ms = span.length_ms - span.length_ms % step_ms
+    found: dict[Kind, set[Window]] = {}
+    if whole_ms:
+        ends = span.start_ms + step_ms, span.start_ms + whole_ms
+        asked = counted(asker, sorted(kinds_of), range_ms=step_ms - 1)
+        answer = asker.matrix("when there was what", asked, *ends, step_ms)
+        if answer is None:
+            return None
+        for series in answer:
+            key = asker.cluster_of(series), kinds_of[series["metric"]["__name__"]]
+            cells = (Window(at - step_ms, at) for at in points(series)[0])
+            found.setdefault(key, set()).update(cells)
+    if whole_ms < span.length_ms:
+        rest = Window(span.start_ms + whole_ms, span.end_ms)
+        asked = counted(asker, sorted(kinds_of), range_ms=max(1, rest.length_ms - 1))
+        answer = asker.vector("when there was what", asked, rest.end_ms)
+        if answer is None:
+            return None
+        for series in answer:
+            key = asker.cluster_of(series), kinds_of[series["metric"]["__name__"]]
+            found.setdefault(key, set()).add(rest)
+    return {key: sorted(cells) for key, cells in found.items()}
 
 
 def _gpu_names(counts: Iterable[Mapping[str, int]]) -> list[str]:

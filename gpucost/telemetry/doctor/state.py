@@ -192,7 +192,11 @@ def _resources(result: list[Series], known: Mapping[str, str]) -> tuple[str, ...
     return tuple(sorted(name for name in found if name))
 
 
-def counted(asker: Asker, names: Iterable[str], *labels: str) -> PromQL:
-    """How many series of each name, by cluster and ``labels``, of the jobs that the settings name."""
+def counted(asker: Asker, names: Iterable[str], *labels: str, range_ms: int = 0) -> PromQL:
+    """How many series of each name, by cluster and ``labels``, of the jobs that the settings name: those that
+    are there, or that had any sample in ``range_ms``."""
     told_by = ("__name__", asker.settings.cluster_label, *labels)
-    return union_by(told_by, *(by("count", told_by, asker.given(each)) for each in asker.alike(names)))
+    selectors = [asker.given(each) for each in asker.alike(names)]
+    if range_ms:
+        selectors = [over_time("last_over_time", each, range_ms) for each in selectors]
+    return union_by(told_by, *(by("count", told_by, each) for each in selectors))

@@ -209,7 +209,7 @@ def test_labels_that_are_exported_stay() -> None:
 
 def test_the_hours_of_the_month_are_those_that_it_has() -> None:
     facts = {each.what: each.found for each in found().clusters[0].facts}
-    assert facts["kube-state-metrics"] == "all of the month, at 744 of 744 hours"
+    assert facts["kube-state-metrics"] == "all of the month, in 744 of 744 hours"
 
 
 def test_what_is_there_no_more_was_there_in_the_month() -> None:

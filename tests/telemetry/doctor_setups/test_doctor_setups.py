@@ -256,7 +256,7 @@ def test_scraping_that_stopped_is_looked_at_where_it_stopped(ask: Ask) -> None:
     result = ask("full", "-f", "json", later=2 * DAY_MS)
     found = document(result)
     assert (result.exit_code, found["can_tell"], found["command"]) == (Exit.SOURCE, False, None)
-    assert "in part only: samples end 2026-10-03T01:00:00Z" in found["verdict"]
+    assert "in part only, 2 days of it: samples end 2026-10-03T01:00:00Z" in found["verdict"]
     assert found["turn_on"] == 'up{job=~".*kube-state-metrics.*"}'
     assert facts(found)["GPU requests"] == ["1 pod, with uid; nvidia.com/gpu"]
     assert verdicts(found)["teams"] == "yes"
@@ -356,7 +356,7 @@ def test_series_without_uid_cannot_be_told(ask: Ask) -> None:
     assert not any("allowlist" in each for each in settings(found))  # they are all there
     said = facts(found)
     assert said["job kube-state-metrics"] == ["1 target, every 1 min 1 s"]
-    assert said["kube-state-metrics"] == ["all of the month, at 49 of 49 hours"]
+    assert said["kube-state-metrics"] == ["all of the month, in 49 of 49 hours"]
 
 
 def test_one_of_two_jobs_is_named_and_then_believed(ask: Ask, tmp_path: Path) -> None:
