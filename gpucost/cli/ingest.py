@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpucost.cli.context import context_of, now_ms
+from gpucost.cli.context import Context, context_of, now_ms
 from gpucost.cli.exits import Exit, complain
 from gpucost.cli.output import complain_of_prices, progress
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from gpucost.pricing.book import PriceBook
     from gpucost.service.assessing import Assessing
     from gpucost.service.pipeline import Outcome, Pipeline
+    from gpucost.service.settings import Settings
 
 _SHOWN_RATES = 3
 
@@ -64,6 +66,7 @@ def ingest(
             raise InputError(
                 "--cluster", cluster, ", ".join(clusters) or "nothing: the source knows no cluster"
             )
+        meanwhile = _meanwhile(context, settings)
         failed = found_any = False
         for name in clusters if cluster is None else (cluster,):
             covered = found.covered(name)
@@ -72,7 +75,7 @@ def ingest(
                 held = "nothing" if covered is None else f"{covered}, nothing of the time asked for"
                 complain(f"{name}: the source holds {held}")
             found_any |= span is not None
-            failed |= span is not None and not _one(pipeline, name, span, book if again else None)
+            failed |= span is not None and not _one(pipeline, name, span, book if again else None, meanwhile)
             if span is not None and settings.detectors.enabled:
                 failed |= not _assess(assemble.build_assessing(settings.detectors, pipeline), name, span)
     if not clusters:
@@ -90,8 +93,19 @@ def _span(covered: Window, since: str | None, until: str | None) -> Window | Non
     return Window(start, end) if start < end or (since and until) else None
 
 
-def _one(pipeline: Pipeline, cluster: str, span: Window, anew: PriceBook | None) -> bool:
-    """Whether every window could be read; ``anew`` is the book that settled windows are rated by again."""
+def _meanwhile(context: Context, settings: Settings) -> str:
+    """The command that shows what is not over yet, and keeps nothing of it; empty for a recording."""
+    from gpucost.domain.time import Month
+
+    if settings.source.path is not None:
+        return ""
+    month = str(Month.of(now_ms()))
+    return shlex.join((*context.program, "report", month, "--prometheus", settings.prometheus.url))
+
+
+def _one(pipeline: Pipeline, cluster: str, span: Window, anew: PriceBook | None, meanwhile: str) -> bool:
+    """Whether every window could be read; ``anew`` is the book that settled windows are rated by again, and
+    ``meanwhile`` the command for what is not over."""
     from gpucost.reports.display import visible
 
     windows = pipeline.pending(cluster, span) if anew is None else pipeline.every(cluster, span)
@@ -103,7 +117,7 @@ def _one(pipeline: Pipeline, cluster: str, span: Window, anew: PriceBook | None)
     if outcome.ingested:
         complain_of_prices(pipeline.ledger, span, cluster)
     if not windows:
-        typer.echo(f"{visible(cluster)}: {_why_none(pipeline, cluster, span)}")
+        typer.echo(f"{visible(cluster)}: {_why_none(pipeline, cluster, span, meanwhile)}")
     return not outcome.failures
 
 
@@ -133,7 +147,7 @@ def _tell(cluster: str, span: Window, wanted: int, outcome: Outcome) -> None:
         complain(f"{failure.window} stays open: {failure.kind}: {failure.reason}")
 
 
-def _why_none(pipeline: Pipeline, cluster: str, span: Window) -> str:
+def _why_none(pipeline: Pipeline, cluster: str, span: Window, meanwhile: str) -> str:
     """Why there was nothing to read in ``span``."""
     from gpucost.domain.time import iso
     from gpucost.ledger import LedgerState
@@ -143,7 +157,8 @@ def _why_none(pipeline: Pipeline, cluster: str, span: Window) -> str:
     if not held or len(held) < len(pipeline.every(cluster, span)):
         closed = " outside closed months" if held else ""
         length = duration(pipeline.window_ms)
-        return f"no whole window of {length} has ended in that time{closed} by {iso(pipeline.now())}"
+        until = f"; until one has: {meanwhile}" if meanwhile and not held else ""
+        return f"no whole window of {length} has ended in that time{closed} by {iso(pipeline.now())}{until}"
     fresh = sum(info.state is LedgerState.OPEN for info in held)
     later = f"; {counted(fresh, 'window')} will be read once more when late data is in" if fresh else ""
     return f"the ledger has all of it already{later}; --again reads it anew"

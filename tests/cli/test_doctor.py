@@ -94,7 +94,7 @@ def test_the_settings_prometheus_is_asked_with_its_token(server: ThreadingHTTPSe
     assert {token for _, token in asked} == {"Bearer s3cret"}
     assert all(r'tenant="a\"b"' in text for text, _ in asked)
     # Others are asked for only as long as nothing of this one is found, to name them.
-    assert len([text for text, _ in asked if 'cluster="prod"' not in text]) == 4
+    assert len([text for text, _ in asked if 'cluster="prod"' not in text]) == 2
     assert "s3cret" not in result.stdout
 
 

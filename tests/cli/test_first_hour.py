@@ -21,10 +21,12 @@ from typer.testing import CliRunner, Result
 
 import gpucost.cli.context
 import gpucost.cli.doctor
+import gpucost.cli.ingest
 import gpucost.cli.reports
 from gpucost.cli.exits import Exit
 from gpucost.cli.main import app
-from gpucost.domain.time import SECOND_MS, parse_instant
+from gpucost.domain.time import SECOND_MS, iso, parse_instant
+from gpucost.ledger import Ledger
 from tests.support.prometheus import needs_prometheus
 from tests.support.recorded import SERVERS, recorded_json, recorded_prometheus
 
@@ -32,6 +34,7 @@ pytestmark = [needs_prometheus, pytest.mark.prometheus]
 
 STARTED, TEN_MINUTES, AN_HOUR = "2026-11-22T21:06:34Z", "2026-11-22T21:17:00Z", "2026-11-22T22:07:40Z"
 SCRAPE_MS = 30 * SECOND_MS
+CLOCKS = (gpucost.cli.context, gpucost.cli.reports, gpucost.cli.doctor, gpucost.cli.ingest)
 URLS = Callable[[str], str]
 At = Callable[..., Result]
 
@@ -57,7 +60,7 @@ def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> At:
     monkeypatch.chdir(tmp_path)
 
     def run(instant: str, *words: str) -> Result:
-        for module in (gpucost.cli.context, gpucost.cli.reports, gpucost.cli.doctor):
+        for module in CLOCKS:
             monkeypatch.setattr(module, "now_ms", lambda: parse_instant(instant))
         return CliRunner().invoke(app, list(words), env={"COLUMNS": "140"})
 
@@ -180,3 +183,31 @@ def test_after_one_scrape_the_doctor_has_no_command_yet(urls: URLS, at: At) -> N
     said = json.loads(result.stdout)
     assert (result.exit_code, said["command"]) == (Exit.SOURCE, None)
     assert "samples begin 2026-11-22T21:06:37Z" in said["verdict"]
+
+
+def test_nothing_provisional_gets_into_a_ledger(urls: URLS, at: At, tmp_path: Path) -> None:
+    """The hour is written once, when it is over and told in full; the minutes after it are not."""
+    url, file = urls("p2"), tmp_path / "gpucost.yaml"
+    file.write_text(f'ledger: {{url: "sqlite:///{tmp_path}/gpucost.db"}}\n', encoding="utf-8")
+    ingest = ("--config", str(file), "ingest", "--source", f"prometheus:{url}")
+    first = at(TEN_MINUTES, *ingest)
+    assert first.exit_code == Exit.OK
+    said = " ".join(first.stdout.split())
+    assert "0 of 0 windows read" in said
+    command = said.partition("until one has: ")[2]
+    assert command == f"gpucost --config {file} report 2026-11 --prometheus {url}"
+    assert at(TEN_MINUTES, *shlex.split(command)[1:]).exit_code == Exit.OK
+    with Ledger.open(f"sqlite:///{tmp_path}/gpucost.db", now=lambda: 0) as ledger:
+        assert ledger.extent() is None
+    assert "1 of 1 windows read" in at(AN_HOUR, *ingest).stdout
+    assert "the ledger has all of it already" in at(AN_HOUR, *ingest).stdout
+    with Ledger.open(f"sqlite:///{tmp_path}/gpucost.db", now=lambda: 0) as ledger:
+        extent = ledger.extent()
+        assert extent is not None
+        assert iso(extent.end_ms) == "2026-11-22T22:00:00Z"
+        (info,) = ledger.windows(extent)
+        assert info.version == 1
+    kept = json.loads(at(AN_HOUR, "--config", str(file), "report", "2026-11", "-f", "json").stdout)
+    now = json.loads(report(at, AN_HOUR, url))
+    assert kept["totals"]["held"]["board_ms"] < now["totals"]["held"]["board_ms"]
+    assert kept["capacity"]["difference_board_ms"] == 0
