@@ -175,6 +175,15 @@ class DisruptionBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerAsk:
+    """What one container of a template asks for, as it says it."""
+
+    name: str
+    requests: Resources
+    limits: Resources
+
+
+@dataclass(frozen=True, slots=True)
 class PodSet:
     """``count`` equal pods of a job. ``min_count`` is how few would do, None: all are needed."""
 
@@ -185,3 +194,8 @@ class PodSet:
     topology: Mapping[str, str] = field(default_factory=dict)
     """Of a Kueue topology request: ``required``, ``preferred``, ``unconstrained``, ``group``, ``slice``,
     ``slice_size``."""
+    containers: tuple[ContainerAsk, ...] = field(default=(), compare=False)
+    """Of the template, as far as it is known: where a change of what its pods ask for is to be written."""
+    stated: Mapping[str, int | str] = field(default_factory=dict, compare=False)
+    """The fields of the object that ``count`` is made of (parallelism and completions, copies and hosts), as
+    far as they are known: a change of the count is one of these."""

@@ -1,4 +1,4 @@
-"""Kubernetes quantities (apimachinery, pkg/api/resource/quantity.go): ``500m``, ``2Gi``, ``1e3``."""
+"""Kubernetes quantities (apimachinery v0.36.3, pkg/api/resource/quantity.go): ``500m``, ``2Gi``, ``1e3``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _MOST_WHOLE = 10_000
 _ALLOWED = "a Kubernetes quantity such as 500m, 8 or 2Gi"
 _QUANTITY = re.compile(
-    r"(?P<number>[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30}))"
-    r"(?P<suffix>n|u|m|k|[MGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?\Z",
+    r"(?=.)(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<rest>[0-9]*))?"
+    r"(?P<suffix>n|u|m|k|[MGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,19})?",
     re.ASCII,
 )
+"""Of the number anything may be missing, as ``ParseQuantity`` takes it: ``.``, ``+`` and ``Gi`` are 0."""
+_BLANKS = (
+    " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+)
+"""Of what Go trims those that JSON writes as they are: of an escaped tab the API server sees the escape."""
+_LONGEST = 64
+"""Digits before and after the point that make a difference: more is beyond ``MOST``, or below a billionth."""
 _SCALES = {
     **{suffix: Fraction(10) ** power for suffix, power in {"n": -9, "u": -6, "m": -3, "": 0, "k": 3}.items()},
     **{suffix: Fraction(1000) ** power for power, suffix in enumerate("MGTPE", 2)},
@@ -29,15 +36,47 @@ _SCALES = {
 @lru_cache(maxsize=16384)
 def parse_quantity(text: str) -> Fraction:
     """The exact number. Raises InputError for what is no quantity, and for negative ones."""
-    match = _QUANTITY.match(text)
-    if match is None:
-        raise InputError("quantity", text, _ALLOWED)
-    suffix = match["suffix"] or ""
-    scale = _SCALES.get(suffix)
-    number = Fraction(match["number"]) * (Fraction(10) ** int(suffix[1:]) if scale is None else scale)
+    number = signed_quantity(text)
     if number < 0:
         raise InputError("quantity", text, f"{_ALLOWED}, not negative")
     return number
+
+
+@lru_cache(maxsize=16384)
+def signed_quantity(text: str) -> Fraction:
+    """The exact number, negative too; what is greater than all that is counted is merely that.
+
+    Raises InputError for what is no quantity.
+    """
+    match = _QUANTITY.fullmatch(text.strip(_BLANKS))
+    if match is None:
+        raise InputError("quantity", text, _ALLOWED)
+    whole, rest, suffix = match["whole"].lstrip("0"), match["rest"] or "", match["suffix"] or ""
+    power = int(suffix[1:]) if suffix not in _SCALES else 0
+    if abs(power) >= 2**63:
+        raise InputError("quantity", text, _ALLOWED)
+    number = _scaled(whole, rest[: 2 * _LONGEST], power) * _SCALES.get(suffix, 1)
+    return -number if match["sign"] == "-" else number
+
+
+def _scaled(whole: str, rest: str, power: int) -> Fraction:
+    """``whole.rest`` times ten to the power, within bounds that keep it cheap."""
+    if not (whole or rest.strip("0")):
+        return Fraction(0)
+    if len(whole) + power > _LONGEST or len(whole) > 2 * _LONGEST:
+        return Fraction(10**_LONGEST)
+    if len(whole) + power < -_LONGEST:
+        return Fraction(1, 10**_LONGEST)
+    return Fraction(f"{whole or 0}.{rest or 0}") * Fraction(10) ** power
+
+
+def is_quantity(text: str) -> bool:
+    """Whether the API server takes it for one."""
+    try:
+        signed_quantity(text)
+    except InputError:
+        return False
+    return True
 
 
 def amount(resource: str, quantity: Fraction) -> int:

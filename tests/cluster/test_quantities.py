@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpucost.cluster.quantities import MOST, amount, base_units, parse_quantity, readable
@@ -43,10 +43,112 @@ def test_a_quantity_is_read_exactly(text: str, exact: Fraction) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " 1", "1 ", "1\n", "one", "-1", "1.2.3", ".", "+", "1mm", "1ki", "1e", "1e999", "0x10", "١"]
+    "text",
+    [
+        *(
+            "",
+            " ",
+            "1\n",
+            "\t1",
+            "one",
+            "-1",
+            "1.2.3",
+            "1mm",
+            "1ki",
+            "1K",
+            "1e",
+            "1e+",
+            "1ei",
+            "1Ki5",
+            "0x10",
+        ),
+        *("0x10", "1_0", "١", "1 Gi", "1e99999999999999999999"),
+    ],
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(InputError):
+        parse_quantity(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "exact"),
+    [
+        (" 1Gi", 2**30),
+        ("1 ", 1),
+        ("\xa01", 1),
+        ("+1", 1),
+        ("-0", 0),
+        ("1.", 1),
+        (".5", Fraction(1, 2)),
+        *((each, 0) for each in (".", "+", "-", "Gi", "m", "e5", "k", "E")),
+        ("0" * 5000 + "1", 1),
+    ],
+)
+def test_what_the_api_server_takes_is_taken(text: str, exact: Fraction) -> None:
+    """All of it was accepted by kube-apiserver 1.36.3."""
+    assert parse_quantity(text) == exact
+
+
+@pytest.mark.parametrize("text", ["1e400", "1e9223372036854775807", "9" * 100_000, "1" * 5000 + ".5Ei"])
+def test_what_is_beyond_all_counting_is_cheap_and_the_most(text: str) -> None:
+    assert amount("memory", parse_quantity(text)) == MOST
+    assert amount("memory", parse_quantity("1e-400")) == 1
+
+
+DIGITS, LETTERS, DECIMAL, BINARY = "0123456789", "eEinumkKMGTP", "n u m k M G T P E", "Ki Mi Gi Ti Pi Ei"
+
+
+def scanned(text: str) -> Fraction | None:
+    """As apimachinery's scanner goes over it, one character after another; None for an error."""
+    rest = text.strip(" \xa0")
+    if not rest:
+        return None
+    sign, rest = (-1 if rest[0] == "-" else 1), rest[1:] if rest[0] in "+-" else rest
+    whole, rest = taken(rest, DIGITS)
+    part = ""
+    if rest.startswith("."):
+        part, rest = taken(rest[1:], DIGITS)
+    letters, rest = taken(rest, LETTERS)
+    inner = rest[:1] if rest[:1] in ("+", "-") else ""
+    power, rest = taken(rest[len(inner) :], DIGITS)
+    if rest:
+        return None
+    factor = scale(letters, inner, power)
+    if factor is None:
+        return None
+    return sign * (Fraction(int(whole or 0)) + Fraction(int(part or 0), 10 ** len(part))) * factor
+
+
+def taken(text: str, characters: str) -> tuple[str, str]:
+    end = next((at for at, each in enumerate(text) if each not in characters), len(text))
+    return text[:end], text[end:]
+
+
+def scale(letters: str, inner: str, power: str) -> Fraction | None:
+    if letters in ("e", "E") and power:
+        return Fraction(10) ** int(inner + power)
+    if inner or power:
+        return None
+    if not letters:
+        return Fraction(1)
+    if letters in DECIMAL.split():
+        return Fraction(10) ** (3 * DECIMAL.split().index(letters) - (9 if letters in ("n", "u", "m") else 6))
+    return Fraction(1024) ** (BINARY.split().index(letters) + 1) if letters in BINARY.split() else None
+
+
+@settings(max_examples=3000, deadline=None)
+@given(st.text("0123456789.+-eEinumkKMGTP ", max_size=9))
+@example("1Ki")
+@example("1e5i")
+@example(".")
+def test_quantities_are_those_of_a_scanner_of_characters(text: str) -> None:
+    expected = scanned(text)
+    if expected is None or expected < 0:
+        with pytest.raises(InputError):
+            parse_quantity(text)
+    elif expected < 10**60 and (not expected or expected > Fraction(1, 10**60)):
+        assert parse_quantity(text) == expected
+    else:
         parse_quantity(text)
 
 

@@ -87,7 +87,7 @@ spec:
       completions: 2
       template:
         spec:
-          {pod_spec(1, 10)}
+          {pod_spec(1, 10, "restartPolicy: OnFailure" + chr(10))}
 """,
     "JobSet": _head("jobset.x-k8s.io/v1alpha2", "JobSet", "llm")
     + f"""spec:

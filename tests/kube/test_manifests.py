@@ -13,6 +13,7 @@ from gpucost.cluster.manifest import JobManifest
 from gpucost.domain.jobs import JobKind
 from gpucost.kube.manifests import manifest_of, read_manifests, reread
 from gpucost.kube.manifests.fields import SPECS, TEMPLATE_AT
+from gpucost.kube.manifests.rules.kinds import OF_KUBERNETES
 from tests.kube.manifest_files import FILES, pod_spec
 
 NOW = 1_792_800_000_000
@@ -78,7 +79,7 @@ def test_every_kind(kind: str, sets: Sets, gang: int | None, quota: Sets, worklo
 
 def test_no_kind_of_job_is_left_out() -> None:
     kinds = set(JobKind) - {JobKind.OTHER}
-    assert set(SPECS) == set(TEMPLATE_AT) == kinds == {JobKind(kind) for kind in FILES}
+    assert set(SPECS) | OF_KUBERNETES == set(TEMPLATE_AT) == kinds == {JobKind(kind) for kind in FILES}
 
 
 @pytest.mark.parametrize("kind", FILES)
@@ -141,7 +142,7 @@ def test_what_is_said_to_volcano() -> None:
     assert (manifest.volcano_queue, manifest.scheduler) == ("research", "volcano")
     text = FILES["Deployment"].replace(
         "metadata: {labels: {app: web}}",
-        'metadata: {annotations: {scheduling.volcano.sh/queue-name: "serving"}}',
+        'metadata: {labels: {app: web}, annotations: {scheduling.volcano.sh/queue-name: "serving"}}',
     )
     web = one(text.replace("      containers:", "      schedulerName: volcano\n      containers:"))
     assert (web.volcano_queue, web.scheduler, web.queue) == ("serving", "volcano", "team")
@@ -207,8 +208,11 @@ def test_a_group_with_too_few_pods_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("version", "link"),
     [
-        ("scheduling.volcano.sh/v1beta1", "annotations: {scheduling.k8s.io/group-name: gang}"),
-        ("scheduling.x-k8s.io/v1alpha1", "labels: {scheduling.x-k8s.io/pod-group: gang}"),
+        (
+            "scheduling.volcano.sh/v1beta1",
+            "labels: {app: web}, annotations: {scheduling.k8s.io/group-name: gang}",
+        ),
+        ("scheduling.x-k8s.io/v1alpha1", "labels: {app: web, scheduling.x-k8s.io/pod-group: gang}"),
     ],
 )
 def test_a_pod_group_beside_a_job_is_its_gang(version: str, link: str) -> None:

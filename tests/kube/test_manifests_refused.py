@@ -68,7 +68,12 @@ FIELDS: list[tuple[str, str, Any, str]] = [
     ),
     ("Job", "spec>Parallelism", 4, "spec.Parallelism: unknown field; allowed: parallelism (did you"),
     ("JobSet", "spec>replicatedJob", [], "spec.replicatedJob: unknown field; allowed: replicatedJobs"),
-    ("Job", "spec>parallelism", -1, "spec.parallelism: -1 is not allowed; allowed: a whole number, not neg"),
+    (
+        "Job",
+        "spec>parallelism",
+        -1,
+        "spec.parallelism: -1 is not allowed; allowed: greater than or equal",
+    ),
     ("Job", "spec>parallelism", "4", "spec.parallelism: '4' is not allowed; allowed: a whole number"),
     ("Job", "spec>parallelism", 1.5, "spec.parallelism: 1.5 is not allowed; allowed: a whole number"),
     (
@@ -83,9 +88,19 @@ FIELDS: list[tuple[str, str, Any, str]] = [
         900_000,
         "spec: 3,600,001 pods is not allowed; allowed: at most",
     ),
-    ("Job", "spec>template", None, "spec.template.spec.containers: missing; allowed: a pod template"),
+    (
+        "Job",
+        "spec>template",
+        None,
+        "spec.template.spec.containers: missing; allowed: at least one",
+    ),
     ("Job", "spec>template>spec>containers", None, "spec.template.spec.containers: missing"),
-    ("Job", "spec>template>spec>containers", [], "spec.template.spec.containers: [] is not allowed"),
+    (
+        "Job",
+        "spec>template>spec>containers",
+        [],
+        "spec.template.spec.containers: missing; allowed: at least one",
+    ),
     ("CronJob", "spec>jobTemplate", None, "spec.jobTemplate.spec.template.spec.containers: missing"),
     (
         "CronJob",
@@ -138,8 +153,8 @@ FIELDS: list[tuple[str, str, Any, str]] = [
         "500m",
         f"{_RESOURCES}.limits[nvidia.com/gpu]: '500m' is not allowed",
     ),
-    ("Job", f"{_IN}limits>nvidia.com/gpu", 0.5, f"{_RESOURCES}.limits[nvidia.com/gpu]: 0.5 is not allowed"),
-    ("Job", f"{_IN}limits>nvidia.com/gpu", -1, f"{_RESOURCES}.limits[nvidia.com/gpu]: -1 is not allowed"),
+    ("Job", f"{_IN}limits>nvidia.com/gpu", 0.5, f"{_RESOURCES}.limits[nvidia.com/gpu]: '0.5' is not allowed"),
+    ("Job", f"{_IN}limits>nvidia.com/gpu", -1, f"{_RESOURCES}.limits[nvidia.com/gpu]: '-1' is not allowed"),
     (
         "Job",
         f"{_IN}limits>nvidia.com/gpu",
@@ -150,7 +165,7 @@ FIELDS: list[tuple[str, str, Any, str]] = [
         "Job",
         f"{_IN}requests>nvidia.com/gpu",
         1,
-        f"{_RESOURCES}.requests[nvidia.com/gpu]: 1 is not allowed; allowed: the same as its limit, 2",
+        f"{_RESOURCES}.requests[nvidia.com/gpu]: '1' is not allowed; allowed: equal to nvidia.com/gpu limit",
     ),
     (
         "Job",
@@ -162,7 +177,7 @@ FIELDS: list[tuple[str, str, Any, str]] = [
         "Job",
         f"{_IN}limits>memory",
         "1Gi",
-        f"{_RESOURCES}.requests[memory]: '16Gi' is not allowed; allowed: at most its limit",
+        f"{_RESOURCES}.requests[memory]: '16Gi' is not allowed; allowed: less than or equal to memory limit",
     ),
     (
         "Job",
@@ -228,12 +243,23 @@ def test_hostile_names_are_refused_and_escaped(kind: str, way: str, hostile: str
 
 
 def test_the_first_flaw_is_named_and_how_many_more() -> None:
-    document = json.loads(changed("Job", "spec>paralelism", 4))
+    document = yaml.safe_load(FILES["Job"])
     document["metadata"]["name"] = "No Name"
+    document["spec"]["backoffLimit"] = -1
     document["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "0.5"
     said = refusal(json.dumps(document))
     assert said.startswith("job.yaml: metadata.name: 'No Name' is not allowed")
     assert said.endswith("; and 2 more")
+
+
+def test_what_cannot_be_decoded_is_said_before_any_rule() -> None:
+    """As the API server does."""
+    document = json.loads(changed("Job", "spec>paralelism", 4))
+    document["metadata"]["name"] = "No Name"
+    document["spec"]["template"]["spec"]["containers"][0]["ports"] = {"containerPort": 80}
+    said = refusal(json.dumps(document))
+    assert said.startswith("job.yaml: spec.template.spec.containers[0].ports: ")
+    assert said.endswith("allowed: a list; and 1 more")
 
 
 @pytest.mark.parametrize(

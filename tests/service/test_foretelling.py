@@ -383,12 +383,15 @@ def test_what_like_jobs_used_is_known_without_the_ledger(
     assert found.advising.status.foretelling_errors() == {}, "nothing is read again without a new window"
 
 
+CONTAINER = {"name": "main", "image": "train"}
+
+
 def manifest(name: str, namespace: str) -> JobManifest:
     document = {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"template": {"spec": {"containers": [{"name": "main"}]}}},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [CONTAINER]}}},
     }
     return manifest_of(document, "", NOW, "default")
 

@@ -18,7 +18,7 @@ from gpucost.domain.jobs import JobKind
 
 MOST_WORKLOADS = 1_000
 """Of one job whose pods or groups have a Workload each."""
-MOST_POD_SETS = 8
+MOST_POD_SETS = 18
 """Of one Workload (kueue, apis/kueue/v1beta2/workload_types.go)."""
 _ELASTIC = "kueue.x-k8s.io/elastic-job"
 _KUEUE_CLASS = "metadata.labels[kueue.x-k8s.io/priority-class]"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpucost.kube.dumps.kept import Keep, Kept, by_name, conditions, each, fields, plain
-from gpucost.kube.dumps.kept_pods import POD_TEMPLATE
+from gpucost.kube.dumps.kept_pods import JOB_TEMPLATE
 from gpucost.kube.dumps.kept_schedulers import DEPLOYMENT_TEMPLATE
 
-_BATCH = {"template": POD_TEMPLATE, **dict.fromkeys(("parallelism", "completions", "completionMode"), plain)}
+_BATCH = {"template": JOB_TEMPLATE, **dict.fromkeys(("parallelism", "completions", "completionMode"), plain)}
 _COUNTS = ("active", "ready", "succeeded", "failed")
 
 _DEADLINE = "activeDeadlineSeconds"
@@ -40,7 +40,7 @@ _TRAIN_JOB = _job(fields("suspend", trainer=fields("numNodes")), "completionTime
 
 def _kubeflow(replica_specs: str) -> Kept:
     policy = fields("suspend", _DEADLINE, schedulingPolicy=fields("minAvailable", "priorityClass"))
-    replicas = by_name(fields("replicas", template=POD_TEMPLATE))
+    replicas = by_name(fields("replicas", template=JOB_TEMPLATE))
     return _job(
         fields(elasticPolicy=fields("minReplicas"), runPolicy=policy, **{replica_specs: replicas}),
         "completionTime",
@@ -52,11 +52,11 @@ def _kubeflow(replica_specs: str) -> Kept:
 _RAY = {
     "suspend": plain,
     "enableInTreeAutoscaling": plain,
-    "headGroupSpec": fields(template=POD_TEMPLATE),
+    "headGroupSpec": fields(template=JOB_TEMPLATE),
     "workerGroupSpecs": each(
         fields(
             *("groupName", "numOfHosts", "minReplicas", "maxReplicas", "replicas", "suspend"),
-            template=POD_TEMPLATE,
+            template=JOB_TEMPLATE,
         )
     ),
 }
@@ -65,7 +65,7 @@ _RAY_JOB = _job(
     fields(
         *("suspend", "submissionMode", _DEADLINE),
         rayClusterSpec=fields(**_RAY),
-        submitterPodTemplate=POD_TEMPLATE,
+        submitterPodTemplate=JOB_TEMPLATE,
     ),
     "endTime",
     rayClusterStatus=fields(*_RAY_WORKERS),
@@ -74,7 +74,7 @@ _RAY_SERVICE = _job(
     fields("suspend", rayClusterConfig=fields(**_RAY)),
     activeServiceStatus=fields(rayClusterStatus=fields(*_RAY_WORKERS)),
 )
-_LEADER_WORKERS = fields("size", leaderTemplate=POD_TEMPLATE, workerTemplate=POD_TEMPLATE)
+_LEADER_WORKERS = fields("size", leaderTemplate=JOB_TEMPLATE, workerTemplate=JOB_TEMPLATE)
 _LEADER_WORKER_SET = _job(
     fields("suspend", "replicas", leaderWorkerTemplate=_LEADER_WORKERS), "replicas", "readyReplicas"
 )
@@ -84,15 +84,15 @@ def _replicas(template: Keep) -> Kept:
     return _job(fields("suspend", "replicas", template=template), "replicas", "readyReplicas")
 
 
-_REPLICAS = _replicas(POD_TEMPLATE)
+_REPLICAS = _replicas(JOB_TEMPLATE)
 _DAEMON_SET = _job(
-    fields("suspend", template=POD_TEMPLATE),
+    fields("suspend", template=JOB_TEMPLATE),
     *("desiredNumberScheduled", "currentNumberScheduled", "numberReady"),
 )
 _VOLCANO_JOB = _job(
     fields(
         *("minAvailable", "priorityClassName"),
-        tasks=each(fields("name", "replicas", "minAvailable", template=POD_TEMPLATE)),
+        tasks=each(fields("name", "replicas", "minAvailable", template=JOB_TEMPLATE)),
     ),
     *("pending", "running", "succeeded", "failed"),
     state=fields("phase", "lastTransitionTime"),
@@ -112,7 +112,7 @@ JOBS: Mapping[tuple[str, str], Kept] = {
     ("kubeflow.org", "PaddleJob"): _kubeflow("paddleReplicaSpecs"),
     ("kubeflow.org", "JAXJob"): _kubeflow("jaxReplicaSpecs"),
     ("kubeflow.org", "MPIJob"): _kubeflow("mpiReplicaSpecs"),
-    ("kubeflow.org", "Notebook"): _job(fields(template=POD_TEMPLATE), "readyReplicas"),
+    ("kubeflow.org", "Notebook"): _job(fields(template=JOB_TEMPLATE), "readyReplicas"),
     ("ray.io", "RayJob"): _RAY_JOB,
     ("ray.io", "RayCluster"): _job(fields(**_RAY), *_RAY_WORKERS),
     ("ray.io", "RayService"): _RAY_SERVICE,

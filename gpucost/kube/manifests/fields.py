@@ -1,20 +1,16 @@
 """Fields of specs by kind, to tell a misspelt one, and documents that make no pods.
 
-Names are those of the kinds' API types: Kubernetes 1.36, JobSet v1alpha2, Kubeflow trainer v1alpha1 and v1,
+Those of Kubernetes' own kinds are in the published schemas. The names here are those of the other kinds' API
+types: JobSet v1alpha2, Kubeflow trainer v1alpha1 and v1,
 mpi-operator v2beta1, KubeRay v1, LeaderWorkerSet v1, Volcano v1alpha1.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from gpucost.domain.jobs import JobKind
-
-_MOST_LOOKED_AT = 50
-_LONGEST = 64
-_CLOSE = 0.8
 
 
 class Fields(NamedTuple):
@@ -23,46 +19,12 @@ class Fields(NamedTuple):
     read: frozenset[str]
     other: frozenset[str] = frozenset()
 
-    def misspelt(self, keys: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Keys that do not exist, each with the one that is read and is close to it."""
-        unknown = [key for key in keys if key not in self.read and key not in self.other]
-        names = sorted(self.read)
-        by_lower = {name.lower(): name for name in names}
-        for key in unknown[:_MOST_LOOKED_AT]:
-            if len(key) > _LONGEST:
-                continue
-            close = difflib.get_close_matches(key.lower(), by_lower, 1, _CLOSE)
-            if close:
-                yield key, by_lower[close[0]]
-
 
 def _fields(read: str, other: str = "") -> Fields:
     return Fields(frozenset(read.split()), frozenset(other.split()))
 
 
 OBJECT = _fields("apiVersion kind metadata spec", "status data")
-METADATA = _fields(
-    "name generateName namespace labels annotations",
-    "uid creationTimestamp deletionTimestamp deletionGracePeriodSeconds finalizers generation managedFields "
-    "ownerReferences resourceVersion selfLink",
-)
-POD_SPEC = _fields(
-    "containers initContainers nodeSelector tolerations affinity priorityClassName schedulerName "
-    "resourceClaims overhead topologySpreadConstraints activeDeadlineSeconds resources schedulingGroup",
-    "automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks ephemeralContainers hostAliases "
-    "hostIPC hostNetwork hostPID hostUsers hostname hostnameOverride imagePullSecrets nodeName os "
-    "preemptionPolicy priority readinessGates restartPolicy runtimeClassName schedulingGates securityContext "
-    "serviceAccount serviceAccountName setHostnameAsFQDN shareProcessNamespace subdomain "
-    "terminationGracePeriodSeconds volumes workloadRef",
-)
-CONTAINER = _fields(
-    "name resources restartPolicy",
-    "args command env envFrom image imagePullPolicy lifecycle livenessProbe ports readinessProbe "
-    "resizePolicy restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath "
-    "terminationMessagePolicy tty volumeDevices volumeMounts workingDir",
-)
-RESOURCES = _fields("requests limits", "claims")
-_REPLICAS = "replicas template", "minReadySeconds revisionHistoryLimit selector"
 _RAY_CLUSTER = _fields(
     "enableInTreeAutoscaling headGroupSpec workerGroupSpecs autoscalerOptions suspend",
     "authOptions gcsFaultToleranceOptions headServiceAnnotations managedBy networkPolicy rayVersion "
@@ -75,16 +37,6 @@ def _kubeflow(replica_specs: str, other: str = "") -> Fields:
 
 
 SPECS: Mapping[JobKind, Fields] = {
-    JobKind.JOB: _fields(
-        "parallelism completions completionMode template suspend activeDeadlineSeconds",
-        "backoffLimit backoffLimitPerIndex managedBy manualSelector maxFailedIndexes podFailurePolicy "
-        "podReplacementPolicy scheduling selector successPolicy ttlSecondsAfterFinished",
-    ),
-    JobKind.CRON_JOB: _fields(
-        "jobTemplate suspend",
-        "concurrencyPolicy failedJobsHistoryLimit schedule startingDeadlineSeconds "
-        "successfulJobsHistoryLimit timeZone",
-    ),
     JobKind.JOB_SET: _fields(
         "replicatedJobs suspend",
         "coordinator failurePolicy managedBy network startupPolicy successPolicy ttlSecondsAfterFinished "
@@ -125,21 +77,16 @@ SPECS: Mapping[JobKind, Fields] = {
     JobKind.LEADER_WORKER_SET: _fields(
         "replicas leaderWorkerTemplate", "networkConfig revisionHistoryLimit rolloutStrategy startupPolicy"
     ),
-    JobKind.DEPLOYMENT: _fields(_REPLICAS[0], f"{_REPLICAS[1]} paused progressDeadlineSeconds strategy"),
-    JobKind.STATEFUL_SET: _fields(
-        _REPLICAS[0],
-        f"{_REPLICAS[1]} ordinals persistentVolumeClaimRetentionPolicy podManagementPolicy serviceName "
-        "updateStrategy volumeClaimTemplates",
-    ),
-    JobKind.REPLICA_SET: _fields(*_REPLICAS),
-    JobKind.DAEMON_SET: _fields("template", f"{_REPLICAS[1]} updateStrategy"),
     JobKind.NOTEBOOK: _fields("template"),
-    JobKind.POD: POD_SPEC,
 }
-"""Of every kind that a manifest may be of."""
+"""Of every kind that is none of Kubernetes' own."""
 
 TEMPLATE_AT: Mapping[JobKind, str] = {
-    **dict.fromkeys(SPECS, "spec.template.spec.containers"),
+    **dict.fromkeys(
+        (JobKind.JOB, JobKind.DEPLOYMENT, JobKind.STATEFUL_SET, JobKind.REPLICA_SET, JobKind.DAEMON_SET),
+        "spec.template.spec.containers",
+    ),
+    JobKind.NOTEBOOK: "spec.template.spec.containers",
     JobKind.CRON_JOB: "spec.jobTemplate.spec.template.spec.containers",
     JobKind.JOB_SET: "spec.replicatedJobs",
     JobKind.PYTORCH_JOB: "spec.pytorchReplicaSpecs",
@@ -156,7 +103,7 @@ TEMPLATE_AT: Mapping[JobKind, str] = {
     JobKind.TRAIN_JOB: "spec.runtimeRef",
     JobKind.POD: "spec.containers",
 }
-"""Where the pod templates of a kind are."""
+"""Where the pod templates are, of every kind that a manifest may be of."""
 
 _PODLESS_GROUPS = frozenset(
     {

@@ -13,17 +13,17 @@ from gpucost.cluster.objects import Flaw
 from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.jobs import JobKind, Owner, job_kind
 from gpucost.kube.manifests import train_jobs
-from gpucost.kube.manifests.checks import flaws_of_document, flaws_of_pod_sets, pod_templates, too_many
+from gpucost.kube.manifests.checks import examined, flaws_of_pod_sets, pod_templates, too_many
 from gpucost.kube.manifests.documents import Placed, checked, documents, is_list
-from gpucost.kube.manifests.fields import SPECS, makes_no_pods
+from gpucost.kube.manifests.fields import TEMPLATE_AT, makes_no_pods
 from gpucost.kube.manifests.pod_groups import Beside, Named, group_of, pod_groups, pods_as_job
 from gpucost.kube.manifests.quota import quota
+from gpucost.kube.manifests.rules.metadata import name_of
 from gpucost.kube.manifests.said import Said, said
 from gpucost.kube.parse.jobs import job_parser
+from gpucost.kube.parse.reading import Part
 
-_GENERATED = "xxxxx"
-"""In the place of what the API server makes up after generateName."""
-_KINDS = ", ".join(sorted(kind.value for kind in SPECS))
+_KINDS = ", ".join(sorted(kind.value for kind in TEMPLATE_AT))
 _BY_NAME = re.compile(r"(.*?\.(?:requests|limits|annotations|labels|nodeSelector|overhead))\.(.+)", re.DOTALL)
 _QUOTES = "'\""
 _WORDS = {"None": "missing", "missing": "missing", "unknown field": "unknown field"}
@@ -108,7 +108,7 @@ def _known_kind(document: Document, place: str) -> JobKind | None:
             found = Remark("missing") if value is None else value
             raise InputError(f"{place}: {field}", found, f"that of a kind of job: {_KINDS}")
     found_kind = job_kind(str(version), str(kind))
-    if found_kind in SPECS:
+    if found_kind in TEMPLATE_AT:
         return found_kind
     if makes_no_pods(Owner(str(version), str(kind), "", "").group, str(kind)):
         return None
@@ -116,13 +116,13 @@ def _known_kind(document: Document, place: str) -> JobKind | None:
 
 
 def _manifest(placed: Sequence[Placed], place: str, reader: _Reader) -> JobManifest:
-    document, where = placed[0]
-    kind = job_kind(document["apiVersion"], document["kind"])
-    for each in placed:
-        _refuse(each.place, too_many(each.document) or flaws_of_document(each.document, kind))
+    given, where = placed[0]
+    kind = job_kind(given["apiVersion"], given["kind"])
+    held = [_held(each, kind) for each in placed]
     if kind is JobKind.POD:
-        return _pods(placed, place, reader)
-    seen = _as_seen(placed[0], kind, reader)
+        return _pods(placed, held, place, reader)
+    document = held[0].document
+    seen = _as_seen(held[0], kind, reader)
     job, templates = _job(seen, document, kind), pod_templates(document)
     beside: list[Document] = []
     unknown, needed = "", len(templates)
@@ -142,12 +142,20 @@ def _manifest(placed: Sequence[Placed], place: str, reader: _Reader) -> JobManif
     sets, workloads = quota(made.job, seen)
     return replace(
         made,
-        document=document,
+        document=given,
         place=where,
         quota_sets=sets,
         workloads=workloads,
         unknown=(unknown,) if unknown else (),
     )
+
+
+def _held(placed: Placed, kind: JobKind) -> Placed:
+    """As the API server would hold it. Raises InputError for what it would refuse."""
+    _refuse(placed.place, too_many(placed.document))
+    document, flaws = examined(placed.document, kind)
+    _refuse(placed.place, flaws)
+    return Placed(document, placed.place)
 
 
 def _job(seen: Mapping[str, Any], document: Document, kind: JobKind) -> JobObject:
@@ -156,9 +164,9 @@ def _job(seen: Mapping[str, Any], document: Document, kind: JobKind) -> JobObjec
     return replace(_JOB(seen), api_version=document["apiVersion"], kind=document["kind"], job_kind=kind)
 
 
-def _pods(placed: Sequence[Placed], place: str, reader: _Reader) -> JobManifest:
-    """Pods that name the same group, or one that names none."""
-    seen = [_as_seen(each, JobKind.POD, reader) for each in placed]
+def _pods(placed: Sequence[Placed], held: Sequence[Placed], place: str, reader: _Reader) -> JobManifest:
+    """Pods that name the same group, or one that names none; ``placed`` as given."""
+    seen = [_as_seen(each, JobKind.POD, reader) for each in held]
     group = group_of(seen[0])
     job, unknown = pods_as_job(seen, group)
     where = placed[0].place
@@ -169,7 +177,7 @@ def _pods(placed: Sequence[Placed], place: str, reader: _Reader) -> JobManifest:
     if group.name:
         job = replace(job, meta=replace(job.meta, name=group.name, uid=_uid(where)))
     found = said(seen[0], job, seen)
-    templates = len(seen) if len(seen) > 1 else len(pod_templates(placed[0].document))
+    templates = len(seen) if len(seen) > 1 else len(pod_templates(held[0].document))
     _refuse(where, [*job.flaws, *found.flaws, *flaws_of_pod_sets(JobKind.POD, job.pod_sets, templates)])
     made = _filled(job, found, "" if group.of_kueue else group.name, reader, [])
     return replace(
@@ -212,7 +220,7 @@ def _as_seen(placed: Placed, kind: JobKind, reader: _Reader) -> dict[str, Any]:
     """
     document = placed.document
     own, spec = document["metadata"], document["spec"]
-    name = own.get("name") or f"{own['generateName']}{_GENERATED}"
+    name = name_of(Part(own))
     inner = own
     if kind is JobKind.CRON_JOB:
         template = spec.get("jobTemplate")

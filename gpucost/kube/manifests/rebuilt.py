@@ -9,12 +9,13 @@ from gpucost.cluster.jobs import JobObject
 from gpucost.cluster.kueue import Workload
 from gpucost.cluster.manifest import Document
 from gpucost.cluster.ownership import KUEUE_QUEUES, VOLCANO_QUEUES
-from gpucost.cluster.pods import PodSet, PodTemplate, Requirement, Toleration
+from gpucost.cluster.pods import PodSet, Requirement, Toleration
 from gpucost.cluster.volcano import GroupKind, PodGroup
 from gpucost.domain.errors import InputError
 from gpucost.domain.jobs import JobKind
-from gpucost.kube.parse.job_shapes import ROLES
+from gpucost.kube.parse.job_shapes import ROLES, pods_of_job, pods_of_workers
 from gpucost.kube.parse.jobs import KUEUE_PRIORITY
+from gpucost.kube.parse.reading import Part
 from gpucost.kube.parse.templates import TOPOLOGY_ANNOTATIONS
 
 Json = dict[str, Any]
@@ -29,19 +30,22 @@ _LEAST_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
 _ROLE_NAMES = {role.lower(): role for role in ROLES}
 _OTHER_PODS = [{"maxSkew": 1, "topologyKey": "rebuilt", "whenUnsatisfiable": "DoNotSchedule"}]
 _SUBMITTER = "submitter"
+_IMAGE = "rebuilt"
+_LABELS = {"app": "rebuilt"}
 
 
 def document_of(job: JobObject, workload: Workload | None = None, group: PodGroup | None = None) -> Document:
     """The manifest that ``job`` could have been made with, as far as the advisor looks at it.
 
-    Read again it has the same pod sets, gangs and priority class. Its LocalQueue and its priority class of
-    Kueue are those of ``workload`` where the object names none; its Volcano queue and network topology those
-    of ``group``. Every pod has one container, ``main`` of the image ``rebuilt``, that asks for all: the
-    document is only ever asked about and never applied as a whole; people see the patch of what changed.
+    Read again it has the same pod sets, gangs and priority class, in the fields that say how many pods there
+    are and to which containers that ask for resources by name: people see the patch of what changed, and it
+    must be one of the real object. Its LocalQueue and its priority class of Kueue are those of ``workload``
+    where the object names none; its Volcano queue and network topology those of ``group``. The document is
+    only ever asked about and never applied as a whole.
 
-    What is not kept comes back in its simplest form: the copies of a JobSet's job and the hosts of Ray's
-    worker groups as pods of one, other completions of a Job not at all, rules about other pods as one
-    spreading rule that stands for them. Resource claims come back as templates.
+    What is not kept comes back in its simplest form: images, init containers as one that asks for what is
+    left, rules about other pods as one spreading rule that stands for them, and where the containers or
+    counts are not known one container, ``main``, and pods of one copy. Claims come back as templates.
 
     Raises InputError for a kind without pod templates of its own (a TrainJob has them in its runtime), and
     where a job of another kind has no pods.
@@ -57,7 +61,8 @@ def document_of(job: JobObject, workload: Workload | None = None, group: PodGrou
     document: Json = {"apiVersion": job.api_version, "kind": job.kind, "metadata": metadata, "spec": spec}
     if job.job_kind is JobKind.CRON_JOB:
         inner = {key: metadata.pop(key) for key in ("labels", "annotations") if key in metadata}
-        document["spec"] = {"jobTemplate": {"metadata": inner, "spec": spec}}
+        template = {"metadata": inner, "spec": spec}
+        document["spec"] = {"schedule": "@yearly", "jobTemplate": template}
     if job.job_kind is JobKind.DAEMON_SET:
         document["status"] = {"desiredNumberScheduled": job.pods_wanted}
     return document
@@ -104,24 +109,22 @@ def _into_volcano(job: JobObject, group: PodGroup, spec: Json, metadata: Json) -
 def _template(pod_set: PodSet) -> Json:
     annotations = _topology(pod_set)
     found: Json = {"metadata": {"annotations": annotations}} if annotations else {}
-    return found | {"spec": _pod_spec(pod_set.template)}
+    return found | {"spec": _pod_spec(pod_set)}
 
 
 def _topology(pod_set: PodSet) -> dict[str, str]:
     return {_ANNOTATIONS[key]: value for key, value in pod_set.topology.items()}
 
 
-def _pod_spec(template: PodTemplate) -> Json:
-    container: Json = {"name": "main", "image": "rebuilt"}
-    if template.requests:
-        container["resources"] = _resources(template.requests)
+def _pod_spec(pod_set: PodSet) -> Json:
+    template = pod_set.template
     affinity = [_term(each) for each in template.affinity]
     required = {_REQUIRED: {"nodeSelectorTerms": affinity}}
     claims = [
         {"name": f"claim-{at}", "resourceClaimTemplateName": name} for at, name in enumerate(template.claims)
     ]
     found: Json = {
-        "containers": [container],
+        **_containers(pod_set),
         "nodeSelector": dict(template.node_selector),
         "affinity": {"nodeAffinity": required} if affinity else {},
         "tolerations": [_toleration(each) for each in template.tolerations],
@@ -134,15 +137,43 @@ def _pod_spec(template: PodTemplate) -> Json:
     return {key: value for key, value in found.items() if value}
 
 
+def _containers(pod_set: PodSet) -> Json:
+    """Those that are known, and one before them that asks for what the pod asks for beyond them."""
+    asked: dict[str, int] = {}
+    for each in pod_set.containers:
+        for resource, amount in {**each.limits, **each.requests}.items():
+            asked[resource] = asked.get(resource, 0) + amount
+    total = pod_set.template.requests
+    if not pod_set.containers or any(amount > total.get(key, 0) for key, amount in asked.items()):
+        return {"containers": [{"name": "main", "image": _IMAGE, **_resources(total)}]}
+    rest = {key: amount for key, amount in total.items() if amount != asked.get(key)}
+    first = [{"name": "rebuilt-first", "image": _IMAGE, **_resources(rest)}] if rest else []
+    own = [
+        {"name": each.name, "image": _IMAGE, **_said(requests=each.requests, limits=each.limits)}
+        for each in pod_set.containers
+    ]
+    return {"containers": own, "initContainers": first}
+
+
+def _said(**amounts: Mapping[str, int]) -> Json:
+    written = {key: _written(each) for key, each in amounts.items() if each}
+    return {"resources": written} if written else {}
+
+
+def _written(amounts: Mapping[str, int]) -> dict[str, str]:
+    return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in sorted(amounts.items())}
+
+
 def _resources(requests: Mapping[str, int]) -> Json:
-    """Limits of what cannot be had beyond its request: devices and huge pages."""
-    written = {
-        name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in sorted(requests.items())
-    }
+    """Limits of what cannot be had beyond its request, devices and huge pages. Of the latter with a CPU
+    limit beside them, without which they are refused."""
     limits = {
-        name: amount for name, amount in written.items() if "/" in name or name.startswith("hugepages-")
+        name: amount for name, amount in requests.items() if "/" in name or name.startswith("hugepages-")
     }
-    return {"requests": written, "limits": limits} if limits else {"requests": written}
+    has_huge_pages = any(name.startswith("hugepages-") for name in limits)
+    if has_huge_pages and not {"cpu", "memory"} & requests.keys():
+        limits["cpu"], requests = 0, {**requests, "cpu": 0}
+    return _said(requests=requests, limits=limits)
 
 
 def _term(requirements: Sequence[Requirement]) -> Json:
@@ -188,10 +219,20 @@ def _suspended(job: JobObject) -> Json:
 
 def _job(job: JobObject) -> Json:
     (pods,) = job.pod_sets
-    found: Json = {**_suspended(job), "parallelism": pods.count}
-    if job.gang_size is not None:
+    found: Json = {**_suspended(job), **_counts(pods, pods_of_job)}
+    if job.gang_size is not None and not pods.stated:
         found |= {"completions": pods.count, "completionMode": "Indexed"}
-    return found | {"template": _template(pods)}
+    template = _template(pods)
+    template["spec"]["restartPolicy"] = "Never"
+    return found | {"template": template}
+
+
+def _counts(pods: PodSet, counted: Callable[[Part], int]) -> Json:
+    """The fields that say how many pods there are, where they still say so."""
+    stated = dict(pods.stated)
+    if stated and counted(Part(stated)) == pods.count:
+        return stated
+    return {"parallelism": pods.count, **({} if counted is pods_of_job else {"completions": pods.count})}
 
 
 def _job_set(job: JobObject) -> Json:
@@ -200,10 +241,16 @@ def _job_set(job: JobObject) -> Json:
     waits = [{"name": each, "status": "Complete"} for each in before]
     replicated = []
     for each in job.pod_sets:
-        spec = {"parallelism": each.count, "completions": each.count, "template": _template(each)}
+        spec = _counts(each, _pods_of_copies)
+        copies = spec.pop("replicas", 1)
         after = {"dependsOn": waits} if waits and each.name not in before else {}
-        replicated.append({"name": each.name, "replicas": 1, "template": {"spec": spec}, **after})
+        template = {"spec": {**spec, "template": _template(each)}}
+        replicated.append({"name": each.name, "replicas": copies, "template": template, **after})
     return {**_suspended(job), "replicatedJobs": replicated}
+
+
+def _pods_of_copies(stated: Part) -> int:
+    return stated.count("replicas", 1) * pods_of_job(stated)
 
 
 def _of_sum(pod_sets: Sequence[PodSet], pods: int) -> tuple[str, ...]:
@@ -241,17 +288,16 @@ def _ray(pod_sets: Sequence[PodSet]) -> Json:
     head, *workers = pod_sets
     scales = any(each.min_count is not None for each in workers)
     found: Json = {"enableInTreeAutoscaling": True} if scales else {}
-    groups = [
-        {
-            "groupName": each.name,
-            "replicas": each.count,
-            "minReplicas": each.count if each.min_count is None else each.min_count,
-            "maxReplicas": each.count,
-            "template": _template(each),
-        }
-        for each in workers
-    ]
+    groups = [{"groupName": each.name, **_workers(each), "template": _template(each)} for each in workers]
     return {**found, "headGroupSpec": {"template": _template(head)}, "workerGroupSpecs": groups}
+
+
+def _workers(pods: PodSet) -> Json:
+    stated = dict(pods.stated)
+    if stated and pods_of_workers(Part(stated)) == pods.count:
+        return stated
+    fewest = pods.count if pods.min_count is None else pods.min_count
+    return {"replicas": pods.count, "minReplicas": fewest, "maxReplicas": pods.count}
 
 
 def _ray_job(job: JobObject) -> Json:
@@ -272,7 +318,14 @@ def _leader_worker_set(job: JobObject) -> Json:
 
 
 def _replicas(job: JobObject) -> Json:
-    return {"replicas": job.pod_sets[0].count, "template": _template(job.pod_sets[0])}
+    return {"replicas": job.pod_sets[0].count, **_selected(job)}
+
+
+def _selected(job: JobObject) -> Json:
+    """With labels and the selector that matches them, of kinds that must have one."""
+    template = _template(job.pod_sets[0])
+    template.setdefault("metadata", {})["labels"] = dict(_LABELS)
+    return {"selector": {"matchLabels": dict(_LABELS)}, "template": template}
 
 
 def _one_template(job: JobObject) -> Json:
@@ -283,7 +336,7 @@ def _pod(job: JobObject) -> Json:
     """Pods of a group each have an object."""
     if job.pods_wanted != 1:
         raise InputError(job.kind, job.meta.name, "one pod")
-    return _pod_spec(job.pod_sets[0].template)
+    return _pod_spec(job.pod_sets[0])
 
 
 def _volcano(job: JobObject) -> Json:
@@ -317,7 +370,7 @@ _SPECS: Mapping[JobKind, Callable[[JobObject], Json]] = {
     JobKind.DEPLOYMENT: _replicas,
     JobKind.STATEFUL_SET: _replicas,
     JobKind.REPLICA_SET: _replicas,
-    JobKind.DAEMON_SET: _one_template,
+    JobKind.DAEMON_SET: _selected,
     JobKind.NOTEBOOK: _one_template,
     JobKind.POD: _pod,
 }

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from gpucost.cluster.pods import PodSet
 from gpucost.domain.jobs import JobKind
 from gpucost.kube.parse.reading import Part
-from gpucost.kube.parse.templates import pod_template, topology_request
+from gpucost.kube.parse.templates import container_asks, pod_template, topology_request
 
 _MOST_REPLICAS = 2**31 - 1
+_OF_JOB = ("parallelism", "completions", "completionMode")
+_OF_WORKERS = ("replicas", "minReplicas", "maxReplicas", "numOfHosts")
+NOTHING: Mapping[str, int | str] = {}
 ROLES = ("Launcher", "Chief", "Master", "PS", "Worker", "Evaluator")
 """The order in which training-operator and Kueue take them (kueue v0.19.2, pkg/controller/jobs/kubeflow)."""
 
@@ -42,14 +45,34 @@ def pods_of_job(spec: Part) -> int:
     return min(parallelism, spec.count("completions")) if "completions" in spec else parallelism
 
 
-def _pod_set(name: str, count: int, holder: Part, min_count: int | None = None) -> PodSet:
+def _pod_set(
+    name: str,
+    count: int,
+    holder: Part,
+    min_count: int | None = None,
+    stated: Mapping[str, int | str] = NOTHING,
+) -> PodSet:
     """Of the pod template that ``holder`` has."""
-    return pod_set_of(name, count, holder.part("template"), min_count)
+    return pod_set_of(name, count, holder.part("template"), min_count, stated)
 
 
-def pod_set_of(name: str, count: int, template: Part, min_count: int | None = None) -> PodSet:
+def pod_set_of(
+    name: str,
+    count: int,
+    template: Part,
+    min_count: int | None = None,
+    stated: Mapping[str, int | str] = NOTHING,
+) -> PodSet:
     """Of a pod template, or of a pod."""
-    return PodSet(name, count, pod_template(template.part("spec")), min_count, topology_request(template))
+    spec = template.part("spec")
+    asks = container_asks(spec)
+    return PodSet(name, count, pod_template(spec), min_count, topology_request(template), asks, stated)
+
+
+def _stated(holder: Part, *fields: str) -> Mapping[str, int | str]:
+    """Those of the fields that are there: whole numbers and text."""
+    found = ((key, holder.raw(key)) for key in fields)
+    return {key: value for key, value in found if isinstance(value, (int, str)) and value is not True}
 
 
 def _smallest(pod_sets: tuple[PodSet, ...]) -> int:
@@ -73,7 +96,7 @@ def _job(root: Part) -> Shape:
     min_count = (
         min(int(fewest), count) if fewest.isascii() and fewest.isdigit() and len(fewest) < 10 else None
     )
-    pod_sets = (_pod_set("main", count, spec, min_count),)
+    pod_sets = (_pod_set("main", count, spec, min_count, _stated(spec, *_OF_JOB)),)
     is_gang = spec.text("completionMode") == "Indexed" and spec.whole("completions") == spec.whole(
         "parallelism"
     )
@@ -95,7 +118,9 @@ def _job_set(root: Part) -> Shape:
 
 def _replicated_job(replicated: Part) -> PodSet:
     job = replicated.part("template").part("spec")
-    return _pod_set(replicated.text("name"), replicated.count("replicas", 1) * pods_of_job(job), job)
+    count = replicated.count("replicas", 1) * pods_of_job(job)
+    stated = {**_stated(job, *_OF_JOB), **_stated(replicated, "replicas")}
+    return _pod_set(replicated.text("name"), count, job, None, stated)
 
 
 def _train_job(root: Part) -> Shape:
@@ -147,14 +172,19 @@ def _ray(cluster: Part) -> Shape:
     return Shape(pod_sets, _smallest(pod_sets))
 
 
-def _ray_workers(group: Part, scales: bool) -> PodSet:
-    hosts = group.count("numOfHosts", 1)
-    fewest, most = group.count("minReplicas"), group.count("maxReplicas", _MOST_REPLICAS)
-    replicas = min(max(group.count("replicas"), fewest), most)
+def pods_of_workers(group: Part) -> int:
+    """How many pods a worker group of Ray has: its replicas, within its bounds, of so many hosts."""
     if group.flag("suspend"):
-        replicas = fewest = 0
-    min_count = min(fewest, replicas) * hosts if scales else None
-    return _pod_set(group.text("groupName"), replicas * hosts, group, min_count)
+        return 0
+    fewest, most = group.count("minReplicas"), group.count("maxReplicas", _MOST_REPLICAS)
+    return min(max(group.count("replicas"), fewest), most) * group.count("numOfHosts", 1)
+
+
+def _ray_workers(group: Part, scales: bool) -> PodSet:
+    count, fewest = pods_of_workers(group), group.count("minReplicas") * group.count("numOfHosts", 1)
+    min_count = min(fewest, count) if scales else None
+    stated = NOTHING if group.flag("suspend") else _stated(group, *_OF_WORKERS)
+    return _pod_set(group.text("groupName"), count, group, min_count, stated)
 
 
 def _ray_job(root: Part) -> Shape:

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from gpucost.cluster.objects import Condition, Flaw, Meta, Resources
 from gpucost.cluster.quantities import CPU, amount, parse_quantity
-from gpucost.domain.errors import InputError, shorten
+from gpucost.domain.errors import InputError, Remark, shorten
 from gpucost.domain.jobs import Owner
 from gpucost.domain.time import EARLIEST_MS, LATEST_MS
 from gpucost.kube.events import Unreadable
@@ -179,14 +179,16 @@ class Part:
             return None
 
     def flaw(self, key: str, value: object, allowed: str) -> None:
-        """Note that ``key`` makes no sense. Some are enough to see that an object is broken."""
+        """Note that ``key`` makes no sense. Some are enough to see that an object is broken.
+        A Remark is shown as it is."""
         if len(self.flaws) < MOST_FLAWS:
-            self.flaws.append(Flaw(self.where(key), _shown(value), allowed))
+            shown = value if isinstance(value, Remark) else _shown(value)
+            self.flaws.append(Flaw(self.where(key), shown, allowed))
 
     def where(self, key: str) -> str:
         """The way to ``key`` from the root: ``spec.containers[0].resources``."""
         own = self._key if self._index is None else f"{self._key}[{self._index}]"
-        here = f"{own}.{key}" if own else key
+        here = f"{own}.{key}" if own and key else own or key
         return here if self._parent is None else self._parent.where(here)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from weakref import WeakValueDictionary
 
-from gpucost.cluster.pods import PodTemplate, Requirement, Toleration
+from gpucost.cluster.pods import ContainerAsk, PodTemplate, Requirement, Toleration
 from gpucost.kube.parse.basics import NEVER
 from gpucost.kube.parse.reading import Part, shared
 
@@ -71,6 +71,16 @@ def pod_template(spec: Part) -> PodTemplate:
     if found is None:
         found = _TEMPLATES[key] = _template(key)
     return found
+
+
+def container_asks(spec: Part) -> tuple[ContainerAsk, ...]:
+    """Of the containers that have a name; init containers are left out."""
+    return tuple(
+        ContainerAsk(name, resources.amounts("requests"), resources.amounts("limits"))
+        for each in spec.parts("containers")
+        if (name := each.text("name"))
+        for resources in (each.part("resources"),)
+    )
 
 
 def topology_request(holder: Part) -> Mapping[str, str]:

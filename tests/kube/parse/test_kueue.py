@@ -326,7 +326,7 @@ NOMINAL = ("spec", "resourceGroups", 0, "flavors", 0, "resources", 0, "nominalQu
 WAY = "spec.resourceGroups[0].flavors[0].resources[0]"
 
 
-@pytest.mark.parametrize("value", ["eight", "", "-1", None, True, [], {}, "1e999", "0x10", "٣"])
+@pytest.mark.parametrize("value", ["eight", "", "-1", None, True, [], {}, "1e", "0x10", "٣"])
 def test_a_quota_that_makes_no_sense_is_left_out(value: object) -> None:
     """It is not 0, and the others are kept."""
     read = parse.cluster_queue(put(full_cluster_queue(), NOMINAL, value))

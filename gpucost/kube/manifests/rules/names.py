@@ -1,0 +1,166 @@
+"""Forms of names and labels (apimachinery v0.36.3: pkg/util/validation/validation.go, pkg/api/validate)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from gpucost.domain.errors import Remark
+from gpucost.kube.parse.reading import Part
+
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_QUALIFIED = re.compile("([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_VALUE = re.compile("(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_DNS_LABEL = re.compile(_LABEL)
+_SUBDOMAIN = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+_SEARCH = re.compile(r"[a-z0-9_]([-_a-z0-9]*[a-z0-9])?(\.[a-z0-9_]([-_a-z0-9]*[a-z0-9])?)*")
+_VARIABLE = re.compile("[ -<>-~]+")
+_KEY = re.compile("[-._a-zA-Z0-9]+")
+_PORT = re.compile("(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+_HEADER = re.compile("[-A-Za-z0-9]+")
+LONGEST_NAME, LONGEST_LABEL = 253, 63
+SET, BOTH = Remark("set"), Remark("both")
+"""Of fields that must not be there."""
+
+LABEL_RULE = "lower-case letters, digits and -, with a letter or digit at both ends, at most 63"
+SUBDOMAIN_RULE = (
+    f"lower-case letters, digits, - and . with a letter or digit at both ends, at most {LONGEST_NAME}"
+)
+VALUE_RULE = "letters, digits, -, _ and . with a letter or digit at both ends, at most 63"
+QUALIFIED_RULE = (
+    "a name of letters, digits, -, _ and . (at most 63), after a DNS subdomain and / if it has a prefix"
+)
+VARIABLE_RULE = "printable ASCII characters other than ="
+KEY_RULE = "letters, digits, -, _ and ., at most 253, neither . nor beginning with .."
+PORT_RULE = "1 to 15 of lower-case letters, digits and single -, with a letter and no - at the ends"
+HEADER_RULE = "letters, digits and -"
+
+
+def is_dns_label(text: str) -> bool:
+    """RFC 1123, as a container's name."""
+    return len(text) <= LONGEST_LABEL and _DNS_LABEL.fullmatch(text) is not None
+
+
+def is_subdomain(text: str) -> bool:
+    """RFC 1123, as most objects' names."""
+    return len(text) <= LONGEST_NAME and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_search_domain(text: str) -> bool:
+    return len(text) <= LONGEST_NAME and _SEARCH.fullmatch(text) is not None
+
+
+def is_label_value(text: str) -> bool:
+    return len(text) <= LONGEST_LABEL and _VALUE.fullmatch(text) is not None
+
+
+def is_qualified(text: str) -> bool:
+    """``name`` or ``prefix/name``, as the keys of labels and names of resources."""
+    prefix, slash, name = text.rpartition("/")
+    return (
+        len(name) <= LONGEST_LABEL
+        and _QUALIFIED.fullmatch(name) is not None
+        and (not slash or is_subdomain(prefix))
+    )
+
+
+def is_variable(text: str) -> bool:
+    """Of the environment, since 1.34 anything that is printable."""
+    return _VARIABLE.fullmatch(text) is not None
+
+
+def is_key(text: str) -> bool:
+    """Of a ConfigMap or a Secret."""
+    return (
+        len(text) <= LONGEST_NAME
+        and _KEY.fullmatch(text) is not None
+        and text != "."
+        and not text.startswith("..")
+    )
+
+
+def is_port_name(text: str) -> bool:
+    return len(text) <= 15 and _PORT.fullmatch(text) is not None
+
+
+def is_header(text: str) -> bool:
+    return _HEADER.fullmatch(text) is not None
+
+
+def is_domain_path(text: str) -> bool:
+    """``domain/path``, as who manages a Job."""
+    domain, slash, path = text.partition("/")
+    return bool(slash) and is_subdomain(domain) and _PATH.fullmatch(path) is not None
+
+
+def is_address(text: str) -> bool:
+    """IPv4 or IPv6; numbers of IPv4 may begin with zeros, as in all fields that are old."""
+    four = text.split(".")
+    if len(four) == 4:
+        return all(each.isascii() and each.isdigit() and int(each[-9:]) < 256 for each in four)
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return "%" not in text
+
+
+def check_name(
+    part: Part, key: str, is_right: Callable[[str], bool], rule: str, is_required: bool = False
+) -> bool:
+    """Whether it is a name; a flaw where it is none, and where it is missing and must not be."""
+    found = part.text(key)
+    if found and is_right(found):
+        return True
+    if found or is_required:
+        part.flaw(key, found or None, rule)
+    return False
+
+
+def check_labels(part: Part, key: str) -> None:
+    """A mapping of labels."""
+    for name, value in part.labels(key).items():
+        if not is_qualified(name):
+            part.flaw(f"{key}[{name}]", name, QUALIFIED_RULE)
+        if not is_label_value(value):
+            part.flaw(f"{key}[{name}]", value, VALUE_RULE)
+
+
+def check_annotations(part: Part, key: str) -> None:
+    """Names as those of labels in lower case; 256 KiB of all together."""
+    found: Mapping[str, str] = part.labels(key)
+    for name in found:
+        if not is_qualified(name.lower()):
+            part.flaw(f"{key}[{name}]", name, QUALIFIED_RULE)
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in found.items())
+    if size > _MOST_ANNOTATIONS:
+        part.flaw(key, Remark(f"{size:,} bytes"), f"at most {_MOST_ANNOTATIONS:,} bytes")
+
+
+_MOST_ANNOTATIONS = 256 << 10
+
+
+def check_one_of(part: Part, key: str, allowed: Iterable[str], is_required: bool = False) -> None:
+    """Text that must be one of some, where it is there."""
+    found = part.text(key)
+    if found not in allowed and (found or is_required or key in part):
+        part.flaw(
+            key, found or None, "supported values: " + ", ".join(f'"{each}"' for each in sorted(allowed))
+        )
+
+
+def check_required(part: Part, *keys: str) -> None:
+    """Text that must not be empty."""
+    for key in keys:
+        if not part.text(key):
+            part.flaw(key, None, "a value: it is required")
+
+
+def check_range(part: Part, key: str, least: int, most: int | None = None) -> None:
+    """A whole number, where it is there."""
+    found = part.whole(key)
+    if found is not None and (found < least or (most is not None and found > most)):
+        allowed = f"greater than or equal to {least}" if most is None else f"between {least} and {most}"
+        part.flaw(key, found, f"{allowed}, inclusive" if most is not None else allowed)

@@ -1,0 +1,199 @@
+"""Specs and templates of pods (pkg/apis/core/validation: ValidatePodSpec, ValidatePodTemplateSpec,
+ValidatePodCreate)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gpucost.domain.errors import Remark
+from gpucost.kube.manifests.rules.containers import Surroundings, all_containers, check_containers
+from gpucost.kube.manifests.rules.names import (
+    LABEL_RULE,
+    LONGEST_LABEL,
+    SET,
+    SUBDOMAIN_RULE,
+    check_annotations,
+    check_labels,
+    check_name,
+    check_one_of,
+    check_range,
+    is_address,
+    is_dns_label,
+    is_search_domain,
+    is_subdomain,
+)
+from gpucost.kube.manifests.rules.resources import check_overhead, check_pod_resources
+from gpucost.kube.manifests.rules.scheduling import (
+    check_affinity,
+    check_gates,
+    check_spreading,
+    check_tolerations,
+)
+from gpucost.kube.manifests.rules.security import check_pod_security
+from gpucost.kube.manifests.rules.volumes import check_volumes
+from gpucost.kube.parse.reading import Part
+
+_RESTARTS = ("Always", "Never", "OnFailure")
+_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_COST = re.compile("0|-?[1-9][0-9]{0,9}")
+_MIRROR = "kubernetes.io/config.mirror"
+_NONE: Mapping[str, Part] = {}
+
+
+def check_pod(root: Part) -> None:
+    """A pod of its own."""
+    spec = root.part("spec")
+    _check_annotations(root)
+    check_spec(spec, is_pod=True)
+    if spec.parts("ephemeralContainers"):
+        spec.flaw("ephemeralContainers", SET, "none: they cannot be set on create")
+    if spec.text("nodeName") and spec.parts("schedulingGates"):
+        spec.flaw("nodeName", spec.text("nodeName"), "none, while there are scheduling gates")
+    for container in all_containers(spec):
+        image = container.text("image")
+        if image != image.strip():
+            container.flaw("image", image, "no leading or trailing whitespace")
+    if _MIRROR in root.part("metadata").labels("annotations") and not spec.text("nodeName"):
+        spec.flaw("nodeName", None, f"a node, where the annotation {_MIRROR} is set")
+    _check_admitted(spec)
+
+
+def _check_admitted(spec: Part) -> None:
+    """What admission that is on in every API server refuses of a pod (plugin/pkg/admission: priority,
+    runtimeclass), as far as it does not depend on other objects."""
+    if spec.whole("priority") and not spec.text("priorityClassName"):
+        allowed = "none: the integer value is computed from the PriorityClass"
+        spec.flaw("priority", spec.whole("priority"), allowed)
+    if spec.text("preemptionPolicy") == "Never" and not spec.text("priorityClassName"):
+        spec.flaw("preemptionPolicy", "Never", "none: it is that of the PriorityClass")
+    if "overhead" in spec and not spec.text("runtimeClassName"):
+        spec.flaw("overhead", SET, "none, without a RuntimeClass that defines it")
+
+
+def check_template(template: Part, runs_on: bool = False, added: Mapping[str, Part] | None = _NONE) -> None:
+    """Of a pod template; with ``runs_on`` that of a kind whose pods never end. ``added`` are volumes by name
+    that its kind adds to it; None where they are not known."""
+    metadata, spec = template.part("metadata"), template.part("spec")
+    check_labels(metadata, "labels")
+    check_annotations(metadata, "annotations")
+    _check_annotations(template)
+    check_spec(spec, added=added)
+    if spec.parts("ephemeralContainers"):
+        spec.flaw("ephemeralContainers", SET, "none: ephemeral containers are not allowed in a pod template")
+    if runs_on:
+        _check_always(spec)
+
+
+def _check_always(spec: Part) -> None:
+    policy = spec.text("restartPolicy")
+    if policy not in ("", "Always"):
+        spec.flaw("restartPolicy", policy, 'supported values: "Always"')
+    if "activeDeadlineSeconds" in spec:
+        spec.flaw("activeDeadlineSeconds", spec.whole("activeDeadlineSeconds"), "none, of this kind")
+
+
+def _check_annotations(root: Part) -> None:
+    metadata = root.part("metadata")
+    cost = metadata.labels("annotations").get(_DELETION_COST)
+    if cost is not None and (not _COST.fullmatch(cost) or not -(2**31) <= int(cost) < 2**31):
+        metadata.flaw(f"annotations[{_DELETION_COST}]", cost, "a 32 bit integer")
+
+
+def check_spec(spec: Part, is_pod: bool = False, added: Mapping[str, Part] | None = _NONE) -> None:
+    """Of a pod, and with less of it of a template; ``added`` as in ``check_template``."""
+    volumes = check_volumes(spec, is_pod)
+    claims = _check_claims(spec)
+    check_containers(Surroundings(spec, None if added is None else {**volumes, **added}, claims))
+    check_pod_resources(spec)
+    check_overhead(spec)
+    check_pod_security(spec)
+    check_labels(spec, "nodeSelector")
+    check_affinity(spec)
+    check_tolerations(spec)
+    check_spreading(spec)
+    check_gates(spec, "schedulingGates", "name")
+    check_gates(spec, "readinessGates", "conditionType")
+    _check_choices(spec)
+    _check_names(spec)
+    _check_network(spec)
+    if "activeDeadlineSeconds" in spec:
+        check_range(spec, "activeDeadlineSeconds", 1, 2**31 - 1)
+
+
+def _check_choices(spec: Part) -> None:
+    check_one_of(spec, "restartPolicy", ("", *_RESTARTS))
+    check_one_of(spec, "dnsPolicy", ("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"))
+    check_one_of(spec, "preemptionPolicy", ("Never", "PreemptLowerPriority"))
+    if "os" in spec:
+        check_one_of(spec.part("os"), "name", ("linux", "windows"), is_required=True)
+
+
+def _check_names(spec: Part) -> None:
+    for key in ("serviceAccountName", "serviceAccount", "nodeName", "priorityClassName", "runtimeClassName"):
+        check_name(
+            spec, key, is_subdomain, SUBDOMAIN_RULE, is_required=key == "runtimeClassName" and key in spec
+        )
+    for key in ("hostname", "subdomain"):
+        check_name(spec, key, is_dns_label, LABEL_RULE)
+    if "hostnameOverride" in spec:
+        name = spec.text("hostnameOverride")
+        if len(name) > LONGEST_LABEL + 1 or not is_subdomain(name):
+            spec.flaw("hostnameOverride", name or None, f"a DNS subdomain of at most {LONGEST_LABEL + 1}")
+        for key in ("setHostnameAsFQDN", "hostNetwork"):
+            if spec.flag(key):
+                spec.flaw("hostnameOverride", name, f"none, where {key} is true")
+
+
+def _check_claims(spec: Part) -> frozenset[str]:
+    """Names of the resource claims."""
+    names: set[str] = set()
+    for claim in spec.parts("resourceClaims"):
+        name = claim.text("name")
+        check_name(claim, "name", is_dns_label, LABEL_RULE, is_required=True)
+        if name in names:
+            claim.flaw("name", name, "each name once")
+        names.add(name)
+        given = [key for key in ("resourceClaimName", "resourceClaimTemplateName") if key in claim]
+        if len(given) != 1:
+            claim.flaw("", given or None, "one of resourceClaimName and resourceClaimTemplateName")
+        for key in given:
+            check_name(claim, key, is_subdomain, SUBDOMAIN_RULE, is_required=True)
+    return frozenset(filter(None, names))
+
+
+def _check_network(spec: Part) -> None:
+    for container in spec.parts("containers") if spec.flag("hostNetwork") else ():
+        for port in container.parts("ports"):
+            host = port.whole("hostPort")
+            if host and host != port.whole("containerPort"):
+                port.flaw("hostPort", host, "the same as containerPort, where hostNetwork is true")
+    for alias in spec.parts("hostAliases"):
+        if not is_address(alias.text("ip")):
+            alias.flaw("ip", alias.text("ip") or None, "an IP address")
+        for index, name in enumerate(alias.texts("hostnames")):
+            if not is_subdomain(name):
+                alias.flaw(f"hostnames[{index}]", name, SUBDOMAIN_RULE)
+    _check_dns(spec)
+
+
+def _check_dns(spec: Part) -> None:
+    config = spec.part("dnsConfig")
+    servers, searches = config.texts("nameservers"), config.texts("searches")
+    if spec.text("dnsPolicy") == "None" and not servers:
+        config.flaw("nameservers", None, "at least one DNS nameserver, where dnsPolicy is None")
+    if len(servers) > 3:
+        config.flaw("nameservers", Remark(f"{len(servers)} servers"), "at most 3")
+    for index, server in enumerate(servers):
+        if not is_address(server):
+            config.flaw(f"nameservers[{index}]", server, "an IP address")
+    if len(searches) > 32 or len(" ".join(searches)) > 2048:
+        config.flaw(
+            "searches", Remark(f"{len(searches)} paths"), "at most 32, and 2048 characters of all together"
+        )
+    for index, search in enumerate(searches):
+        if search != "." and not is_search_domain(search.removesuffix(".")):
+            config.flaw(f"searches[{index}]", search, SUBDOMAIN_RULE)
+    for option in config.parts("options"):
+        if not option.text("name"):
+            option.flaw("name", None, "a name: it must not be empty")

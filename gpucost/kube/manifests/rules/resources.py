@@ -1,0 +1,205 @@
+"""Resources of containers and pods (pkg/apis/core/validation: validateResourceRequirements; helper)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+
+from gpucost.cluster.quantities import is_quantity, signed_quantity
+from gpucost.kube.manifests.rules.names import (
+    LABEL_RULE,
+    LONGEST_LABEL,
+    QUALIFIED_RULE,
+    SET,
+    is_dns_label,
+    is_qualified,
+)
+from gpucost.kube.parse.reading import Part
+
+_OF_CONTAINERS = frozenset(("cpu", "memory", "ephemeral-storage"))
+_OF_PODS = frozenset(("cpu", "memory"))
+_HUGE = "hugepages-"
+_NATIVE = "kubernetes.io/"
+_IN_QUOTA = "requests."
+_NOT_STANDARD = (
+    "a standard resource for containers (cpu, memory, ephemeral-storage), or a fully qualified name"
+)
+Amounts = Mapping[str, Fraction]
+_Names = Callable[[str], str]
+"""What is allowed, of a name of a resource that is not; empty for one that is."""
+
+
+def amounts(part: Part, key: str) -> dict[str, Fraction]:
+    """Quantities by resource, negative ones too."""
+    return {name: signed_quantity(value) for name, value in part.labels(key).items()}
+
+
+def is_native(resource: str) -> bool:
+    """Of Kubernetes itself: names without a domain, or of its own."""
+    return "/" not in resource or _NATIVE in resource
+
+
+def is_extended(resource: str) -> bool:
+    """A device or the like, whose quantity is whole and whose request is its limit."""
+    return (
+        not is_native(resource)
+        and not resource.startswith(_IN_QUOTA)
+        and is_qualified(f"{_IN_QUOTA}{resource}")
+    )
+
+
+def check_resources(part: Part, claims: Iterable[str]) -> None:
+    """``resources`` of a container; ``claims`` are the names of the pod's resource claims."""
+    resources = part.part("resources")
+    _check_amounts(resources, _container_resource)
+    _check_claims(resources, frozenset(claims))
+
+
+def check_overhead(part: Part) -> None:
+    """Is judged as limits."""
+    found = amounts(part, "overhead")
+    for name, amount in found.items():
+        _check_amount(part, "overhead", name, amount, _container_resource)
+    if _asks_only_huge_pages(found):
+        part.flaw("overhead", list(found), "cpu or memory beside huge pages")
+
+
+def check_pod_resources(spec: Part) -> None:
+    """Those of the pod as a whole, beside those of its containers."""
+    if "resources" not in spec:
+        return
+    resources = spec.part("resources")
+    if resources.raw("claims") is not None:
+        resources.flaw("claims", SET, "none: claims are those of containers")
+    _check_amounts(resources, _pod_resource)
+    requests, limits = amounts(resources, "requests"), amounts(resources, "limits")
+    asked = _asked(spec)
+    for name in requests.keys() & asked.keys():
+        if asked[name] > requests[name]:
+            resources.flaw(
+                f"requests[{name}]",
+                resources.labels("requests")[name],
+                "greater than or equal to the requests of its containers together",
+            )
+    for container in spec.parts("containers"):
+        for name, amount in amounts(container.part("resources"), "limits").items():
+            if name in limits and amount > limits[name]:
+                most = resources.labels("limits")[name]
+                container.flaw(
+                    f"resources.limits[{name}]",
+                    container.part("resources").labels("limits")[name],
+                    f"less than or equal to pod limits of {most[:40]}",
+                )
+
+
+def _asked(spec: Part) -> dict[str, Fraction]:
+    """Of containers together, or of the init container that asks for most with the sidecars before it
+    (component-helpers v0.36.3, resource/helpers.go: AggregateContainerRequests)."""
+    total: dict[str, Fraction] = {}
+    for container in spec.parts("containers"):
+        _add(total, _requests(container))
+    sidecars: dict[str, Fraction] = {}
+    most: dict[str, Fraction] = {}
+    for container in spec.parts("initContainers"):
+        own = _requests(container)
+        if container.text("restartPolicy") == "Always":
+            _add(total, own)
+            _add(sidecars, own)
+            own = dict(sidecars)
+        else:
+            _add(own, sidecars)
+        for name, amount in own.items():
+            most[name] = max(amount, most.get(name, amount))
+    return {name: max(total.get(name, Fraction(0)), most.get(name, Fraction(0))) for name in total | most}
+
+
+def _requests(container: Part) -> dict[str, Fraction]:
+    resources = container.part("resources")
+    return amounts(resources, "requests")
+
+
+def _add(into: dict[str, Fraction], more: Amounts) -> None:
+    for name, amount in more.items():
+        into[name] = into.get(name, Fraction(0)) + amount
+
+
+def _check_amounts(resources: Part, is_of: _Names) -> None:
+    limits, requests = amounts(resources, "limits"), amounts(resources, "requests")
+    for key, found in (("limits", limits), ("requests", requests)):
+        for name, amount in found.items():
+            _check_amount(resources, key, name, amount, is_of)
+    for name, amount in requests.items():
+        _check_limit(resources, name, amount, limits.get(name))
+    if _asks_only_huge_pages(limits | requests):
+        resources.flaw("", list(limits | requests), "cpu or memory beside huge pages")
+
+
+def _check_amount(resources: Part, key: str, name: str, amount: Fraction, is_of: _Names) -> None:
+    where, value = f"{key}[{name[:253]}]", resources.labels(key)[name]
+    allowed = is_of(name)
+    if allowed:
+        resources.flaw(where, name, allowed)
+    if amount < 0:
+        resources.flaw(where, value, "greater than or equal to 0")
+    elif is_extended(name) and -(-amount * 1000 // 1) % 1000:
+        resources.flaw(where, value, "an integer: devices are not divided")
+    elif name.startswith(_HUGE):
+        page = name.removeprefix(_HUGE)
+        size = signed_quantity(page) if is_quantity(page) else None
+        if size is None or size <= 0 or amount % size or amount <= 0:
+            resources.flaw(where, value, f"a positive integer multiple of {name[:64]}")
+
+
+def _check_limit(resources: Part, name: str, amount: Fraction, limit: Fraction | None) -> None:
+    is_shared = is_native(name) and not name.startswith(_HUGE)
+    value = resources.labels("requests")[name]
+    if limit is None:
+        if not is_shared:
+            allowed = f"the same as its request, {value[:40]} (limit must be set for it)"
+            resources.flaw(f"limits[{name}]", None, allowed)
+        return
+    most = resources.labels("limits")[name][:40]
+    if not is_shared and amount != limit:
+        resources.flaw(f"requests[{name}]", value, f"equal to {name[:64]} limit of {most}")
+    elif amount > limit:
+        resources.flaw(f"requests[{name}]", value, f"less than or equal to {name[:64]} limit of {most}")
+
+
+def _asks_only_huge_pages(found: Amounts) -> bool:
+    return any(name.startswith(_HUGE) for name in found) and not _OF_PODS.intersection(found)
+
+
+def _container_resource(name: str) -> str:
+    """What is allowed, of a name that is not."""
+    if not is_qualified(name):
+        return QUALIFIED_RULE
+    if "/" not in name:
+        return "" if name in _OF_CONTAINERS or name.startswith(_HUGE) else _NOT_STANDARD
+    if is_native(name) or is_extended(name):
+        return ""
+    return f"a domain of at most {LONGEST_LABEL - len(_IN_QUOTA)} and a name, not beginning with {_IN_QUOTA}"
+
+
+def _pod_resource(name: str) -> str:
+    if not is_qualified(name):
+        return QUALIFIED_RULE
+    return "" if name in _OF_PODS or name.startswith(_HUGE) else "supported values: cpu, hugepages-, memory"
+
+
+def _check_claims(resources: Part, of_pod: frozenset[str]) -> None:
+    seen: set[str] = set()
+    for index, claim in enumerate(resources.parts("claims")):
+        name, request = claim.text("name"), claim.text("request")
+        if not name:
+            claim.flaw("name", None, "the name of one of the pod's resource claims")
+            continue
+        if request and not is_dns_label(request):
+            claim.flaw("request", request, LABEL_RULE)
+        key = f"{name}/{request}" if request else name
+        is_whole = not request and any(each.startswith(f"{name}/") for each in seen)
+        if name in seen or key in seen or is_whole:
+            resources.flaw(f"claims[{index}]", key, "each claim once")
+        seen.add(key)
+        if name not in of_pod:
+            allowed = ", ".join(sorted(of_pod)[:10]) or "names in spec.resourceClaims, which is empty"
+            claim.flaw("name", name, allowed)
