@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 from urllib.parse import quote
@@ -42,6 +44,8 @@ _POOL_KEPT, _POOL_MORE = 12, 44
 _POSTGRES_MARK = (
     "SELECT pg_current_snapshot()::text, pg_postmaster_start_time()::text, pg_last_wal_replay_lsn()::text"
 )
+
+_LOCKED_S = 0.02
 
 # Everybody who writes windows holds this advisory lock shared; closing a month holds it alone.
 _WRITERS = "gpucost"
@@ -258,7 +262,7 @@ def _engine(url: str, wait_ms: int) -> Engine:
         )
     else:
         engine = create_engine(parsed, connect_args={"timeout": wait_ms / 1000})
-        event.listen(engine, "connect", _sqlite_settings)
+        event.listen(engine, "connect", partial(_sqlite_settings, wait_ms))
         event.listen(engine, "begin", _sqlite_begin)
     return engine
 
@@ -281,11 +285,27 @@ def _make_private(engine: Engine) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
-def _sqlite_settings(connection: sqlite3.Connection, _record: object) -> None:
+def _sqlite_settings(wait_ms: int, connection: sqlite3.Connection, _record: object) -> None:
     # The driver's own transactions start too late to be BEGIN IMMEDIATE and skip DDL: we begin ourselves.
     connection.isolation_level = None
-    connection.execute("PRAGMA journal_mode = WAL")
+    _write_ahead(connection, wait_ms)
     connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _write_ahead(connection: sqlite3.Connection, wait_ms: int) -> None:
+    """The busy timeout does not hold for this pragma: where another process opens a new file at the same
+    moment it is answered with "database is locked" at once, so it is asked again for as long."""
+    until = time.monotonic() + wait_ms / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+            if time.monotonic() >= until:
+                raise LedgerUnavailable(f"the database is locked by another process ({error})") from error
+        time.sleep(_LOCKED_S)
 
 
 def _sqlite_begin(connection: Connection) -> None:

@@ -123,6 +123,8 @@ def duplicates(reader: ClusterReader, series: list[Series], evidence: Evidence) 
     for one in series:
         labels = tuple(sorted(item for item in one["metric"].items() if item[0] not in replicas))
         times, _ = points(one)
+        if not times:
+            continue  # a server may answer with a series that has no points
         low, high = spans.get(labels, (times[0], times[-1]))
         spans[labels] = min(low, times[0]), max(high, times[-1])
     together = (

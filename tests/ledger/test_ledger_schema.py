@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -19,11 +21,11 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, MetaData, create_engine, event, inspect, text
 
-from gpucost.domain.errors import InputError
+from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import Ledger, LedgerState, LedgerTooNew
-from gpucost.ledger.database import alembic_config
+from gpucost.ledger.database import Database, alembic_config
 from gpucost.ledger.tables import METADATA
 from tests.ledger.builders import MONTH, NOW_MS, ingest, line
 
@@ -167,6 +169,21 @@ print("ready", flush=True)
 sys.stdin.readline()
 Database.open(sys.argv[1], 60_000).close()
 """
+
+
+def test_a_new_sqlite_file_that_another_process_holds_is_waited_for(tmp_path: Path) -> None:
+    """The busy timeout of SQLite does not hold for a change to the write-ahead log."""
+    file = tmp_path / "ledger.db"
+    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    other.execute("CREATE TABLE t (x)")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(LedgerUnavailable, match="locked by another process"):
+        Database.open(f"sqlite:///{file}", 100)
+    release = threading.Timer(0.3, other.execute, ["COMMIT"])
+    release.start()
+    Database.open(f"sqlite:///{file}", 60_000).close()
+    release.join()
+    other.close()
 
 
 @pytest.mark.fault(45)
