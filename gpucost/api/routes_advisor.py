@@ -40,13 +40,26 @@ class Question:
     suggestions: bool = True
 
 
-async def _question(request: Request) -> Question:
+@dataclass(frozen=True, slots=True)
+class UnreadQuestion:
+    """A body as it came. To read it may cost as much as to answer it: that is part of the turn to ask, in a
+    thread, and never done where all requests are taken."""
+
+    content: bytes
+    is_json: bool
+
+
+async def _unread(request: Request) -> UnreadQuestion:
+    media_type = bodies.media_type(request.headers.get("content-type", ""))
+    return UnreadQuestion(await request.body(), media_type == JSON)
+
+
+def _question(unread: UnreadQuestion) -> Question:
     """JSON is an ``AdviceBody``; YAML is the manifest itself. Raises ApiError and InputError."""
-    content = await request.body()
-    if bodies.media_type(request.headers.get("content-type", "")) == JSON:
-        sent = bodies.parsed(AdviceBody, content)
+    if unread.is_json:
+        sent = bodies.parsed(AdviceBody, unread.content)
         return Question(sent.manifest, sent.suggestions)
-    found = documents(content, _BODY)
+    found = documents(unread.content, _BODY)
     if len(found) != 1:
         raise InputError(_BODY, Remark(f"{len(found)} documents"), "the manifest of one job")
     return Question(found[0].document)
@@ -77,13 +90,14 @@ def _described(answer: type[Advice | Explanation]) -> dict[str, Any]:
     },
 )
 def get_advice(
-    principal: Reader, known: Known, question: Annotated[Question, Depends(_question)]
+    principal: Reader, known: Known, unread: Annotated[UnreadQuestion, Depends(_unread)]
 ) -> Response:
     """Whether a job would run if it were submitted now, when, at what price, and what to change.
 
     Nothing is submitted. A namespace in which nothing is of the caller's teams is not found.
     """
     with _asked(known, principal) as (advising, informed):
+        question = _question(unread)
         manifest = advising.read(question.manifest, informed, _BODY)
         teams, tenants = principal.scope.teams, informed.tenants
         if teams is not None and not tenants.works_in(teams, manifest.namespace):

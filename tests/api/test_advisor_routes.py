@@ -16,6 +16,7 @@ from gpucost.advisor.redact import OTHERS
 from gpucost.advisor.wait.runtimes import NO_HISTORY, RunTimes
 from gpucost.api.app import create_app
 from gpucost.attribution.teams import TeamRules
+from gpucost.kube.manifests.documents import Placed, documents
 from gpucost.ledger import Ledger
 from gpucost.service.advising import LONGEST_AGE_S, Advising, NoState
 from tests.api.advisor_worlds import FOREIGN, OWN, SmallEngine, StillCluster, advising, job, state
@@ -131,7 +132,7 @@ def test_a_large_manifest_is_answered(content_type: str, clients: Clients) -> No
 def test_what_is_too_large_by_parts_is_refused_too(clients: Clients) -> None:
     headers = {"Content-Type": "application/yaml"}
     found = error_of(clients.fin.post(URL, content=(b"x" * 100_000 for _ in range(40)), headers=headers), 413)
-    assert (found["code"], found["allowed"]) == ("too_large", "at most 3145728 bytes")
+    assert (found["code"], found["allowed"]) == ("too_large", "at most 262144 bytes")
 
 
 def test_unknown_parameters_are_refused(clients: Clients) -> None:
@@ -295,6 +296,25 @@ def test_too_many_questions_are_sent_away(ledger: Ledger) -> None:
     assert error_of(refused, 503)["code"] == "advisor_busy"
     assert refused.headers["retry-after"] == "1"
     assert ask(clients.fin).status_code == 200
+
+
+def test_no_manifest_is_read_before_it_is_its_turn(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read a large one takes as long as an answer: not where all requests are taken, and in a turn."""
+    found, threads = advising(), list[str]()
+
+    def read(content: bytes, place: str) -> list[Placed]:
+        threads.append(threading.current_thread().name)
+        return documents(content, place)
+
+    monkeypatch.setattr("gpucost.api.routes_advisor.documents", read)
+    clients, headers = World(ledger, found).clients, {"Content-Type": "application/yaml"}
+    with held(found, found.turns.most):
+        # Not even that it is nonsense is known.
+        refused = clients.fin.post(URL, content=b"a: [", headers=headers)
+    assert (error_of(refused, 503)["code"], threads) == ("advisor_busy", [])
+    assert clients.fin.post(URL, content=YAML.encode(), headers=headers).status_code == 200
+    (thread,) = threads
+    assert thread.startswith("AnyIO worker thread")
 
 
 def test_one_key_asks_one_question_at_a_time(ledger: Ledger) -> None:
