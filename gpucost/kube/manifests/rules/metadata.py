@@ -18,6 +18,7 @@ from gpucost.kube.parse.reading import Part
 GENERATED = "xxxxx"
 """In the place of what the API server makes up after generateName."""
 _LONGEST_PREFIX = 58
+_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 
 def name_of(metadata: Part) -> str:
@@ -33,17 +34,19 @@ def check_metadata(root: Part, is_label: bool = False) -> str:
     is_right, rule = (is_dns_label, LABEL_RULE) if is_label else (is_subdomain, SUBDOMAIN_RULE)
     if not name:
         metadata.flaw("name", None, "a name, or generateName")
-    elif not is_right(name):
-        key = "name" if metadata.text("name") else "generateName"
-        metadata.flaw(key, metadata.text(key), rule)
+    elif metadata.text("name") and not is_right(name):
+        metadata.flaw("name", name, rule)
+    prefix = metadata.text("generateName")
+    if prefix and not is_right(f"{prefix[:-1]}a" if prefix.endswith("-") else prefix):
+        metadata.flaw("generateName", prefix, rule)
     namespace = metadata.text("namespace")
     if namespace and not is_dns_label(namespace):
         metadata.flaw("namespace", namespace, LABEL_RULE)
     check_labels(metadata, "labels")
     check_annotations(metadata, "annotations")
     for index, finalizer in enumerate(metadata.texts("finalizers")):
-        if not is_qualified(finalizer):
-            metadata.flaw(f"finalizers[{index}]", finalizer, QUALIFIED_RULE)
+        if not is_qualified(finalizer) or ("/" not in finalizer and finalizer not in _FINALIZERS):
+            metadata.flaw(f"finalizers[{index}]", finalizer, f"{', '.join(_FINALIZERS)}, or {QUALIFIED_RULE}")
     for owner in metadata.parts("ownerReferences"):
         check_required(owner, "apiVersion", "kind", "name", "uid")
     return name

@@ -72,36 +72,33 @@ def check_pod_resources(spec: Part) -> None:
     if resources.raw("claims") is not None:
         resources.flaw("claims", SET, "none: claims are those of containers")
     _check_amounts(resources, _pod_resource)
-    requests, limits = amounts(resources, "requests"), amounts(resources, "limits")
-    asked = _asked(spec)
-    for name in requests.keys() & asked.keys():
-        if asked[name] > requests[name]:
-            resources.flaw(
-                f"requests[{name}]",
-                resources.labels("requests")[name],
-                "greater than or equal to the requests of its containers together",
-            )
+    for key in ("requests", "limits"):
+        own, asked = amounts(resources, key), _asked(spec, key)
+        for name in own.keys() & asked.keys():
+            if asked[name] > own[name] and (key == "requests" or name.startswith(_HUGE)):
+                allowed = f"greater than or equal to the {key} of its containers together"
+                resources.flaw(f"{key}[{name}]", resources.labels(key)[name], allowed)
+    limits = amounts(resources, "limits")
     for container in spec.parts("containers"):
-        for name, amount in amounts(container.part("resources"), "limits").items():
+        inner = container.part("resources")
+        for name, amount in amounts(inner, "limits").items():
             if name in limits and amount > limits[name]:
-                most = resources.labels("limits")[name]
-                container.flaw(
-                    f"resources.limits[{name}]",
-                    container.part("resources").labels("limits")[name],
-                    f"less than or equal to pod limits of {most[:40]}",
+                most = resources.labels("limits")[name][:40]
+                inner.flaw(
+                    f"limits[{name}]", inner.labels("limits")[name], f"at most the pod's limit of {most}"
                 )
 
 
-def _asked(spec: Part) -> dict[str, Fraction]:
+def _asked(spec: Part, key: str) -> dict[str, Fraction]:
     """Of containers together, or of the init container that asks for most with the sidecars before it
     (component-helpers v0.36.3, resource/helpers.go: AggregateContainerRequests)."""
     total: dict[str, Fraction] = {}
     for container in spec.parts("containers"):
-        _add(total, _requests(container))
+        _add(total, amounts(container.part("resources"), key))
     sidecars: dict[str, Fraction] = {}
     most: dict[str, Fraction] = {}
     for container in spec.parts("initContainers"):
-        own = _requests(container)
+        own = amounts(container.part("resources"), key)
         if container.text("restartPolicy") == "Always":
             _add(total, own)
             _add(sidecars, own)
@@ -111,11 +108,6 @@ def _asked(spec: Part) -> dict[str, Fraction]:
         for name, amount in own.items():
             most[name] = max(amount, most.get(name, amount))
     return {name: max(total.get(name, Fraction(0)), most.get(name, Fraction(0))) for name in total | most}
-
-
-def _requests(container: Part) -> dict[str, Fraction]:
-    resources = container.part("resources")
-    return amounts(resources, "requests")
 
 
 def _add(into: dict[str, Fraction], more: Amounts) -> None:
