@@ -63,12 +63,13 @@ _OUR_WORDS = frozenset(
 )
 
 
-# Where a rule names others (kueue.answer, volcano.answer): only what is the reader's is named there.
+# Where a rule names others (kueue.answer, volcano.answer, headline): only what is the reader's is named there.
 _MENTIONS = re.compile(
     r"(?<=stands behind )(?!another workload).+?(?=, which )"
     r"|(?<=before it ).+?(?= get nodes)"
     r"|(?<=jobs before it take the room: )[^;]+"
     r"|(?<=not placed, as it is not evaluated: )[^;]+"
+    r"|(?<=of lower priority \()[^)]+"
 )
 # Evidence and changes of these kinds are about the cluster, or about what the job names; of all other kinds
 # tenants name the objects as they like.
@@ -255,7 +256,7 @@ class _Words:
         return any(self._is_hidden(found[0]) for found in _WORD.finditer(text))
 
     def _mentioned(self, text: str) -> str:
-        return self._each(text, lambda word: not all(map(self._is_plainly_own, word.split("/"))))
+        return self._each(text, lambda word: not self._may_be_mentioned(word))
 
     def _each(self, text: str, is_hidden: Callable[[str], bool]) -> str:
         return _WORD.sub(lambda found: OTHERS if is_hidden(found[0]) else found[0], text)
@@ -277,6 +278,13 @@ class _Words:
             and part not in self.said
             for part in word.split("/")
         )
+
+    def _may_be_mentioned(self, word: str) -> bool:
+        """One of theirs, not one of another namespace that is called the same."""
+        parts = word.split("/")
+        if len(parts) == 2:
+            return self.reader.shows(Subject("", *parts))
+        return all(map(self._is_plainly_own, parts))
 
     def _is_plainly_own(self, part: str) -> bool:
         return part in _BETWEEN or part.isdecimal() or self.reader.owns(part)

@@ -326,6 +326,9 @@ def test_whom_kube_scheduler_would_preempt_is_named_to_their_team_alone(ledger: 
         *(None, "n1"),
         *({GPU: 8}, 45_000),
     )
+    for guess in ("zqlab-space/zqzephyr-0", "zxlab-space/zxzephyr-0"):
+        asked_for["metadata"]["annotations"] = {"note": f"{guess} {guess.replace('/', ' ')}"}
+        assert json.loads(answer(clients.ada, asked_for))["says"] == own["says"], "guessing tells nothing"
 
 
 def test_waits_rest_on_ones_own_runs_and_on_all(ledger: Ledger) -> None:
