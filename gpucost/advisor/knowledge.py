@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -104,30 +105,41 @@ class Knowledge:
 
     def rooms_for(self, job_uid: str, priority: int = LEAST_PRIORITY) -> Rooms:
         """What is left for a job of this priority and above: its own pods are not in its way, nor those below
-        it that nodes are being cleared for."""
-        passed = any(pod.priority < priority for pod in self._nominated)
-        if job_uid not in self.unplaced and not passed:
+        it, which kube-scheduler tries after it (kubernetes v1.36,
+        pkg/scheduler/framework/plugins/queuesort/priority_sort.go)."""
+        first = bisect_left(self._priorities, priority)
+        if job_uid in self.unplaced:
+            others = {uid: pods for uid, pods in self.unplaced.items() if uid != job_uid}
+            return self._reserved(others, priority)
+        if not first:
             return self.rooms_left
-        others = {uid: pods for uid, pods in self.unplaced.items() if uid != job_uid}
-        return self._reserved(others, priority)
+        found = self._rooms_from.get(first)
+        if found is None:
+            found = self._rooms_from[first] = self._reserved(self.unplaced, priority)
+        return found
 
     @cached_property
-    def _nominated(self) -> Sequence[Pod]:
-        """Those that kube-scheduler makes room for on a node."""
-        return [pod for pods in self.unplaced.values() for pod in pods if pod.nominated]
+    def _priorities(self) -> Sequence[int]:
+        """Of ``unplaced`` pods, each once."""
+        return sorted({pod.priority for pods in self.unplaced.values() for pod in pods})
+
+    @cached_property
+    def _rooms_from(self) -> dict[int, Rooms]:
+        """By how many of ``_priorities`` are passed over."""
+        return {}
 
     def _reserved(self, pods: Mapping[str, list[Pod]], priority: int = LEAST_PRIORITY) -> Rooms:
-        """Nodes that are being cleared are kept for those they are cleared for, unless they are below
-        ``priority`` (kubernetes v1.36, pkg/scheduler/framework/runtime/framework.go, addNominatedPods). Then
-        the oldest first, of at most ``MOST_UNPLACED`` kinds."""
+        """Of those not below ``priority``: nodes that are being cleared are kept for whom they are cleared
+        for (kubernetes v1.36, pkg/scheduler/framework/runtime/framework.go, addNominatedPods). Then the
+        oldest first, of at most ``MOST_UNPLACED`` kinds."""
         kinds: dict[int, list[Pod]] = {}
-        waiting = sorted((pod for each in pods.values() for pod in each), key=lambda pod: pod.meta.created_ms)
+        waiting = [pod for each in pods.values() for pod in each if pod.priority >= priority]
         rooms = self.rooms.copy()
-        for pod in waiting:
+        for pod in sorted(waiting, key=lambda pod: pod.meta.created_ms):
             at = rooms.at(pod.nominated) if pod.nominated else None
             if at is None:
                 kinds.setdefault(id(pod.template), []).append(pod)
-            elif pod.priority >= priority:
+            else:
                 rooms.take_at(at, positive(pod.template.requests), 1)
         wanted = [
             Wanted(f"{at:06}", len(same), len(same), same[0].template)

@@ -252,6 +252,21 @@ def test_a_node_that_is_cleared_for_another_is_not_free() -> None:
     assert not found.victims
 
 
+@pytest.mark.parametrize(("priority", "decision"), [(-10, Decision.NOW), (1000, Decision.WAITS)])
+def test_room_is_not_kept_for_pods_of_lower_priority_that_wait(priority: int, decision: Decision) -> None:
+    """kube-scheduler tries them after it; whoever waits though there is room may wait for something else."""
+    waits = runs("waits", "", 4, priority, unschedulable="0/1 nodes: 1 pod has unbound volume claims")
+    found = asked(world(*nodes(1), runs("batch", "n0", 4), waits))
+    assert found.decision is decision
+    assert named(found) == (["batch"] if decision is Decision.NOW else [])
+
+
+def test_that_others_would_do_as_well_is_not_said_where_all_are_taken() -> None:
+    known = world(*nodes(3), *(runs(f"b{at}", f"n{at}") for at in range(3)))
+    assert any("another node would do" in line for line in asked(known, pods=2).why)
+    assert not any("another node would do" in line for line in asked(known, pods=3).why)
+
+
 def test_a_waiting_pod_is_explained_with_whom_it_preempts() -> None:
     owner = builders.job("train", namespace="ml", uid="train")
     waits = builders.pod(

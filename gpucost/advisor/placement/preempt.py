@@ -226,18 +226,21 @@ def _placed(field_: _Field, each: Wanted, left: int) -> Iterable[str]:
         found = field_.candidate(at, asked, each.priority)
         heap += [found] if found is not None else []
     heapify(heap)
+    ranks = set[tuple[float, ...]]()
     for _ in range(left - len(waiting)):
         if not heap:
             return
         most = max(LEAST_CANDIDATES, len(allowed) // PART_OF_CANDIDATES)
         field_.is_sampled = field_.is_sampled or len(heap) > most
         best = heappop(heap)
-        field_.is_drawn = field_.is_drawn or bool(heap and heap[0].rank == best.rank)
+        ranks.add(best.rank)
         field_.broken |= best.spared
         yield field_.take(best.at, asked, best.victims)
         again = field_.candidate(best.at, asked, each.priority)
         if again is not None:
             heappush(heap, again)
+    as_good = (pod.meta.uid for other in heap if other.rank in ranks for pod in other.victims)
+    field_.is_drawn = field_.is_drawn or any(uid not in field_.victims for uid in as_good)
 
 
 def _is_cleared(field_: _Field, each: Wanted, node: str, asked: Resources) -> bool:
