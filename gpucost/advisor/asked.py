@@ -15,6 +15,7 @@ from gpucost.advisor.volcano.gang import Gang, gang_of_manifest, is_for_volcano
 from gpucost.cluster.kueue import Workload
 from gpucost.cluster.manifest import JobManifest
 from gpucost.cluster.pods import PodSet
+from gpucost.cluster.priorities import OF_KUEUE, OF_PODS, has_pod_class
 
 DEFAULT_QUEUE = "default"
 NOT_SERVED = "KindNotServed"
@@ -71,11 +72,12 @@ def _refused(
         return SUSPENDED, unlifted
     flaw = next((flaw for each in workloads[:1] for flaw in each.flaws), None)
     of_kueue = bool(manifest.kueue_priority_class)
-    classes = "workloadpriorityclasses.kueue.x-k8s.io" if of_kueue else "priorityclasses.scheduling.k8s.io"
-    if flaw is None or state.is_unread(classes):
-        return None
-    kind = "WorkloadPriorityClass" if of_kueue else "PriorityClass"
-    return MISCONFIGURED, f"there is no {kind} {flaw.value}, which it names"
+    if flaw is not None and not state.is_unread(OF_KUEUE if of_kueue else OF_PODS):
+        kind = "WorkloadPriorityClass" if of_kueue else "PriorityClass"
+        return MISCONFIGURED, f"there is no {kind} {flaw.value}, which it names"
+    named = (each.template.priority_class for each in job.pod_sets)
+    missing = next((name for name in named if name and not has_pod_class(state, name)), "")
+    return (MISCONFIGURED, f"there is no PriorityClass {missing}, which its pods name") if missing else None
 
 
 def _is_defaulted(manifest: JobManifest, known: Knowledge) -> bool:

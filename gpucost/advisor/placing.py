@@ -17,7 +17,7 @@ from gpucost.advisor.placement.pools import silent_about, with_pools
 from gpucost.advisor.placement.preempt import PodPreemption
 from gpucost.advisor.placement.rooms import Rooms
 from gpucost.advisor.placement.wanted import Wanted, of_pod_set
-from gpucost.advisor.preempting import (
+from gpucost.advisor.pod_preemption import (
     BY_TOPOLOGY,
     PREEMPTION_NOT_KNOWN,
     PREEMPTS_PODS,

@@ -63,7 +63,7 @@ _OUR_WORDS = frozenset(
 )
 
 
-# Where a rule names others (kueue.answer, volcano.answer, headline): only what is the reader's is named there.
+# Where a rule names others (kueue.answer, volcano.answer, headline): only the reader's own is named there.
 _MENTIONS = re.compile(
     r"(?<=stands behind )(?!another workload).+?(?=, which )"
     r"|(?<=before it ).+?(?= get nodes)"

@@ -19,7 +19,7 @@ from gpucost.advisor.placement.place import place
 from gpucost.advisor.placement.rooms import Rooms
 from gpucost.advisor.placement.wanted import Wanted
 from gpucost.advisor.placing import rooms_for, wanted_of
-from gpucost.advisor.preempting import passed
+from gpucost.advisor.pod_preemption import passed
 from gpucost.advisor.volcano.discipline import Stage, VolcanoDiscipline, run_id
 from gpucost.advisor.volcano.gang import Gang
 from gpucost.advisor.wait.simulate import Run, Sampling, Scene, simulate

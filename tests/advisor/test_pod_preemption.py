@@ -13,7 +13,7 @@ from gpucost.advisor.answers import Advice, Decision, Layer, Victim
 from gpucost.advisor.encoding import document
 from gpucost.advisor.explain import explain
 from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.preempting import BUDGETS_UNREAD, BY_DEFAULT, PREEMPTION_NOT_KNOWN, PREEMPTS_PODS
+from gpucost.advisor.pod_preemption import BUDGETS_UNREAD, BY_DEFAULT, PREEMPTION_NOT_KNOWN, PREEMPTS_PODS
 from gpucost.cluster.jobs import PriorityClass
 from gpucost.cluster.kueue import Topology
 from gpucost.cluster.overview import Overview
@@ -126,6 +126,17 @@ def test_priority_and_policy_are_those_of_the_class(
     found = asked(world(*nodes(1), runs("batch", "n0"), classes=classes), pod=dict(pod))
     assert found.decision is decision
     assert named(found) == (["batch"] if decision is Decision.NOW else [])
+
+
+def test_a_class_that_is_not_there_is_no_class() -> None:
+    """The API server refuses its pods: none is made, and nobody preempted."""
+    known = world(*nodes(1), runs("batch", "n0"))
+    found = asked(known, pod={"priorityClassName": "hihg"})
+    assert (found.decision, found.victims) == (Decision.NEVER, ())
+    assert found.says == "never runs as it is: there is no PriorityClass hihg, which its pods name"
+    assert asked(known, pod={"priorityClassName": "system-node-critical"}).decision is Decision.NOW
+    unknown = asked(unread(known, "priorityclasses.scheduling.k8s.io"), pod={"priorityClassName": "hihg"})
+    assert unknown.decision is Decision.UNKNOWN
 
 
 def test_a_job_of_several_pods_of_which_each_preempts() -> None:

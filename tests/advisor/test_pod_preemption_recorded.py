@@ -21,7 +21,7 @@ from gpucost.advisor.advise import advise
 from gpucost.advisor.answers import Advice, Decision
 from gpucost.advisor.explain import explain
 from gpucost.advisor.knowledge import Knowledge
-from gpucost.advisor.preempting import PREEMPTION_NOT_KNOWN, PREEMPTS_PODS
+from gpucost.advisor.pod_preemption import PREEMPTION_NOT_KNOWN, PREEMPTS_PODS
 from gpucost.advisor.settings import AdvisorSettings
 from gpucost.cluster.jobs import PriorityClass
 from gpucost.cluster.nodes import Node

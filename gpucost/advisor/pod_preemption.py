@@ -14,12 +14,11 @@ from gpucost.advisor.placement.preempt import PodPreemption, evictable, preempt
 from gpucost.advisor.placement.rooms import Rooms
 from gpucost.advisor.placement.wanted import Wanted
 from gpucost.cluster.pods import PREEMPTED_BY_SCHEDULER, Pod, PodSet
-from gpucost.cluster.priorities import class_named, default_class, pod_classes, pod_priority
+from gpucost.cluster.priorities import OF_PODS, class_named, default_class, pod_classes, pod_priority
 from gpucost.domain.jobs import JobKind
 
 PREEMPTS_PODS = "PreemptsPods"
 PREEMPTION_NOT_KNOWN = "PreemptionNotKnown"
-_CLASSES = "priorityclasses.scheduling.k8s.io"
 _OF_KUBERNETES = ("", "default-scheduler")
 _FOUND_NOBODY = "preemption: 0/"
 """In what PodScheduled says, before how many nodes would do (kubernetes v1.36, preemption.go, Preempt)."""
@@ -145,7 +144,7 @@ def _is_default(each: Wanted) -> bool:
 
 
 def _is_class_unknown(known: Knowledge, name: str) -> bool:
-    return bool(name) and known.state.is_unread(_CLASSES)
+    return bool(name) and known.state.is_unread(OF_PODS)
 
 
 def _victim(known: Knowledge, pod: Pod) -> Victim:
