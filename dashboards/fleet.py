@@ -24,16 +24,16 @@ from dashboards.panels import (
     timeseries,
 )
 from dashboards.queries import CLUSTER, GPU_CLUSTER, rate_sum, ratio, share
-from dashboards.series import told, waste, waste_per_second
+from dashboards.series import CAPACITY_WORDS, WASTE_WORDS, in_words, told, waste, waste_per_second
 
 POD = f'{CLUSTER}, holder="pod"'
 TEAMS = 'owner_team!~"__un.*"'
-BUCKET_COLOURS = {"held": GREEN, "unallocated": YELLOW, "unavailable": RED, "unknown": GREY}
+BUCKET_COLOURS = {"held": GREEN, "unallocated": YELLOW, "unavailable": RED, "not observed": GREY}
 WASTE_COLOURS = {
-    "productive": GREEN,
+    "in use": GREEN,
     "no_demand": BLUE,
     "unknown": GREY,
-    "unavailable": RED,
+    "unusable": RED,
     "gang_stall": "dark-orange",
     "preempted": "purple",
     "idle": "orange",
@@ -160,10 +160,10 @@ def _capacity() -> Row:
             timeseries(
                 "Capacity by what became of it",
                 "Every GPU is in exactly one band: held by a pod, unallocated (free), unavailable (not "
-                "advertised, on a node that takes no work, or unhealthy), or unknown (not watched). The "
-                "bands add up to all GPUs. Averages over settled windows: minutes do not show.",
+                "advertised, on a node that takes no work, or unhealthy), or not observed (nobody watched). "
+                "The bands add up to all GPUs. Averages over settled windows: minutes do not show.",
                 GPUS,
-                query(f"sum by (bucket) ({CAPACITY})", "{{bucket}}"),
+                query(in_words(f"sum by (bucket) ({CAPACITY})", CAPACITY_WORDS), "{{bucket}}"),
                 stacked=True,
                 colours=BUCKET_COLOURS,
                 links=[links.board(links.NODES, "Nodes and GPUs")],
@@ -270,11 +270,15 @@ def _waste() -> Row:
         [
             timeseries(
                 "Where the capacity goes",
-                "Capacity by what became of it, once the detectors' word is final: productive, no_demand "
+                "Capacity by what became of it, once the detectors' word is final: in use (held, and seen at "
+                "work; how busy says the row above), no_demand "
                 "(free and nobody waited), unknown, and the buckets of waste. They add up to capacity. It "
                 "stands where windows became final, hours after they ended, and not where they were.",
                 GPUS,
-                query(f"sum by (bucket) ({waste_per_second('$__rate_interval')})", "{{bucket}}"),
+                query(
+                    in_words(f"sum by (bucket) ({waste_per_second('$__rate_interval')})", WASTE_WORDS),
+                    "{{bucket}}",
+                ),
                 width=16,
                 stacked=True,
                 min_step="1h",
@@ -287,8 +291,11 @@ def _waste() -> Row:
                 "bucket means.",
                 RATIO,
                 query(
-                    f"sort_desc(sum by (bucket) ({waste('$__range', wasted)}) "
-                    f"/ on () group_left () (sum({waste('$__range')}) > 0))",
+                    in_words(
+                        f"sort_desc(sum by (bucket) ({waste('$__range', wasted)}) "
+                        f"/ on () group_left () (sum({waste('$__range')}) > 0))",
+                        WASTE_WORDS,
+                    ),
                     "{{bucket}}",
                 ),
             ),

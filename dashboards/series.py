@@ -7,7 +7,7 @@ come again, and the side that gives labels has one row per uid (``one_per``): tw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dashboards.queries import CLUSTER, GPU_CLUSTER
 
@@ -62,6 +62,18 @@ def waste(span: str, *matchers: str) -> str:
 def waste_per_second(span: str, *matchers: str) -> str:
     """GPUs, on average over ``span``."""
     return f"{waste(span, *matchers)} / scalar(delta(vector(time())[{_in_steps(span)}]))"
+
+
+def in_words(expr: str, words: Mapping[str, str]) -> str:
+    """``expr`` by ``bucket`` with the words that reports have for it: metrics keep their values."""
+    for value, word in words.items():
+        expr = f'label_replace({expr}, "bucket", "{word}", "bucket", "{value}")'
+    return expr
+
+
+CAPACITY_WORDS = {"unknown": "not observed"}
+WASTE_WORDS = {"productive": "in use", "unavailable": "unusable"}
+"""Where a part of capacity and a bucket of the waste ledger have one value, or a value says too much."""
 
 
 def _in_steps(span: str) -> str:

@@ -24,7 +24,15 @@ from dashboards.panels import (
     timeseries,
 )
 from dashboards.queries import GPU_CLUSTER, ratio
-from dashboards.series import COLLECTOR_ALIVE, SERVICE_ALIVE, or_zero, told, waste_per_second
+from dashboards.series import (
+    COLLECTOR_ALIVE,
+    SERVICE_ALIVE,
+    WASTE_WORDS,
+    in_words,
+    or_zero,
+    told,
+    waste_per_second,
+)
 from dashboards.work import WAITING_LABELS, waiting_of_team
 
 TEAM = 'owner_team=~"$team"'
@@ -255,7 +263,10 @@ def _waste() -> Row:
                 "no team.",
                 GPUS,
                 query(
-                    f"sum by (bucket) ({waste_per_second('$__rate_interval', TEAM, WASTED)})", "{{bucket}}"
+                    in_words(
+                        f"sum by (bucket) ({waste_per_second('$__rate_interval', TEAM, WASTED)})", WASTE_WORDS
+                    ),
+                    "{{bucket}}",
                 ),
                 stacked=True,
                 min_step="1h",
@@ -267,7 +278,11 @@ def _waste() -> Row:
                 "final in the range.",
                 GPUS,
                 query(
-                    f"sort_desc(sum by (bucket) ({waste_per_second('$__range', TEAM, WASTED)}))", "{{bucket}}"
+                    in_words(
+                        f"sort_desc(sum by (bucket) ({waste_per_second('$__range', TEAM, WASTED)}))",
+                        WASTE_WORDS,
+                    ),
+                    "{{bucket}}",
                 ),
                 width=6,
             ),

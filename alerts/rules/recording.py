@@ -73,7 +73,7 @@ GROUP = RuleGroup(
         # The pace of a day, as numerator and denominator: hours in which a team has no series cost nothing.
         Recording(
             "cluster_team:gpucost_team_cost_per_hour:sum_over_time1d",
-            f'sum_over_time({_COST_PER_HOUR}{{team!~"__.*"}}[1d])',
+            f"sum_over_time({_COST_PER_HOUR}[1d])",
         ),
         Recording(
             "currency:gpucost_team_cost_per_hour:count_over_time1d",

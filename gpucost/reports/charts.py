@@ -10,7 +10,7 @@ from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, HOUR_MS, iso
 from gpucost.domain.waste import Waste
 from gpucost.reports import display
-from gpucost.reports.model import Buckets, DayCost, MonthReport
+from gpucost.reports.model import CAPACITY_BUCKETS, Buckets, DayCost, MonthReport
 from gpucost.reports.values import ratio
 from gpucost.reports.waste import WasteRow
 from gpucost.reports.waste_table import LABELS
@@ -18,7 +18,6 @@ from gpucost.reports.waste_table import LABELS
 MOST_SERIES = 7
 NOT_HELD = "not held"
 OTHERS = "other teams"
-CAPACITY_BUCKETS = (Bucket.HELD, Bucket.UNALLOCATED, Bucket.UNAVAILABLE, Bucket.UNKNOWN)
 
 # Work carries everything else; what nobody looked at lies on top, apart from all that is known.
 _UPWARDS = (
@@ -78,7 +77,7 @@ def capacity_bar(buckets: Buckets, height: int = 28) -> tuple[Rect, ...]:
     for bucket, amount in amounts.items():
         width = _SMALLEST + room * amount.board_ms / whole
         share = display.percent(ratio(amount.board_ms, whole), 1)
-        title = f"{bucket.value}: {display.hours(amount.board_ms)} GPU-hours, {share}"
+        title = f"{display.PARTS[bucket]}: {display.hours(amount.board_ms)} GPU-hours, {share}"
         rects.append(Rect(_at(x), 0, _at(width), height, bucket.value, title))
         x += width + _GAP
     return tuple(rects)

@@ -30,7 +30,7 @@ from gpucost.reports.inputs import JOB_KEY, WindowFacts
 from gpucost.reports.model import GroupRow
 from gpucost.reports.provenance import coverage_of
 from gpucost.reports.to_do import KnownFinding, ToDo, to_do
-from gpucost.reports.values import NOTHING, Amount, Change, prepare, ratio, total
+from gpucost.reports.values import NOTHING, Amount, Change, Signal, prepare, ratio, total
 from gpucost.reports.waste import JobWaste, WasteInputs, WasteReport, build_waste, wasteful_jobs
 from gpucost.reports.week import Week
 
@@ -95,7 +95,7 @@ def build_week(inputs: WeekInputs) -> WeekDigest:
     tables = Tables(held, held_before)
     cost = tables.total.amount if inputs.team else _capacity(lines)
     cost_before = _held(before) if inputs.team else _capacity(before)
-    waste = _waste(inputs, cost)
+    waste = _waste(inputs, cost, tables.total.utilisation.busy)
     actions = _actions(inputs)
     over = () if waste is None else tuple(_over(inputs))
     room = max(0, TOP_ACTIONS - len(actions))
@@ -212,13 +212,14 @@ def _coverage(inputs: WeekInputs) -> WeekCoverage:
     )
 
 
-def _waste(inputs: WeekInputs, cost: Amount) -> WasteReport | None:
+def _waste(inputs: WeekInputs, cost: Amount, busy: Signal | None) -> WasteReport | None:
     """None, not zeros, where no detector has looked at any window of the week."""
     found = inputs.waste
     if not found.assessment.final + found.assessment.provisional:
         return None
     # A team's waste is held against what the lines say it held: there is no capacity of its own.
-    return build_waste(found if found.capacity is not None else replace(found, capacity=cost))
+    capacity = cost if found.capacity is None else found.capacity
+    return build_waste(replace(found, capacity=capacity, held_busy=busy))
 
 
 def _actions(inputs: WeekInputs) -> tuple[ToDo, ...]:

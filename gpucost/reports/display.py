@@ -7,7 +7,7 @@ from __future__ import annotations
 import unicodedata
 from fractions import Fraction
 
-from gpucost.domain.holders import NO_TEAM, UNALLOCATED, UNAVAILABLE, UNKNOWN
+from gpucost.domain.holders import NO_TEAM, UNALLOCATED, UNAVAILABLE, UNKNOWN, Bucket
 from gpucost.domain.money import NANO, plain, round_half_even
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Month
 from gpucost.domain.words import counted as counted
@@ -21,11 +21,20 @@ _MONTHS = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
+PARTS = {
+    Bucket.HELD: "held",
+    Bucket.UNALLOCATED: "unallocated",
+    Bucket.UNAVAILABLE: "unavailable",
+    Bucket.UNKNOWN: "not observed",
+    Bucket.OVERCOMMITTED: "over-committed",
+}
+"""What people read for a part of capacity, and for what stands beside it. The buckets of the waste ledger
+have other names (waste_table.LABELS): what is unknown there is more than what nobody observed."""
 _NAMES = {
     NO_TEAM: "no team",
-    UNALLOCATED: "unallocated",
-    UNAVAILABLE: "unavailable",
-    UNKNOWN: "unknown",
+    UNALLOCATED: PARTS[Bucket.UNALLOCATED],
+    UNAVAILABLE: PARTS[Bucket.UNAVAILABLE],
+    UNKNOWN: PARTS[Bucket.UNKNOWN],
     "": MISSING,
 }
 

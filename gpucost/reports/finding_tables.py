@@ -35,6 +35,7 @@ _FINDINGS = {
     "boards_now": _RATIO,
     "hourly_nano": _INTEGER,
     **dict.fromkeys(("currency", "acknowledged_by", "muted_until", "exempt_until", "rehearsal"), _TEXT),
+    "daily_nano": _INTEGER,
 }
 
 
@@ -119,6 +120,7 @@ def _finding(row: FindingRow) -> Cells:
         "counted": str(row.wasted.counted).lower(),
         "boards_now": row.now.boards,
         "hourly_nano": row.now.hourly_nano,
+        "daily_nano": row.now.daily_nano,
         "acknowledged_by": row.acknowledged.by if row.acknowledged else "",
         "rehearsal": str(row.rehearsal).lower(),
     }

@@ -15,6 +15,7 @@ from gpucost.detectors.lifecycle import Life, State
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import iso
 from gpucost.reports.causes import page_of
+from gpucost.reports.to_do import daily_nano
 from gpucost.reports.told import told
 
 
@@ -53,10 +54,12 @@ class WastedPart:
 @dataclass(frozen=True, slots=True)
 class RatePart:
     """What goes on being wasted now: boards, and money per hour. ``hourly_nano`` is null without a price.
-    Of what is resolved both are null."""
+    ``daily_nano`` is the same for a day at that rate, which is another number than what its last day wasted.
+    Of what is resolved all are null."""
 
     boards: Fraction | None
     hourly_nano: int | None
+    daily_nano: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +205,9 @@ def finding_row(
 def _rate(life: Life) -> RatePart:
     """What is over wastes nothing now, whatever it said last."""
     if life.state is State.RESOLVED:
-        return RatePart(None, None)
-    return RatePart(_number(life.finding.boards_now), life.finding.nano_per_hour)
+        return RatePart(None, None, None)
+    finding = life.finding
+    return RatePart(_number(finding.boards_now), finding.nano_per_hour, daily_nano(finding))
 
 
 def withheld_row(found: Withheld) -> WithheldRow:

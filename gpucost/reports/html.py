@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from gpucost.domain.holders import Bucket
 from gpucost.reports import display, waste_table
-from gpucost.reports.charts import CAPACITY_BUCKETS, capacity_bar, day_chart, waste_bar, waste_chart
-from gpucost.reports.model import NO_ADJUSTMENTS, MonthReport
+from gpucost.reports.charts import capacity_bar, day_chart, waste_bar, waste_chart
+from gpucost.reports.model import CAPACITY_BUCKETS, NO_ADJUSTMENTS, MonthReport, jobs_of_several
 from gpucost.reports.provenance import provisional_words, read_of
 from gpucost.reports.values import Amount, Energy, Memory, Signal, ratio
 
@@ -39,6 +39,7 @@ def to_html(report: MonthReport) -> str:
         chart=day_chart(report),
         trend=waste_chart(report),
         words=waste_table,
+        shared_jobs=jobs_of_several(report),
         buckets=CAPACITY_BUCKETS,
         most_rows=MOST_ROWS,
     )
@@ -83,6 +84,7 @@ def _environment() -> Environment:
         no_adjustments=NO_ADJUSTMENTS,
         read_of=read_of,
         provisional_words=provisional_words,
+        parts=display.PARTS,
     )
     return environment
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from gpucost.domain.holders import Bucket
 from gpucost.domain.time import Month, Window
 from gpucost.reports.comparison import Comparison
 from gpucost.reports.inputs import AdjustmentFacts
@@ -14,6 +15,8 @@ from gpucost.reports.provenance import ProblemRow, Provenance
 from gpucost.reports.values import Amount, Change, Utilisation
 from gpucost.reports.waste import WasteReport
 
+CAPACITY_BUCKETS = (Bucket.HELD, Bucket.UNALLOCATED, Bucket.UNAVAILABLE, Bucket.UNKNOWN)
+"""The parts of capacity, in the order in which they are shown."""
 NO_ADJUSTMENTS = "Adjustments are of no cluster, and no part of this."
 """What has to stand on a report of some clusters."""
 
@@ -156,3 +159,14 @@ class MonthReport:
     methods: tuple[MethodRow, ...]
     problems: tuple[ProblemRow, ...]
     provenance: Provenance
+
+
+def jobs_of_several(report: MonthReport) -> str:
+    """Why the jobs of the teams add up to more than the jobs of the report; empty where they do not."""
+    counted_by_team = sum(team.row.jobs for team in report.teams)
+    if counted_by_team == report.totals.jobs:
+        return ""
+    return (
+        "A job that was of several teams counts for each: the teams' jobs add up to "
+        f"{counted_by_team:,}, of {report.totals.jobs:,}."
+    )

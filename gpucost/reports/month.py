@@ -78,7 +78,7 @@ def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False)
         totals=_totals(lines, tables, adjustments),
         comparison=comparison,
         capacity=_capacity(inputs, lines) if inputs.scope.sees_every_team else None,
-        waste=_waste(inputs, tables.total.amount),
+        waste=_waste(inputs, tables),
         teams=_teams(tables, adjustments, top),
         projects=tables.by("team", "project"),
         job_kinds=tables.by("job_kind"),
@@ -203,13 +203,14 @@ def _capacity(inputs: MonthInputs, lines: pd.DataFrame) -> Capacity:
     )
 
 
-def _waste(inputs: MonthInputs, held: Amount) -> WasteReport | None:
+def _waste(inputs: MonthInputs, tables: Tables) -> WasteReport | None:
     """None, not zeros, where no detector has looked at any window of the month."""
     waste = inputs.waste
     if waste is None or not waste.assessment.final + waste.assessment.provisional:
         return None
     # Some teams' waste is held against what the lines say they held: there is no capacity of theirs.
-    return build_waste(waste if waste.capacity is not None else replace(waste, capacity=held))
+    capacity = tables.total.amount if waste.capacity is None else waste.capacity
+    return build_waste(replace(waste, capacity=capacity, held_busy=tables.total.utilisation.busy))
 
 
 def _teams(tables: Tables, adjustments: Sequence[AdjustmentFacts], top: int) -> tuple[TeamRow, ...]:

@@ -17,7 +17,14 @@ from gpucost.domain.time import DAY_MS, iso, parse_instant
 from gpucost.reports.allocations import Allocations
 from gpucost.reports.job import JobReport
 from gpucost.reports.job_waste import JobFinding, Observed
-from gpucost.reports.model import Buckets, GroupRow, JobRow, MonthReport
+from gpucost.reports.model import (
+    CAPACITY_BUCKETS,
+    Buckets,
+    Capacity,
+    GroupRow,
+    JobRow,
+    MonthReport,
+)
 from gpucost.reports.provenance import provisional_of
 from gpucost.reports.values import Amount, Change, Utilisation
 from gpucost.reports.waste import WasteReport
@@ -172,6 +179,7 @@ def _month_rows(report: MonthReport) -> Iterator[Cells]:
         yield from _bucket_rows("capacity", report.capacity.buckets, {})
         for model in report.capacity.models:
             yield from _bucket_rows("model_capacity", model.buckets, {"model": model.model})
+        yield from _overcommitted(report.capacity)
     else:
         yield {"section": "total", "bucket": Bucket.HELD.value, **_amount(report.totals.held)}
     for team in report.teams:
@@ -184,8 +192,10 @@ def _month_rows(report: MonthReport) -> Iterator[Cells]:
         ("cluster", report.clusters),
     ):
         yield from (_group(section, row) for row in rows)
-    for job in report.top_jobs if report.jobs is None else report.jobs:
-        yield _job("top_job" if report.jobs is None else "job", job)
+    if report.jobs is None:
+        yield from (_job("top_job", job) | {"jobs": 1} for job in report.top_jobs)
+    else:
+        yield from _every_job(report.jobs)
     for item in report.adjustments:
         yield {
             "section": "adjustment",
@@ -225,9 +235,17 @@ def _waste(section: str, waste: str, amount: Amount) -> Cells:
 
 
 def _bucket_rows(section: str, buckets: Buckets, group: Cells) -> Iterator[Cells]:
-    for bucket in Bucket:
+    """The four parts of capacity: they add up to it."""
+    for bucket in CAPACITY_BUCKETS:
         amount: Amount = getattr(buckets, bucket.value)
         yield {"section": section, "bucket": bucket.value, **group, **_amount(amount)}
+
+
+def _overcommitted(capacity: Capacity) -> Iterator[Cells]:
+    """What was held beyond capacity, by model: no part of capacity, so it stands in no section of it."""
+    for model in capacity.models:
+        row: Cells = {"section": "overcommitted", "bucket": Bucket.OVERCOMMITTED.value, "model": model.model}
+        yield row | _amount(model.buckets.overcommitted)
 
 
 def _group(section: str, row: GroupRow) -> Cells:
@@ -241,6 +259,16 @@ def _group(section: str, row: GroupRow) -> Cells:
         **_change(row.change),
         **_signals(row.utilisation),
     }
+
+
+def _every_job(jobs: Sequence[JobRow]) -> Iterator[Cells]:
+    """A job of several teams has a row for each: ``jobs`` is 1 in the first of them, and 0 in the others, so
+    that it adds up to the number of jobs."""
+    seen = set[tuple[str, ...]]()
+    for job in jobs:
+        key = (job.cluster, job.namespace, job.job_kind, job.job, job.job_uid)
+        yield _job("job", job) | {"jobs": int(key not in seen)}
+        seen.add(key)
 
 
 def _job(section: str, job: JobRow) -> Cells:

@@ -13,7 +13,7 @@ from gpucost.domain.holders import Bucket
 from gpucost.domain.time import iso
 from gpucost.reports import display
 from gpucost.reports.allocations import AllocationRow, Allocations
-from gpucost.reports.model import NO_ADJUSTMENTS, GroupRow, JobRow, MonthReport, Totals
+from gpucost.reports.model import NO_ADJUSTMENTS, GroupRow, JobRow, MonthReport, Totals, jobs_of_several
 from gpucost.reports.provenance import Provenance, provisional_words, read_of
 from gpucost.reports.terminal_parts import (
     LONGEST_TEXT,
@@ -154,7 +154,7 @@ def _capacity(report: MonthReport, width: int) -> RenderableType:
         table.add_column(head, justify="right", no_wrap=True)
     for bucket, amount in amounts.items():
         share = ratio(amount.board_ms, capacity.buckets.capacity.board_ms)
-        label = Text.assemble((f"{_BLOCKS[bucket]} ", _STYLES[bucket]), bucket.value)
+        label = Text.assemble((f"{_BLOCKS[bucket]} ", _STYLES[bucket]), display.PARTS[bucket])
         table.add_row(label, display.hours(amount.board_ms), display.percent(share, 1), shown_cost(amount))
     table.add_section()
     table.add_row(
@@ -199,7 +199,9 @@ def _teams(report: MonthReport, wide: bool) -> Table:
     more = len(report.teams) - MOST_ROWS
     cut = (f"{more} more in the other formats.",) if more > 0 else ()
     shown = [amount for team in report.teams[:MOST_ROWS] for amount in (team.row.held, team.adjusted)]
-    caption(table, *cut, *footnotes([*shown, totals.held]), *((_BRACKETS,) if heads else ()))
+    several = jobs_of_several(report) if wide or not adjusted else ""
+    notes = (several, _BRACKETS if heads else "")
+    caption(table, *cut, *footnotes([*shown, totals.held]), *filter(None, notes))
     return table
 
 
@@ -258,7 +260,7 @@ def _models(report: MonthReport) -> Table:
     table = new_table("GPU models, GPU-hours and cost")
     table.add_column("model", overflow="ellipsis", no_wrap=True, max_width=28)
     for bucket in _STYLES:
-        table.add_column(bucket.value, justify="right", no_wrap=True)
+        table.add_column(display.PARTS[bucket], justify="right", no_wrap=True)
     shown: list[Amount] = []
     for model in report.capacity.models:
         cells = [getattr(model.buckets, bucket.value) for bucket in _STYLES]

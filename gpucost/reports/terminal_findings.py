@@ -35,8 +35,8 @@ MOST_FINDINGS = 50
 LONGEST_TEXT = 4_000
 _WIDE = 116
 _SUBJECT, _LEAST_SUBJECT = "subject", 8
-_NUMBERS = ("GPU-h", "wasted", "per h", "id")
-_HEADS = ("severity", "what", _SUBJECT, "wasted", "per h", "id")
+_NUMBERS = ("GPU-h", "last day", "rate", "id")
+_HEADS = ("severity", "what", _SUBJECT, "last day", "rate", "id")
 _WIDE_HEADS = ("severity", "what", _SUBJECT, "team", "since", *_NUMBERS)
 _MOST = {"what": 28, "team": 12}
 _MOST_TIGHT = {"what": 12}
@@ -75,6 +75,7 @@ def print_findings(report: FindingsReport, console: Console) -> None:
         table.add_row(*row_cells)
     more = len(report.findings) - len(rows)
     notes = [f"{more:,} more: choose, or see the other formats."] if more > 0 else []
+    notes.append("rate: what a day costs at the rate of now.")
     notes += [_VIEWS] if any(not row.wasted.counted for row in rows) else []
     notes.append("All of one: gpucost findings show ID")
     caption(table, *notes)
@@ -86,10 +87,10 @@ def _cells(row: FindingRow, wide: bool) -> tuple[Text, ...]:
     severity = Text(row.severity, severity_style(row.severity))
     name = what(row.pattern, row.variant if wide else "", row.state, is_rehearsal=row.rehearsal)
     cost = Text(_money(row.wasted.nano) + ("" if row.wasted.counted else _VIEW))
-    hourly = Text(_money(row.now.hourly_nano) if row.now.boards and row.state != _OVER else display.MISSING)
+    daily = Text(_money(row.now.daily_nano) if row.now.boards and row.state != _OVER else display.MISSING)
     more = (Text(display.name(row.team, LONGEST_NAME)), Text(row.since[:10])) if wide else ()
     hours = (Text(display.hours(row.wasted.board_ms)),) if wide else ()
-    return (severity, name, shown_subject(row.subject), *more, *hours, cost, hourly, Text(str(row.id)))
+    return (severity, name, shown_subject(row.subject), *more, *hours, cost, daily, Text(str(row.id)))
 
 
 def print_finding(report: FindingReport, console: Console) -> None:
@@ -198,9 +199,12 @@ def _waste(row: FindingRow, currency: str) -> Iterator[RenderableType]:
     hours = f"{display.hours(wasted.board_ms)} GPU-hours ({_priced(wasted.nano, currency)}) in its last day"
     yield indented(Text(f"{hours}{'' if wasted.counted else ': shown, and in no sum'}"), 2)
     if row.now.boards and row.state != _OVER:
-        hourly = _priced(row.now.hourly_nano, currency)
+        hourly, daily = _priced(row.now.hourly_nano, currency), _priced(row.now.daily_nano, currency)
         gpus = "GPU" if row.now.boards == 1 else "GPUs"
-        yield indented(Text(f"now {shown_value(row.now.boards)} {gpus}, {hourly} per hour"), 2)
+        rate = (
+            hourly if row.now.hourly_nano is None else f"{hourly} per hour, {daily} a day at its rate of now"
+        )
+        yield indented(Text(f"now {shown_value(row.now.boards)} {gpus}, {rate}"), 2)
     if wasted.formula:
         yield indented(Text(foreign(wasted.formula), "dim"), 2)
 

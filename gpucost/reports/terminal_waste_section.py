@@ -34,8 +34,10 @@ from gpucost.reports.waste_table import (
     NOBODY_LOOKED,
     alike,
     bucket_cells,
+    busy_words,
     cause_team,
     is_broken,
+    last_day,
     looked_at,
     mostly,
     not_told_words,
@@ -131,7 +133,9 @@ def bucket_table(report: WasteReport, width: int) -> RenderableType:
     caption(
         table, "! could have been had back.", *footnotes([*(line.amount for line in lines), added.amount])
     )
-    return Group(table, Text(proof(report), "bold red" if is_broken(report) else "dim"))
+    busy = busy_words(report)
+    rest = (Text(f"{busy[0].upper()}{busy[1:]}.", "dim"),) if busy else ()
+    return Group(table, Text(proof(report), "bold red" if is_broken(report) else "dim"), *rest)
 
 
 def team_table(report: WasteReport, width: int) -> RenderableType:
@@ -229,8 +233,10 @@ def _to_do(rank: int, row: ToDo, currency: str) -> Iterator[RenderableType]:
         (row.severity, severity_style(row.severity)),
         f"  {who(row)}  ",
         (per_day(row.daily_nano, currency), "bold"),
-        (f"  {row.pattern}, finding {row.finding}{state}, since {row.since}", "dim"),
+        f"; {last_day(row, currency)}",
     )
+    about = f"{row.pattern}, finding {row.finding}{state}, since {row.since}"
+    yield indented(Text(about, "dim"), 3)
     yield indented(Text(display.visible(row.summary, _LONGEST_TEXT)), 3)
     yield indented(Text(f"→ {display.visible(row.action, _LONGEST_TEXT)}", "bold"), 3)
 

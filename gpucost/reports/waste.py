@@ -19,7 +19,7 @@ from gpucost.domain.time import Window, iso
 from gpucost.domain.waste import ORDER, Waste
 from gpucost.reports.causes import HELD, page_of, pattern_of
 from gpucost.reports.to_do import KnownFinding, ToDo, to_do
-from gpucost.reports.values import NOTHING, STEP, Amount, costliest_first, ratio
+from gpucost.reports.values import NOTHING, STEP, Amount, Signal, costliest_first, ratio
 
 WASTE_DIMS = ("cluster", "bucket", "team", "namespace", "job_kind", "job", "job_uid")
 Amounts: TypeAlias = dict[tuple[Any, ...], Amount]
@@ -107,7 +107,8 @@ class Assessment:
 @dataclass(frozen=True, slots=True)
 class WasteReport:
     """The waste ledger of a stretch of time. ``capacity`` was measured apart from it: see Capacity.
-    ``not_told`` are buckets of which the sources say nothing: not among ``buckets``, rather than 0."""
+    ``not_told`` are buckets of which the sources say nothing: not among ``buckets``, rather than 0.
+    ``held_busy`` is how busy all was that was held, None where nobody saw: a bucket says nothing of that."""
 
     window: Window
     currency: str
@@ -126,6 +127,7 @@ class WasteReport:
     to_do: tuple[ToDo, ...]
     assessment: Assessment
     not_told: tuple[str, ...]
+    held_busy: Signal | None
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,7 @@ class WasteInputs:
     findings: Sequence[KnownFinding] = ()
     scope: Scope = EVERYTHING
     not_told: Collection[Waste] = ()
+    held_busy: Signal | None = None
 
 
 def build_waste(inputs: WasteInputs, *, top: int = TOP) -> WasteReport:
@@ -171,6 +174,7 @@ def build_waste(inputs: WasteInputs, *, top: int = TOP) -> WasteReport:
         to_do=to_do(inputs.findings, inputs.scope)[:top],
         assessment=inputs.assessment,
         not_told=not_told,
+        held_busy=inputs.held_busy,
     )
 
 

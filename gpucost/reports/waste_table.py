@@ -12,7 +12,7 @@ from gpucost.reports.values import NOTHING, Amount
 from gpucost.reports.waste import Assessment, CauseRow, TeamWaste, WasteReport, WasteRow
 
 LABELS = {
-    Waste.UNAVAILABLE: "Unavailable",
+    Waste.UNAVAILABLE: "Unusable",
     Waste.GANG_STALL: "Gang stall",
     Waste.PREEMPTED: "Preempted",
     Waste.IDLE: "Idle",
@@ -20,12 +20,13 @@ LABELS = {
     Waste.STARVED: "Starved",
     Waste.FRAGMENTED: "Fragmented",
     Waste.NO_DEMAND: "No demand",
-    Waste.PRODUCTIVE: "Productive",
+    Waste.PRODUCTIVE: "In use",
     Waste.UNKNOWN: "Unknown",
 }
-"""What people read for a bucket."""
+"""What people read for a bucket. No word here is one for a part of capacity (display.PARTS): the numbers
+differ, since this ledger judges what was held as well."""
 MEANINGS = {
-    Waste.UNAVAILABLE: "broken, cordoned, drained or not advertised",
+    Waste.UNAVAILABLE: "broken, also where held, cordoned, drained or not advertised",
     Waste.GANG_STALL: "held by a gang whose members were missing",
     Waste.PREEMPTED: "held by work that was stopped and has to be done again",
     Waste.IDLE: "held, and seen to do nothing",
@@ -78,7 +79,7 @@ def bucket_cells(report: WasteReport) -> tuple[BucketCells, ...]:
         BucketCells(
             key=row.waste,
             label=LABELS[Waste(row.waste)],
-            meaning=MEANINGS[Waste(row.waste)],
+            meaning=meaning_of(report, row),
             hours=display.hours(row.amount.board_ms),
             percent=display.percent(row.share, 1),
             share=row.share,
@@ -87,6 +88,21 @@ def bucket_cells(report: WasteReport) -> tuple[BucketCells, ...]:
         )
         for row in shown_buckets(report)
     )
+
+
+def meaning_of(report: WasteReport, row: WasteRow) -> str:
+    """What a bucket is; of what was in use, how busy GPUs were beside it."""
+    meaning, busy = MEANINGS[Waste(row.waste)], busy_words(report)
+    return f"{meaning}; {busy}" if busy and row.waste == Waste.PRODUCTIVE else meaning
+
+
+def busy_words(report: WasteReport) -> str:
+    """How busy all that was held was: that a GPU was in use does not say how much. Empty where nobody saw."""
+    busy = report.held_busy
+    if busy is None:
+        return ""
+    seen = display.percent(busy.coverage)
+    return f"all that was held was busy {display.percent(busy.mean)} of the time ({seen} of it observed)"
 
 
 def sum_cells(report: WasteReport) -> BucketCells:
@@ -150,18 +166,36 @@ def mostly(team: TeamWaste) -> str:
     return f"{LABELS[Waste(most.waste)]} {display.hours(most.amount.board_ms)} h"
 
 
-def per_day(nano: int | None, currency: str) -> str:
-    """What comes back in a day where somebody acts, at the rate of now."""
-    return "not in money" if nano is None else f"{display.money(nano, 0)} {currency} a day"
+def per_day(nano: int | None, currency: str, whose: str = "its") -> str:
+    """What comes back in a day where somebody acts, if things stay as they are: ``744 USD a day at its rate
+    of now``."""
+    return (
+        "not in money"
+        if nano is None
+        else f"{display.money(nano, 0)} {currency} a day at {whose} rate of now"
+    )
+
+
+def last_day(row: ToDo, currency: str) -> str:
+    """What it wasted in the last day, which is another number than its rate of now: ``1,317.59 USD in its
+    last day``; in GPU-hours where it has no price."""
+    wasted = row.wasted
+    found = (
+        f"{display.hours(wasted.board_ms)} GPU-hours"
+        if wasted.nano is None
+        else f"{display.money(wasted.nano)} {currency}"
+    )
+    return f"{found} in its last day{'' if row.counted else ', shown, and in no sum'}"
 
 
 def alike(row: ToDo, currency: str) -> str:
-    """``and 8 more jobs of ranking: 171 USD a day; findings 12, 14``; empty where there are none."""
+    """``and 8 more jobs of ranking: 171 USD a day at their rate of now; findings 12, 14``; empty where there
+    are none."""
     if row.alike is None:
         return ""
     more = display.counted(len(row.alike.findings), f"more {row.subject_kind}")
     of = f" of {display.name(row.team)}" if row.team else ""
-    cost = per_day(row.alike.daily_nano, currency)
+    cost = per_day(row.alike.daily_nano, currency, "their")
     numbers = ", ".join(map(str, row.alike.findings[:_MOST_NUMBERS]))
     rest = len(row.alike.findings) - _MOST_NUMBERS
     word = "finding" if len(row.alike.findings) == 1 else "findings"

@@ -15,7 +15,7 @@ import pandas as pd
 from gpucost.detectors.encoding import from_json
 from gpucost.detectors.lifecycle import LIVE
 from gpucost.domain.errors import InputError, LedgerUnavailable, Remark
-from gpucost.domain.holders import HOLDER_OF_BUCKET
+from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, Month, Window, parse_instant
 from gpucost.ledger import (
@@ -45,7 +45,7 @@ from gpucost.reports.model import MonthReport
 from gpucost.reports.month import build_month
 from gpucost.reports.provenance import digest_of
 from gpucost.reports.to_do import KnownFinding
-from gpucost.reports.values import Amount
+from gpucost.reports.values import Amount, prepare, total
 from gpucost.reports.waste import (
     TOP,
     WASTE_DIMS,
@@ -196,7 +196,7 @@ class Reporting:
         return self.steady(
             scope,
             window,
-            lambda: build_waste(self.waste_inputs(scope, window), top=top),
+            lambda: build_waste(self._seen_waste(scope, window), top=top),
             asked=("waste", top),
             beside=lambda: _digest_of_findings(self._live_findings(scope)),
         )
@@ -315,6 +315,12 @@ class Reporting:
             return None
         found = self.waste_inputs(scope, window)
         return replace(found, findings=[each for each in found.findings if each.since_ms < window.end_ms])
+
+    def _seen_waste(self, scope: Scope, window: Window) -> WasteInputs:
+        """With how busy all was that was held; the reports of months and weeks have lines that say so."""
+        lines = prepare(self.ledger.aggregate(scope, window, ("bucket",)), ("bucket",), "lines")
+        busy = total(lines[lines["bucket"] == Bucket.HELD]).utilisation.busy
+        return replace(self.waste_inputs(scope, window), held_busy=busy)
 
     def waste_inputs(self, scope: Scope, window: Window) -> WasteInputs:
         ledger = self.ledger

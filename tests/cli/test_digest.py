@@ -25,7 +25,7 @@ def test_the_digest_of_the_platform_as_text(looked_at: Run) -> None:
     assert said in words
     assert "Wasted USD 199 (25.9% of the cost), 49.7 GPU-hours" in words
     assert "Week before not compared: nothing of the week before in the ledger" in words
-    assert "1. job ns/forgotten of vision: USD 192 a day" in words
+    assert "1. job ns/forgotten of vision: USD 192 a day at its rate of now" in words
     assert "kubectl -n ns patch jobs.batch/forgotten" in words
     assert "Of 24 windows: 0 final, 24 provisional until more is known, 0 not looked at." in words
 

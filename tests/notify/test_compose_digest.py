@@ -101,7 +101,8 @@ def test_the_facts_of_a_team() -> None:
     }
     assert section(found, "Where it went").items == (
         "Idle: USD 68.80 (15.6%), 10.0 GPU-hours; held, and seen to do nothing",
-        "Productive: USD 344 (78.1%), 50.0 GPU-hours; held, observed, and none of the above",
+        "In use: USD 344 (78.1%), 50.0 GPU-hours; held, observed, and none of the above"
+        "; all that was held was busy 67% of the time (94% of it observed)",
         "Unknown: USD 27.52 (6.2%), 4.0 GPU-hours; not observed, or no detector has looked at it",
     )
     assert section(found, "Costliest jobs").items == (
@@ -255,11 +256,14 @@ def test_three_actions_with_money_job_and_the_one_change() -> None:
         head.text == "By the money they bring back in a day, as things stand now. 1 more: gpucost findings."
     )
     first, second, third = [each for each in found.sections if each.title[:2] in ("1.", "2.", "3.")]
-    assert (first.title, first.code) == ("1. job nlp/b of vision: USD 48.00 a day", "kubectl x")
-    assert first.text == "b is idle.\nStop b"
-    assert second.title == "2. job nlp/a of nlp: USD 24.00 a day"
+    assert (first.title, first.code) == (
+        "1. job nlp/b of vision: USD 48.00 a day at its rate of now",
+        "kubectl x",
+    )
+    assert first.text == "b is idle.\nIt wasted 8.00 USD in its last day.\nStop b"
+    assert second.title == "2. job nlp/a of nlp: USD 24.00 a day at its rate of now"
     assert second.text.endswith(
-        "\nAnd 1 more finding like it: another USD 2.40 a day, USD 26.40 with this one."
+        "\nAnd 1 more finding like it: another USD 2.40 a day at their rate of now, USD 26.40 with this one."
     )
     assert third.title == "3. job nlp/c of speech: no amount"
 
@@ -268,7 +272,7 @@ def test_what_is_in_no_sum_says_so() -> None:
     found = known(1, job="a", hourly=10**9)
     outside = replace(found.finding, wasted=replace(found.finding.wasted, counted=False))
     titles = [each.title for each in message(findings=[replace(found, finding=outside)]).sections]
-    assert titles[2] == "1. job nlp/a of nlp: USD 24.00 a day, not in the sums above"
+    assert titles[2] == "1. job nlp/a of nlp: USD 24.00 a day at its rate of now, not in the sums above"
 
 
 def test_the_footer_names_the_command() -> None:

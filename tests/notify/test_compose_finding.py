@@ -77,8 +77,8 @@ def test_an_open_finding() -> None:
         "Job": "nlp-prod/train-7",
         "Cluster": "demo",
         "Since": "2026-10-12 08:20 UTC",
-        "Wasted (last 24 h)": "24.0 GPU-hours, USD 60.00",
-        "Costs": "USD 480 a day, 8 GPUs now",
+        "Wasted (its last day)": "24.0 GPU-hours, USD 60.00",
+        "Costs": "USD 480 a day at its rate of now, 8 GPUs now",
         "Severity": "high",
     }
     to_do, evidence = message.sections
@@ -95,13 +95,13 @@ def test_an_open_finding() -> None:
 def test_without_a_price_none_is_invented() -> None:
     life = a_life(wasted=Wasted(HOUR_MS, None, "f", True), nano_per_hour=None)
     found = facts(noticed(life).message)
-    assert found["Wasted (last 24 h)"] == "1.0 GPU-hours, no price"
+    assert found["Wasted (its last day)"] == "1.0 GPU-hours, no price"
     assert found["Costs"] == "no price, 8 GPUs now"
 
 
 def test_what_is_in_no_sum_says_so() -> None:
     found = facts(noticed(a_life(wasted=Wasted(HOUR_MS, NANO, "f", False))).message)
-    assert found["About (last 24 h)"] == "1.0 GPU-hours, USD 1.00: shown, and in no sum"
+    assert found["About (its last day)"] == "1.0 GPU-hours, USD 1.00: shown, and in no sum"
 
 
 def test_a_resolved_one_says_how_long_and_what_it_cost() -> None:
@@ -228,7 +228,7 @@ def test_the_footer_names_the_command() -> None:
 def test_gpus_are_counted_with_two_decimals(boards: float, shown: str) -> None:
     life = a_life()
     life = replace(life, finding=replace(life.finding, boards_now=boards))
-    assert facts(noticed(life).message)["Costs"].endswith(f" a day, {shown} GPUs now")
+    assert facts(noticed(life).message)["Costs"].endswith(f" a day at its rate of now, {shown} GPUs now")
 
 
 def test_long_lists_come_last() -> None:

@@ -24,8 +24,10 @@ from gpucost.domain.waste import Waste
 from gpucost.reports.allocations import AllocationQuery, IdlePolicy, allocate
 from gpucost.reports.document import document, to_json
 from gpucost.reports.files import quote, to_csv, to_parquet
+from gpucost.reports.html import to_html
 from gpucost.reports.job import build_job
 from gpucost.reports.job_seen import seen
+from gpucost.reports.model import jobs_of_several
 from gpucost.reports.month import build_month
 from gpucost.reports.tables import CellType, Table, TableColumn, allocations_table, job_table, month_table
 from gpucost.reports.waste import Assessment
@@ -145,6 +147,34 @@ def test_csv_sections_add_up() -> None:
         for section in ("team", "project", "job_kind", "queue", "model", "cluster", "job")
     }
     assert set(sums.values()) == {584_530_000_000}
+
+
+def test_what_is_beyond_capacity_is_in_no_section_of_it() -> None:
+    """Capacity: 100 held + 30 unallocated + 5 unavailable + 5 not observed = 140 h; 3 h more made 143."""
+    lines = list(csv.DictReader(io.StringIO(to_csv(month_table(month())))))
+    hours = {
+        section: sum(int(line["board_ms"]) for line in lines if line["section"] == section) / HOUR_MS
+        for section in ("capacity", "model_capacity", "waste", "overcommitted")
+    }
+    assert hours == {"capacity": 140, "model_capacity": 140, "waste": 140, "overcommitted": 3}
+
+
+def test_the_jobs_of_every_section_are_counted_alike() -> None:
+    """Four jobs; seg-1 was of vision and then of nlp, which makes five rows of jobs and of teams' jobs."""
+    lines = small_lines()
+    other = next(line for line in lines if line["job"] == "seg-1") | {"team": "nlp"}
+    report = build_month(small_month(lines=frame([*lines, other])), every_job=True)
+    rows = list(csv.DictReader(io.StringIO(to_csv(month_table(report)))))
+    by_section = {
+        section: [int(row["jobs"]) for row in rows if row["section"] == section]
+        for section in ("job", "cluster", "team")
+    }
+    assert (report.totals.jobs, sum(by_section["job"]), sum(by_section["cluster"])) == (4, 4, 4)
+    assert (len(by_section["job"]), sum(by_section["team"])) == (5, 5)
+    words = jobs_of_several(report)
+    assert words == "A job that was of several teams counts for each: the teams' jobs add up to 5, of 4."
+    assert words in to_html(report).replace("&#39;", "'")
+    assert jobs_of_several(month()) == ""
 
 
 def test_parquet_has_the_integers_and_says_what_it_is() -> None:

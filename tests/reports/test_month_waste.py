@@ -168,7 +168,7 @@ def test_a_month_that_nobody_looked_at_has_no_zeros(waste: Any) -> None:
     for form in (to_html(report), " ".join(terminal(report).split())):
         assert "No detector has looked at this month" in form
         assert "detectors.enabled" in form
-        assert "Productive" not in form
+        assert "In use" not in form
         assert "What to do first" not in form
 
 
@@ -235,7 +235,7 @@ def test_a_team_that_wasted_nothing_has_a_dash() -> None:
 def test_the_trend_is_as_high_as_the_hours_and_the_unknown_lies_on_top() -> None:
     chart = waste_chart(month())
     assert chart is not None
-    assert (chart.unit, chart.series[0][1]) == ("GPU-hours", "Productive")
+    assert (chart.unit, chart.series[0][1]) == ("GPU-hours", "In use")
     assert [css for css, _ in chart.series][-2:] == ["w-no_demand", "w-unknown"]
     first = [rect for rect in chart.rects if rect.title.startswith("2026-10-01")]
     second = [rect for rect in chart.rects if rect.title.startswith("2026-10-02")]
@@ -244,7 +244,7 @@ def test_the_trend_is_as_high_as_the_hours_and_the_unknown_lies_on_top() -> None
         126 / 14 * sum(r.height for r in second), rel=0.01
     )
     assert min(first, key=lambda rect: rect.y).css == "w-unknown"
-    assert max(first, key=lambda rect: rect.y).title == "2026-10-01, Productive: 75.00 GPU-hours"
+    assert max(first, key=lambda rect: rect.y).title == "2026-10-01, In use: 75.00 GPU-hours"
     assert "Per day ▃█ at most 78.6%, on 2026-10-02" in terminal(month())
 
 
@@ -263,12 +263,12 @@ def test_what_to_do_first_is_ranked_by_the_money_that_comes_back() -> None:
     report = month()
     page, text = to_html(report), terminal(report)
     assert re.findall(r'<p class="money-back"><strong>(.*?)</strong>', page) == [
-        "165 USD a day",
-        "82 USD a day",
+        "165 USD a day at its rate of now",
+        "82 USD a day at its rate of now",
     ]
     for form in (page, text):
         assert form.index("Job nlp/train-1 holds 1 GPU") < form.index("Job nlp/seg-1 holds 1 GPU")
-    assert "1. low  nlp  165 USD a day  idle_allocation, finding 7" in text
+    assert "1. low  nlp  165 USD a day at its rate of now; " in text
     job = next(line for line in text.splitlines() if line.split()[:3] == ["train-1", "Idle", "4.0"])
     assert job.split() == ["train-1", "Idle", "4.0", "27.52", "nlp", "#7"]
 
@@ -282,7 +282,7 @@ def test_what_it_cost_by_cause_stands_before_what_to_do_in_every_form() -> None:
     assert [(row[0], row[-2], row[-1].removeprefix("docs/detectors/")) for row in rows[:3]] == [
         ("Idle", "nlp", "idle_allocation.md"),
         ("Starved", "nobody", "quota_starvation.md"),
-        ("Unavailable", "nobody", "not_advertised.md"),
+        ("Unusable", "nobody", "not_advertised.md"),
     ]
     assert "<code>docs/detectors/fragmentation.md</code>" in page
     assert re.search(r"<bdi>nobody</bdi></td><td>8.0</td>", page)
@@ -291,7 +291,7 @@ def test_what_it_cost_by_cause_stands_before_what_to_do_in_every_form() -> None:
 def test_findings_that_are_alike_take_one_place_of_the_list() -> None:
     report = month(findings=tuple(known(n, job=f"note-{n}") for n in range(1, 10)))
     page, text = to_html(report), terminal(report)
-    words = "and 8 more jobs of nlp: 1,321 USD a day; findings 2, 3, 4, 5, 6, 7, 8, 9"
+    words = "and 8 more jobs of nlp: 1,321 USD a day at their rate of now; findings 2, 3, 4, 5, 6, 7, 8, 9"
     assert page.count('<p class="money-back">') == 1
     for form in (page, text):
         assert words in form

@@ -232,6 +232,6 @@ def test_a_list_that_has_no_room_cuts_names_and_never_a_number(width: int) -> No
     report = FindingsReport("USD", None, (row, dear))
     text = shown(lambda console: print_findings(report, console), width)
     cells = next(each for each in text.splitlines() if "12345" in each).split()
-    assert cells[-3:] == ["1,234,567.89", "4.00", "12345"]
+    assert cells[-3:] == ["1,234,567.89", "96.00", "12345"]
     assert cells[0] == "high"
     assert "…" in text

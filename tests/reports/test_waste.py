@@ -273,7 +273,10 @@ def test_findings_that_are_alike_are_one_thing_to_do() -> None:
     ]  # fmt: skip
     assert rows[2].alike is not None
     assert rows[2].alike.daily_nano == 24 * 3 * PRICE, "2 and 1; what has no price is in no sum"
-    assert alike_words(rows[2], "USD") == "and 3 more jobs of a: 288 USD a day; findings 2, 1, 6"
+    assert (
+        alike_words(rows[2], "USD")
+        == "and 3 more jobs of a: 288 USD a day at their rate of now; findings 2, 1, 6"
+    )
 
 
 def test_what_it_cost_by_cause_has_a_place_for_what_nobody_held() -> None:

@@ -19,7 +19,15 @@ from gpucost.reports.digest_model import WeekBudget, WeekDigest
 from gpucost.reports.to_do import ToDo
 from gpucost.reports.values import NOTHING, Amount, costliest_first, ratio
 from gpucost.reports.waste import WasteReport
-from gpucost.reports.waste_table import LABELS, MEANINGS, is_broken, looked_at, proof, shown_buckets
+from gpucost.reports.waste_table import (
+    LABELS,
+    is_broken,
+    last_day,
+    looked_at,
+    meaning_of,
+    proof,
+    shown_buckets,
+)
 from gpucost.reports.week import Week
 
 _TOP_TEAMS = 5
@@ -244,7 +252,7 @@ def _buckets(digest: WeekDigest, waste: WasteReport) -> Iterator[str]:
     """What is waste first, the dearest first."""
     rows = [row for row in shown_buckets(waste) if row.amount.board_ms]
     for row in sorted(rows, key=lambda row: (not row.is_waste, costliest_first(row.amount, row.waste))):
-        label, meaning = LABELS[Waste(row.waste)], MEANINGS[Waste(row.waste)]
+        label, meaning = LABELS[Waste(row.waste)], meaning_of(waste, row)
         yield f"{label}: {_part(row.amount, digest)}; {meaning}"
 
 
@@ -269,13 +277,18 @@ def _actions(digest: WeekDigest) -> Iterator[Section]:
 def _title(row: ToDo, digest: WeekDigest) -> str:
     """What it is about, whose it is, and what comes back; a view of what others count too is in no sum."""
     of = f" of {display.name(row.team)}" if row.team and not digest.team else ""
-    back = "no amount" if row.daily_nano is None else f"{cost(row.daily_nano, digest.currency)} a day"
+    back = (
+        "no amount"
+        if row.daily_nano is None
+        else f"{cost(row.daily_nano, digest.currency)} a day at its rate of now"
+    )
     outside = "" if row.counted else ", not in the sums above"
     return f"{row.subject_kind} {display.name(row.subject)}{of}: {back}{outside}"
 
 
 def _action(row: ToDo, digest: WeekDigest) -> Iterator[str]:
     yield sentence(row.summary)
+    yield f"It wasted {last_day(row, digest.currency)}."
     yield row.action
     if row.alike is not None:
         others = display.counted(len(row.alike.findings), "more finding")
@@ -283,7 +296,8 @@ def _action(row: ToDo, digest: WeekDigest) -> Iterator[str]:
         together = ""
         if costs is not None:
             with_this = cost(costs + (row.daily_nano or 0), digest.currency)
-            together = f": another {cost(costs, digest.currency)} a day, {with_this} with this one"
+            another = f"another {cost(costs, digest.currency)} a day at their rate of now"
+            together = f": {another}, {with_this} with this one"
         yield f"And {others} like it{together}."
 
 

@@ -169,13 +169,12 @@ class _Words:
             return
         wasted = finding.wasted
         what = "Wasted" if wasted.counted else "About"
-        when = "its last day" if self._is_over else "last 24 h"
         rest = "" if wasted.counted else ": shown, and in no sum"
-        yield Fact(f"{what} ({when})", self._spent(wasted.board_ms, wasted.nano) + rest)
+        yield Fact(f"{what} (its last day)", self._spent(wasted.board_ms, wasted.nano) + rest)
         if not self._is_over and finding.boards_now > 0:
             daily = daily_nano(finding)
             now = f"{_boards(finding.boards_now)} {'GPU' if finding.boards_now == 1 else 'GPUs'} now"
-            spent = NO_PRICE if daily is None else f"{cost(daily, self._currency)} a day"
+            spent = NO_PRICE if daily is None else f"{cost(daily, self._currency)} a day at its rate of now"
             yield Fact("Costs", f"{spent}, {now}")
 
     def _spent(self, board_ms: int, nano: int | None) -> str:
