@@ -66,6 +66,11 @@ def by_name(keep: Keep) -> Keep:
     return kept
 
 
+def names_alone(found: Any) -> Any:
+    """The names that people chose, without what stands under them."""
+    return dict.fromkeys(found) if isinstance(found, dict) else _emptied(found)
+
+
 def only(names: frozenset[str]) -> Keep:
     """Plain values under some of the names that people choose."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpucost.kube.dumps.kept import Kept, by_name, conditions, each, fields, named_values, plain
+from gpucost.kube.dumps.kept import Kept, by_name, conditions, each, fields, named_values, names_alone, plain
 from gpucost.kube.dumps.kept_jobs import JOBS
 from gpucost.kube.dumps.kept_kueue import KUEUE, SELECTOR
 from gpucost.kube.dumps.kept_pods import NODE, POD
@@ -89,7 +89,7 @@ KINDS: Mapping[tuple[str, str], Kept] = {
     },
     ("policy", "PodDisruptionBudget"): {
         "spec": fields(selector=SELECTOR),
-        "status": fields("disruptionsAllowed", disruptedPods=by_name(plain)),
+        "status": fields("disruptionsAllowed", disruptedPods=names_alone),
     },
     **JOBS,
     **KUEUE,
