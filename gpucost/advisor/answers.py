@@ -10,6 +10,7 @@ from typing import Any
 from gpucost.cluster.kueue import FlavorResource
 from gpucost.cluster.objects import Resources
 from gpucost.cluster.pods import PREEMPTED_BY_SCHEDULER
+from gpucost.domain.errors import InputError
 
 
 class Decision(StrEnum):
@@ -95,11 +96,28 @@ class PodSetAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitRange:
+    """Quantiles of a wait, in milliseconds; None: beyond the horizon. Raises InputError for negatives."""
+
+    p10_ms: int | None
+    p50_ms: int | None
+    p90_ms: int | None
+
+    def __post_init__(self) -> None:
+        for name in ("p10_ms", "p50_ms", "p90_ms"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise InputError(name, value, "milliseconds, 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """How long it waits, in milliseconds from now; None: longer than was simulated (``horizon_ms``).
 
     ``basis`` says in a sentence what run times it rests on. ``held`` and ``given`` say how many of the ranges
-    given so far held the truth, and how many there were; None and 0 where nobody kept count.
+    given so far held the truth, and how many there were; None and 0 where nobody kept count. One in ten is
+    to be over before ``p10_ms``. ``simulated`` is what the simulation alone says, before it was corrected by
+    what became of the ``learnt_from`` waits foretold before; None where nothing was simulated.
     """
 
     p50_ms: int | None
@@ -109,6 +127,9 @@ class Wait:
     samples: int
     held: int | None = None
     given: int = 0
+    p10_ms: int | None = None
+    simulated: WaitRange | None = None
+    learnt_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,11 @@ def _waits(wait: Wait | None) -> str:
         return "waits"
     if wait.p50_ms is None:
         return f"waits longer than {about(wait.horizon_ms)}"
-    late = "" if wait.p90_ms is None else f" (p90 {about(wait.p90_ms)})"
-    late = late or f" (p90 longer than {about(wait.horizon_ms)})"
-    return f"waits about {about(wait.p50_ms)}{late}"
+    return f"waits about {about(wait.p50_ms)} ({bounds(wait)})"
+
+
+def bounds(wait: Wait) -> str:
+    """``p10 1 h, p90 9 h``; what is past the horizon as longer than that."""
+    early = "" if wait.p10_ms is None else f"p10 {about(wait.p10_ms)}, "
+    late = f"longer than {about(wait.horizon_ms)}" if wait.p90_ms is None else about(wait.p90_ms)
+    return f"{early}p90 {late}"

@@ -16,6 +16,7 @@ from gpucost.advisor.suggest.past_use import PastUse
 from gpucost.advisor.volcano.session import World
 from gpucost.advisor.wait.calibration import Calibration
 from gpucost.advisor.wait.runtimes import NO_HISTORY, RunTimes
+from gpucost.advisor.wait.skill import WaitSkill
 from gpucost.cluster.fit import FreeNodes
 from gpucost.cluster.jobs import JobObject
 from gpucost.cluster.kueue import Workload
@@ -54,9 +55,10 @@ class Knowledge:
 
     ``read`` makes a manifest of a document that was changed, as it was made of the first; ``write`` makes a
     document of a job that exists, its workload and its PodGroup, and ``read_new`` a manifest of that.
-    ``calibration`` says how often ranges of waits held so far, by ClusterQueue; ``troubles`` what is found
-    against a job that runs, by its uid. None where nobody knows. ``is_late`` is asked between two samples of
-    a wait and before each suggestion: once it says so, what is there by then is the answer.
+    ``calibration`` says how often ranges of waits held so far, by ClusterQueue, and ``skill`` corrects them
+    by that; ``troubles`` what is found against a job that runs, by its uid. None where nobody knows.
+    ``is_late`` is asked between two samples of a wait and before each suggestion: once it says so, what is
+    there by then is the answer.
     """
 
     overview: Overview
@@ -65,6 +67,7 @@ class Knowledge:
     run_times: RunTimes = NO_HISTORY
     settings: AdvisorSettings = field(default_factory=AdvisorSettings)
     calibration: Callable[[str], Calibration] | None = None
+    skill: Callable[[], WaitSkill | None] | None = None
     write: Callable[[JobObject, Workload | None, PodGroup | None], Document] | None = None
     read_new: Callable[[Document], JobManifest] | None = None
     troubles: Callable[[str], Sequence[Trouble]] | None = None

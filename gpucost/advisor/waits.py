@@ -23,6 +23,7 @@ from gpucost.advisor.pod_preemption import passed
 from gpucost.advisor.volcano.discipline import Stage, VolcanoDiscipline, run_id
 from gpucost.advisor.volcano.gang import Gang
 from gpucost.advisor.wait.simulate import Run, Sampling, Scene, simulate
+from gpucost.advisor.wait.skill import corrected
 from gpucost.cluster.kueue import Workload, WorkloadState
 from gpucost.cluster.pods import Pod
 from gpucost.domain.time import HOUR_MS, SECOND_MS
@@ -50,10 +51,17 @@ def wait_of(asking: Asking, found: LayerResult, known: Knowledge) -> Wait | None
         if found.reason == BLOCKED and _is_stuck(known, asks[-1]):
             return None
         wait = _at_kueue(asking, found, known, asks, sampling)
-        return None if wait is None else _with_calibration(wait, known, found.queue)
+        if wait is None:
+            return None
+        skill = None if known.skill is None else known.skill()
+        told = corrected(wait, skill, found.queue, asking.gpus, known.state.at_ms)
+        return _with_calibration(told, known, found.queue)
     if asking.gang is not None and asking.gang.queue in known.world.queues:
-        return _at_volcano(asking, asking.gang, known, sampling)
-    return _for_nodes(asking, known, sampling)
+        wait = _at_volcano(asking, asking.gang, known, sampling)
+    else:
+        wait = _for_nodes(asking, known, sampling)
+    # What came of waits is kept for queues of Kueue only.
+    return None if wait is None else corrected(wait, None, "", asking.gpus, known.state.at_ms)
 
 
 def _simulated(scene: Scene, known: Knowledge, sampling: Sampling) -> Wait | None:

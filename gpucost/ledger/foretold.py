@@ -29,8 +29,9 @@ P = WAIT_PREDICTION.c
 class Foretold:
     """What was said of the wait of a workload at ``asked_ms``, and when it started, or was gone without that.
 
-    ``queue`` is its ClusterQueue. ``p50_ms`` and ``p90_ms`` count from ``asked_ms``, None where they lay
-    beyond ``horizon_ms``.
+    ``queue`` is its ClusterQueue. ``p10_ms``, ``p50_ms`` and ``p90_ms`` count from ``asked_ms``, None where
+    they lay beyond ``horizon_ms``. ``simulated_*`` is what the simulation alone said, and ``gpus`` how many
+    it asks for: None in rows that are older than these.
     """
 
     workload_uid: str
@@ -44,6 +45,11 @@ class Foretold:
     horizon_ms: int
     started_ms: int | None = None
     gone_ms: int | None = None
+    gpus: int | None = None
+    p10_ms: int | None = None
+    simulated_p10_ms: int | None = None
+    simulated_p50_ms: int | None = None
+    simulated_p90_ms: int | None = None
 
     @property
     def is_decided(self) -> bool:
@@ -51,7 +57,7 @@ class Foretold:
 
 
 _COLUMNS = [P[field.name] for field in fields(Foretold)]
-_NUMBERS = ("asked_ms", "p50_ms", "p90_ms", "horizon_ms", "started_ms", "gone_ms")
+_NUMBERS = tuple(field.name for field in fields(Foretold) if field.name.endswith(("_ms", "gpus")))
 
 
 def write(connection: Connection, cluster: str, given: Sequence[Foretold], now_ms: int) -> int:

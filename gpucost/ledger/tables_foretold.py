@@ -15,6 +15,7 @@ class WaitPrediction(LedgerModel, table=True):
     """What the advisor first said of a workload's wait, and what came of it.
 
     ``queue`` is its ClusterQueue. Waits count from ``asked_ms``; null where they lie beyond the horizon.
+    ``simulated_*`` are those of the simulation alone; ``gpus`` is null in rows of before there were any.
     """
 
     __tablename__ = "wait_prediction"
@@ -43,6 +44,11 @@ class WaitPrediction(LedgerModel, table=True):
     horizon_ms: int = big_int()
     started_ms: int | None = big_int()
     gone_ms: int | None = big_int()
+    gpus: int | None = big_int()
+    p10_ms: int | None = big_int()
+    simulated_p10_ms: int | None = big_int()
+    simulated_p50_ms: int | None = big_int()
+    simulated_p90_ms: int | None = big_int()
 
 
 WAIT_PREDICTION = table_of(WaitPrediction)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpucost.advisor.answers import Decision, Suggestion, Wait
-from gpucost.advisor.headline import about
+from gpucost.advisor.headline import about, bounds
 from gpucost.reports.display import money, price
 
 
@@ -22,11 +22,11 @@ def outcome(decision: Decision, wait: Wait | None) -> str:
 
 
 def range_of(wait: Wait) -> str:
-    """``about 3 h (p90 9 h)``; what is past the horizon as longer than that."""
-    horizon = f"longer than {about(wait.horizon_ms)}"
+    """``about 3 h (p10 1 h, p90 9 h)``; what is past the horizon as longer than that."""
     if wait.p50_ms is None:
-        return f"{horizon}, which is as far as was simulated"
-    return f"about {about(wait.p50_ms)} (p90 {horizon if wait.p90_ms is None else about(wait.p90_ms)})"
+        early = "" if wait.p10_ms is None else f" (p10 {about(wait.p10_ms)})"
+        return f"longer than {about(wait.horizon_ms)}{early}, which is as far as was simulated"
+    return f"about {about(wait.p50_ms)} ({bounds(wait)})"
 
 
 def per_hour(nano: int, currency: str) -> str:

@@ -382,6 +382,7 @@ class Advising:
             run_times=self._history,
             settings=self.settings,
             calibration=self.learnt.calibration,
+            skill=lambda: self.learnt.skill,
             troubles=self.learnt.troubles,
             used=self.learnt.used,
         )

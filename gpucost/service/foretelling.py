@@ -46,7 +46,8 @@ def foretell(workload: Workload, known: Knowledge) -> Foretold | None:
         return None  # another workload of its job goes first
     asking = asking_of(found, known)
     advice = advise_asking(asking, known)
-    if advice.wait is None:
+    wait = advice.wait
+    if wait is None or wait.simulated is None:
         return None
     return Foretold(
         workload.meta.uid,
@@ -55,9 +56,14 @@ def foretell(workload: Workload, known: Knowledge) -> Foretold | None:
         advice.queue,
         asking.team,
         known.state.at_ms,
-        advice.wait.p50_ms,
-        advice.wait.p90_ms,
-        advice.wait.horizon_ms,
+        wait.p50_ms,
+        wait.p90_ms,
+        wait.horizon_ms,
+        gpus=asking.gpus,
+        p10_ms=wait.p10_ms,
+        simulated_p10_ms=wait.simulated.p10_ms,
+        simulated_p50_ms=wait.simulated.p50_ms,
+        simulated_p90_ms=wait.simulated.p90_ms,
     )
 
 
@@ -116,6 +122,7 @@ class Foretelling:
         if known is not None and not known.state.is_unread("workloads"):
             kept = self._scored(kept, known.state)
             kept = (*kept, *self._foretold(kept, known))
+        self._advising.learnt.learn(kept)
         self._advising.learnt.calibrate([given_of(each, self._now()) for each in kept])
 
     def _scored(self, kept: Sequence[Foretold], state: ClusterState) -> tuple[Foretold, ...]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 
+from gpucost.advisor.answers import WaitRange
 from gpucost.advisor.knowledge import Trouble
 from gpucost.advisor.suggest.past_use import PastUse
 from gpucost.advisor.wait.calibration import Calibration, Given, calibration
 from gpucost.advisor.wait.names import name_pattern
+from gpucost.advisor.wait.skill import PastWait, WaitSkill, skill_of
 from gpucost.cluster.manifest import JobManifest
 from gpucost.ledger import Foretold
 
@@ -47,11 +49,30 @@ def given_of(foretold: Foretold, now_ms: int) -> Given:
     return Given(foretold.queue, foretold.p50_ms, foretold.p90_ms, max(0, waited_ms), is_waiting)
 
 
+def past_wait_of(foretold: Foretold) -> PastWait:
+    """As skill is learnt from. Of rows from before simulations were kept only the wait counts."""
+    simulated = None
+    if foretold.gpus is not None:
+        simulated = WaitRange(foretold.simulated_p10_ms, foretold.simulated_p50_ms, foretold.simulated_p90_ms)
+    return PastWait(
+        foretold.workload_uid,
+        foretold.queue,
+        foretold.gpus or 0,
+        foretold.asked_ms,
+        foretold.horizon_ms,
+        simulated,
+        foretold.started_ms,
+        foretold.gone_ms,
+    )
+
+
 class Learnt:
     """Told by the loop that foretells waits (gpucost.service.foretelling); read from any thread."""
 
     def __init__(self) -> None:
         self._records: Sequence[Given] = ()
+        self._past: frozenset[PastWait] = frozenset()
+        self._skill: WaitSkill | None = None
         self._by_queue: dict[str, Calibration] = {}
         self._troubles: Mapping[str, Sequence[Trouble]] | None = None
         self._uses: Mapping[tuple[str, str], PastUse] | None = None
@@ -60,6 +81,17 @@ class Learnt:
         """What came of the waits that were foretold."""
         self._by_queue = {}
         self._records = records
+
+    def learn(self, kept: Iterable[Foretold]) -> None:
+        """Skill at waits, from all that were foretold: again only where there is something new."""
+        past = frozenset(past_wait_of(each) for each in kept)
+        if past != self._past:
+            self._skill, self._past = skill_of(past), past
+
+    @property
+    def skill(self) -> WaitSkill | None:
+        """Who corrects what the simulation says; None until waits were read. To be read only."""
+        return self._skill
 
     def calibration(self, queue: str) -> Calibration:
         """How often ranges held so far, of a ClusterQueue, or of all where it has too few."""

@@ -50,6 +50,9 @@ def foretold(uid: str = "w1", **values: Any) -> Foretold:
 
 
 def test_a_wait_comes_back_as_it_was_written(ledger: Ledger) -> None:
+    simulated = {"simulated_p10_ms": 1, "simulated_p50_ms": HOUR_MS, "simulated_p90_ms": None}
+    assert ledger.foretell("ranges", [foretold(gpus=8, p10_ms=0, **simulated)]) == 1
+    assert ledger.foretold("ranges") == (foretold(gpus=8, p10_ms=0, **simulated),)
     given = (foretold(), foretold("w2", p90_ms=None, asked_ms=NOW_MS + 1), foretold("w3", team="", queue=""))
     assert ledger.foretell(CLUSTER, given) == 3
     assert ledger.foretold(CLUSTER) == (given[0], given[2], given[1])

@@ -162,6 +162,37 @@ def test_a_wait_is_foretold_once_and_scored_when_it_started(ledger: Ledger) -> N
     assert found.advising.learnt.calibration("ml").p50.held == 1
 
 
+def test_what_became_of_waits_corrects_what_is_told(ledger: Ledger) -> None:
+    """Thirty waits of ten minutes, of which the simulation said two days each time: a new process tells less,
+    writes down both, and what it told is scored."""
+    past = [
+        foretold(
+            f"p{at}",
+            asked_ms=NOW - (40 - at) * HOUR_MS,
+            gpus=8,
+            p10_ms=0,
+            simulated_p10_ms=24 * HOUR_MS,
+            simulated_p50_ms=48 * HOUR_MS,
+            simulated_p90_ms=96 * HOUR_MS,
+        )
+        for at in range(30)
+    ]
+    ledger.foretell(CLUSTER, past)
+    started_ms = {each.workload_uid: each.asked_ms + 10 * MINUTE_MS for each in past}
+    ledger.score_foretold(CLUSTER, started_ms=started_ms, gone_ms={})
+    found = service(ledger, *full())
+    found.turn()
+    *_, given = found.turn(*full(waiting()))
+    assert (given.name, given.gpus) == ("waits", 8)
+    assert given.p50_ms is not None
+    assert given.simulated_p50_ms is not None
+    assert given.simulated_p50_ms > 20 * MINUTE_MS
+    assert given.p50_ms < 0.75 * given.simulated_p50_ms
+    assert given.p10_ms is not None
+    assert given.p90_ms is not None
+    assert given.p10_ms <= given.p50_ms <= given.p90_ms
+
+
 def test_those_that_left_and_those_that_are_stopped_are_gone(ledger: Ledger) -> None:
     found = service(ledger, *full(waiting("left"), waiting("stopped"), waiting("stays")))
     assert len(found.turn()) == 3

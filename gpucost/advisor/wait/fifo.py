@@ -96,6 +96,10 @@ class Fifo:
             return self._heads()
         return self._all_that_may()
 
+    def placement(self, id: str) -> Placement:
+        """Where one that started and has not ended is. Raises KeyError for others."""
+        return self._held[id]
+
     def _heads(self) -> list[str]:
         """Strict FIFO of one queue never looks behind its head: the common case, and fast."""
         started: list[str] = []

@@ -10,7 +10,7 @@ from random import Random
 from statistics import NormalDist
 from typing import Protocol
 
-from gpucost.advisor.answers import Wait
+from gpucost.advisor.answers import Wait, WaitRange
 from gpucost.advisor.wait.runtimes import LikeJobs, RunTimes
 from gpucost.domain.errors import InputError
 
@@ -104,7 +104,7 @@ def simulate(
     if scene.target not in {run.id for run in scene.waiting}:
         raise InputError("target", scene.target, "the id of a job that waits")
     if scene.target in scene.discipline().start(0, (), ()):
-        return Wait(0, 0, sampling.horizon_ms, "it fits now", 0)
+        return Wait(0, 0, sampling.horizon_ms, "it fits now", 0, p10_ms=0)
     jobs = _Jobs(run_times, known, scene.target)
     random = Random(sampling.seed)
     waits: list[float] = []
@@ -115,8 +115,16 @@ def simulate(
     if not waits:
         return None
     waits.sort()
-    p50, p90 = (_within(_rank(waits, q), sampling.horizon_ms) for q in (0.5, 0.9))
-    return Wait(p50, p90, sampling.horizon_ms, jobs.basis(scene), len(waits))
+    found = WaitRange(*(_within(_rank(waits, q), sampling.horizon_ms) for q in (0.1, 0.5, 0.9)))
+    return Wait(
+        found.p50_ms,
+        found.p90_ms,
+        sampling.horizon_ms,
+        jobs.basis(scene),
+        len(waits),
+        p10_ms=found.p10_ms,
+        simulated=found,
+    )
 
 
 class _Jobs:
