@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gpucost.advisor.verify.follow import Kept
+from gpucost.advisor.verify.follow import ORDER, Kept
 from gpucost.advisor.verify.replay import Report, Tally
 from gpucost.advisor.verify.schema import VERSION
 from gpucost.cli.columns import Row, in_columns, name, number
@@ -52,7 +52,9 @@ def record_summary(kept: Kept, report: Report) -> Iterator[str]:
     for reason, count in sorted(kept.left_out.items(), key=lambda each: (-each[1], each[0])):
         yield f"left out: {count:,}: {visible(reason, _LONGEST)}"
     cases = report.cases
-    yield f"{cases.agree:,} of {counted(cases.of, 'case')} agree with the rules of Kueue {VERSION}"
+    order = kept.left_out[ORDER]
+    worst = f"; {cases.agree:,} of {cases.of + order:,} with those left out for their order" if order else ""
+    yield f"{cases.agree:,} of {counted(cases.of, 'case')} agree with the rules of Kueue {VERSION}{worst}"
     for each in report.disagreements[:MOST_SHOWN]:
         what = f"{each.case}, {each.workload or 'all workloads'}, {each.fact}"
         yield visible(f"differs: {what}: recorded {each.expected}; rules {each.got}", _LONGEST)

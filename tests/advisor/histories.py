@@ -1,7 +1,8 @@
 """Histories of the real Kueue scheduler as the writes that an API server would have told a watch of.
 
 ``conventions`` in their file says what a history holds. Of decisions within one second it does not tell the
-order: here those that tell others to leave come first, then quota that comes back, then admissions, by name.
+order: here those that tell others to leave come first, then quota that comes back, then admissions, by name;
+last those that tell one to leave that was admitted in the same second.
 """
 
 from __future__ import annotations
@@ -84,10 +85,12 @@ def _happened(history: History) -> Iterator[tuple[int, int, str, Mapping[str, An
     for each in history.found["truth"]:
         for one in each["admissions"]:
             yield one["at"], 5, each["name"], {"what": "admitted", **one}
-        for one in each["evictions"]:
-            yield one["at"], 3, each["name"], {"what": "evicted", **one}
+        for at, one in enumerate(each["evictions"]):
+            is_at_once = one["at"] == each["admissions"][at]["at"]
+            yield one["at"], 6 if is_at_once else 3, each["name"], {"what": "evicted", **one}
             gone_s = one["at"] + settings["terminationSeconds"]
-            yield gone_s, 4 if gone_s == one["at"] else 1, each["name"], {"what": "gone"}
+            rank = (7 if is_at_once else 4) if gone_s == one["at"] else 1
+            yield gone_s, rank, each["name"], {"what": "gone"}
         if each["finished"] is not None:
             yield each["finished"], 0, each["name"], {"what": "finished"}
 

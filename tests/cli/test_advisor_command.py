@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from gpucost.advisor.verify.follow import MISSED, ORDER, Kept
+from gpucost.advisor.verify.replay import Report, Tally
 from gpucost.cli import app
 from gpucost.cli.advisor import DISAGREES
-from gpucost.cli.advisor_screen import MOST_SHOWN
+from gpucost.cli.advisor_screen import MOST_SHOWN, record_summary
 from gpucost.cli.exits import Exit
 from tests.advisor.recorded import CASE, GPU, SEARCH, changed, content
 from tests.support.cluster import shapes
@@ -253,6 +256,15 @@ def test_every_admission_of_a_busy_cluster_is_a_case(cluster: ClusterServer, tmp
     assert "recorded 7 cases of 7 admissions and 0 preemptions that were seen" in found.stderr
     assert "7 of 7 cases agree with the rules of Kueue v0.19.2" in found.stderr
     assert run("verify", place).exit_code == Exit.OK
+
+
+def test_what_agrees_in_another_order_only_is_not_hidden_in_the_share() -> None:
+    """Those are left out because they disagree: the share without them is the best that can be, not all."""
+    report = Report(Tally(of=41, agree=40), Tally(of=90, agree=89), {}, {}, ())
+    kept = Kept(44, 0, left_out=Counter({ORDER: 2, MISSED: 1}))
+    share = "40 of 41 cases agree with the rules of Kueue v0.19.2"
+    assert f"{share}; 40 of 43 with those left out for their order" in [*record_summary(kept, report)]
+    assert share in [*record_summary(Kept(41, 0), report)]
 
 
 def test_a_cluster_that_decides_nothing_may_be_watched_again(cluster: ClusterServer) -> None:

@@ -39,7 +39,7 @@ _FOR = re.compile(r"\(UID: ([^,)]+)")
 """Of the message of a Preempted condition (kueue v0.19.2, pkg/scheduler/preemption/preemption.go)."""
 _SPECS = ("cluster_queues", "cohorts", "local_queues", "flavors")
 
-ORDER = "the rules answer differently in another order of what was written within a second"
+ORDER = "the rules disagree, and agree in another order of what was written within a second"
 CHANGED = "a queue, cohort or flavor of its tree changed within two seconds"
 UNREAD = "its queue, or what it asks for, could not be read"
 TOPOLOGY = "topology-aware scheduling decides"
