@@ -1,8 +1,9 @@
 """Boards, the units Kubernetes hands out of them, and the exact share of a board each unit stands for.
 
 Facts: GPU Feature Discovery's product label (NVIDIA/k8s-device-plugin, internal/lm/resource.go) and
-NVIDIA's MIG user guide (supported profiles). A profile name alone says nothing about its board
-(``1g.10gb`` exists on three), so every look-up is by (model, profile).
+NVIDIA's MIG user guide (supported profiles). A profile name alone does not name its board (``1g.10gb``
+exists on three), so every look-up is by (model, profile); of a board that nothing names, by the profile alone
+where all boards that have it agree.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ MIG_TABLES: Mapping[str, MigTable] = {
     "B200": _hopper("1g.23gb", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb"),
 }
 
+# A seventh of an H100 NVL; an RTX PRO 6000 or 5000 Blackwell (no table here) has it as a quarter or half.
+_ELSEWHERE_ANOTHER = frozenset({"1g.24gb"})
+
 # Patterns over the label in capitals, NVIDIA- and TESLA- taken off. Order matters: the first match wins.
 _MODEL_PATTERNS: tuple[tuple[str, str], ...] = (
     (r"V100-(SXM\d|PCIE|DGXS)-16GB", "V100-16GB"),
@@ -129,23 +133,31 @@ def mig_share(model: str, profile: str, basis: ShareBasis = ShareBasis.COMPUTE) 
     """The share of a board that one MIG slice stands for.
 
     Media profiles (``+me``, ``.me``) count like the plain one; a compute-instance slice (``1c.3g.71gb``)
-    counts its own part of the GPU instance it lives in. Raises InputError for an unknown pair.
+    counts its own part of the GPU instance it lives in. ``model`` is empty where nothing names the board:
+    then the share is that of all boards with such a profile. Raises InputError for an unknown pair, and for
+    a profile that is not the same share of every board.
     """
-    table, match = MIG_TABLES.get(model), _PROFILE.match(profile)
-    if table is None or match is None:
-        raise InputError("MIG profile", f"{profile} on {model}", _ALLOWED_PROFILE)
-    memory = table.memory_by_profile.get(f"{match['g']}g.{match['gb']}gb")
-    if memory is None:
-        raise InputError("MIG profile", f"{profile} on {model}", _ALLOWED_PROFILE)
+    match = _PROFILE.match(profile)
+    plain = f"{match['g']}g.{match['gb']}gb" if match else profile
+    boards = [MIG_TABLES.get(model)] if model else MIG_TABLES.values()
+    tables = [table for table in boards if table is not None and plain in table.memory_by_profile]
+    on = f"{profile} on {model or 'a board of an unknown model'}"
+    if match is None or not tables:
+        raise InputError("MIG profile", on, _ALLOWED_PROFILE)
     slices = int(match["g"])
     part = Fraction(int(match["c"] or slices), slices)
     if part > 1:
-        raise InputError(
-            "MIG profile", f"{profile} on {model}", "a compute instance no larger than its GPU instance"
-        )
+        raise InputError("MIG profile", on, "a compute instance no larger than its GPU instance")
+    shares = {_share_of(table, slices, plain, basis) for table in tables}
+    if len(shares) > 1 or (not model and plain in _ELSEWHERE_ANOTHER):
+        raise InputError("MIG profile", on, "one of a known model: boards that have it differ in its share")
+    return part * shares.pop()
+
+
+def _share_of(table: MigTable, slices: int, plain: str, basis: ShareBasis) -> Fraction:
     if basis is ShareBasis.MEMORY:
-        return part * Fraction(memory, table.memory_slices)
-    return part * Fraction(slices, table.compute_slices)
+        return Fraction(table.memory_by_profile[plain], table.memory_slices)
+    return Fraction(slices, table.compute_slices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,12 @@ def hours(board_ms: int, decimals: int = 1) -> str:
     return grouped(plain(round_half_even(board_ms * NANO, HOUR_MS), decimals))
 
 
+def hours_or_less(board_ms: int) -> str:
+    """As ``hours``, and ``<0.1`` for what is more than nothing and would look like it."""
+    found = hours(board_ms)
+    return "<0.1" if board_ms and found == "0.0" else found
+
+
 def money(nano: int | None, decimals: int = 2) -> str:
     """``12,345.67``, or a dash for what has no price."""
     return MISSING if nano is None else grouped(plain(nano, decimals))

@@ -60,6 +60,7 @@ def _environment() -> Environment:
         exact_duration=display.duration,
         gib=display.gib,
         hours=display.hours,
+        hours_or_less=display.hours_or_less,
         kwh=display.kwh,
         money=display.money,
         month_name=display.month_name,

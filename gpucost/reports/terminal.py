@@ -137,7 +137,8 @@ def _headline(report: MonthReport) -> Text:
     if provisional:
         text.append(f"\n{provisional}", "bold yellow")
     if held.unpriced_board_ms:
-        text.append(f"\n{display.hours(held.unpriced_board_ms)} of these GPU-hours have no price", "bold red")
+        unpriced = display.hours_or_less(held.unpriced_board_ms)
+        text.append(f"\n{unpriced} of these GPU-hours have no price", "bold red")
     return text
 
 

@@ -131,18 +131,12 @@ def method_table(methods: Sequence[MethodRow]) -> RenderableType:
         off = (
             ""
             if row.off_board_ms is None
-            else f"± {_more_than_none(row.off_board_ms)} h ({display.percent(row.off, 2)})"
+            else f"± {display.hours_or_less(row.off_board_ms)} h ({display.percent(row.off, 2)})"
         )
         table.add_row(row.number, row.method, display.percent(row.coverage), off)
         notes |= dict.fromkeys(row.notes)
     below = [Text(f"- {display.visible(note, _LONGEST_DETAIL)}.", "dim") for note in notes]
     return Group(table, *below)
-
-
-def _more_than_none(board_ms: int) -> str:
-    """Hours, of which what is more than nothing does not look like it."""
-    hours = display.hours(board_ms)
-    return "<0.1" if board_ms and hours == "0.0" else hours
 
 
 def most(console_width: int, limit: int) -> int | None:

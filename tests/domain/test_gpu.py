@@ -84,6 +84,31 @@ def test_a_profile_of_another_board_is_refused(model: str, profile: str) -> None
         mig_share(model, profile)
 
 
+@pytest.mark.parametrize(
+    ("profile", "compute", "memory"),
+    [
+        ("1g.10gb", Fraction(1, 7), None),  # 2/8 of the memory of an A100 of 40 GB, else 1/8
+        ("1g.10gb.me", Fraction(1, 7), None),
+        ("3g.40gb", Fraction(3, 7), Fraction(4, 8)),
+        ("1c.3g.71gb", Fraction(1, 7), Fraction(1, 6)),
+        ("2g.12gb", Fraction(1, 2), Fraction(1, 2)),
+        ("1g.24gb", None, None),  # 1/7 of an H100 NVL, 1/4 of an RTX PRO 6000
+        ("1g.99gb", None, None),
+        ("4c.3g.71gb", None, None),
+    ],
+)
+def test_of_a_board_that_nothing_names_a_slice_is_what_it_is_of_all_that_have_it(
+    profile: str, compute: Fraction | None, memory: Fraction | None
+) -> None:
+    for basis, share in ((ShareBasis.COMPUTE, compute), (ShareBasis.MEMORY, memory)):
+        if share is not None:
+            unit = ResourceCatalog().unit(f"nvidia.com/mig-{profile}", "", basis=basis)
+            assert (unit.share, unit.model) == (share, "")
+            continue
+        with pytest.raises(InputError, match=f"{profile} on a board of an unknown model"):
+            mig_share("", profile, basis)
+
+
 LABELS = [
     ("Tesla-V100-SXM2-16GB", "V100-16GB"),
     ("Tesla V100-SXM2-32GB", "V100-32GB"),

@@ -44,6 +44,13 @@ def test_durations(length_ms: int, text: str) -> None:
     assert display.duration(length_ms) == text
 
 
+@pytest.mark.parametrize(
+    ("board_ms", "text"), [(0, "0.0"), (1, "<0.1"), (HOUR_MS // 10, "0.1"), (HOUR_MS, "1.0")]
+)
+def test_hours_that_are_more_than_none_look_like_it(board_ms: int, text: str) -> None:
+    assert display.hours_or_less(board_ms) == text
+
+
 @pytest.mark.parametrize(("length_ms", "text"), [(0, "nothing"), (DAY_MS, "24 h"), (3 * DAY_MS, "3 days")])
 def test_durations_in_prose(length_ms: int, text: str) -> None:
     assert display.span_of_days(length_ms) == text

@@ -382,7 +382,8 @@ def _row(cluster: str, name: str, kind: Kind, found: _Sum) -> ComparedRow:
 
 def _notes(found: _Sum, kind: Kind) -> Iterable[str]:
     if found.unpriced_ms:
-        yield f"{_NO_PRICE} {display.hours(found.unpriced_ms)} GPU-hours of ours have none: they count as 0"
+        unpriced = display.hours_or_less(found.unpriced_ms)
+        yield f"{_NO_PRICE} {unpriced} GPU-hours of ours have none: they count as 0"
     if kind is Kind.IDLE and found.figures[0] < 0:
         yield "D8 OpenCost's idle is negative: it bills pods for more than the node costs"
     if found.has_many and found.active_ms:

@@ -53,12 +53,21 @@ LABELLED = (ksm.NODE_LABELS, ksm.POD_LABELS)
 
 class LabelledClient(PrometheusClient):
     """Shows ``shown`` of the labels that objects had, and no other, as kube-state-metrics' own. Raw samples
-    are asked for by ``query`` too."""
+    are asked for by ``query`` too. Each question is put to the server once: what is shown of an answer is
+    another matter."""
 
     shown: frozenset[str] = frozenset()
 
+    @cached_property
+    def _answers(self) -> dict[tuple[str, int], Answer]:
+        return {}
+
     def query(self, expression: PromQL, at_ms: int) -> Answer:
-        return self._relabelled(super().query(self._widened(expression), at_ms))
+        asked = self._widened(expression)
+        key = str(asked), at_ms
+        if key not in self._answers:
+            self._answers[key] = super().query(asked, at_ms)
+        return self._relabelled(self._answers[key])
 
     def label_names(self, selector: PromQL, start_ms: int, end_ms: int) -> Answer:
         found = super().label_names(self._widened(selector), start_ms, end_ms)
