@@ -20,6 +20,7 @@ from gpucost.contract.frames import (
     OBSERVED,
     PROGRESS,
     QUOTAS,
+    SERVING,
     SIGNALS,
     STALLS,
     ColumnType,
@@ -104,6 +105,7 @@ class Frames:
     signals: pd.DataFrame = field(default_factory=lambda: empty_frame(SIGNALS))
     progress: pd.DataFrame = field(default_factory=lambda: empty_frame(PROGRESS))
     activity: pd.DataFrame = field(default_factory=lambda: empty_frame(ACTIVITY))
+    serving: pd.DataFrame = field(default_factory=lambda: empty_frame(SERVING))
     demand: pd.DataFrame = field(default_factory=lambda: empty_frame(DEMAND))
     stalls: pd.DataFrame = field(default_factory=lambda: empty_frame(STALLS))
     evictions: pd.DataFrame = field(default_factory=lambda: empty_frame(EVICTIONS))

@@ -190,6 +190,21 @@ ACTIVITY = FrameSpec(
     ),
 )
 
+SERVING = FrameSpec(
+    "serving",
+    "What reached servers, in steps of a few minutes, by pod and counter. A row says that the counter was "
+    "read, and 0 that nothing came; no row where nothing was read.",
+    (
+        _CLUSTER,
+        _text("pod_uid", "uid of the pod"),
+        _text("metric", "name of the counter"),
+        _START,
+        _END,
+        _real("requests", "requests", "how many came; null where the counter counts none"),
+        _real("received_bytes", "bytes", "bytes its network received; null where the counter counts none"),
+    ),
+)
+
 DEMAND = FrameSpec(
     "demand",
     "Who waited for GPUs, for what, and what held it. One row per job, pod set and stretch.",
@@ -380,7 +395,7 @@ SIGNAL_MEASURES = LINE_MEASURES[4:]
 PEAKS = frozenset({"memory_peak_mib"})
 
 # What attribution needs, and what only detectors look at: a recording may lack any of the latter.
-HISTORY_FRAMES: tuple[FrameSpec, ...] = (ACTIVITY, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH)
+HISTORY_FRAMES: tuple[FrameSpec, ...] = (*(ACTIVITY, SERVING, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH),)
 FRAMES: tuple[FrameSpec, ...] = (
     *(ALLOCATIONS, NODES, CAPACITY, OBSERVED, SIGNALS, PROGRESS),
     *HISTORY_FRAMES,

@@ -16,7 +16,7 @@ from gpucost.attribution.frames import Frames
 from gpucost.attribution.holders import HOLDER_NAMES, Teams
 from gpucost.attribution.pieces import FactRow, NodeKey, node_facts, rows_by_node, union
 from gpucost.cluster.overview import Overview
-from gpucost.contract.frames import ACTIVITY, FRAMES, PROGRESS, SIGNALS
+from gpucost.contract.frames import ACTIVITY, FRAMES, PROGRESS, SERVING, SIGNALS
 from gpucost.detectors.activity import Activity
 from gpucost.detectors.findings import ViewTime
 from gpucost.domain.errors import InputError
@@ -211,7 +211,7 @@ def _plain(frames: Frames) -> Frames:
     for spec in FRAMES:
         frame: pd.DataFrame = getattr(frames, spec.name)
         coded = [name for name in frame.columns if frame[name].dtype.name == "category"]
-        if coded and spec not in (ACTIVITY, SIGNALS, PROGRESS):
+        if coded and spec not in (ACTIVITY, SERVING, SIGNALS, PROGRESS):
             parts[spec.name] = frame.astype(dict.fromkeys(coded, "str"))
     return replace(frames, **parts)
 

@@ -59,7 +59,7 @@ from gpucost.telemetry.promapi import ClientSettings, PrometheusClient
 from gpucost.telemetry.prometheus import PrometheusSource
 from gpucost.telemetry.reader import ClusterReader
 from gpucost.telemetry.recorded import RecordedSource
-from gpucost.telemetry.settings import ProgressMetric
+from gpucost.telemetry.settings import SERVING_COUNTERS, ProgressMetric, ServingCounter
 from gpucost.telemetry.settings import PrometheusSettings as SourceOptions
 from gpucost.telemetry.source import Source
 
@@ -533,4 +533,7 @@ def source_options(settings: PrometheusSettings, node_labels: Collection[str] = 
             ProgressMetric(item.name, item.metric, item.pod_label, item.namespace_label)
             for item in settings.progress
         ),
+        serving=SERVING_COUNTERS
+        if settings.serving is None
+        else tuple(ServingCounter(**item.model_dump()) for item in settings.serving),
     )

@@ -8,12 +8,21 @@ from typing import Any
 import pandas as pd
 
 from gpucost.attribution.frames import Frames
-from gpucost.contract.frames import ACTIVITY, EVICTIONS, FRAMES, OBSERVED, PROGRESS, SIGNALS, FrameSpec
+from gpucost.contract.frames import (
+    ACTIVITY,
+    EVICTIONS,
+    FRAMES,
+    OBSERVED,
+    PROGRESS,
+    SERVING,
+    SIGNALS,
+    FrameSpec,
+)
 from gpucost.domain.time import Window
 from gpucost.telemetry.source import Source
 
 # Amounts over a step of their own: they are not joined, and a step that is read again replaces itself.
-_AMOUNTS = (SIGNALS, PROGRESS, ACTIVITY, EVICTIONS)
+_AMOUNTS = (SIGNALS, PROGRESS, ACTIVITY, SERVING, EVICTIONS)
 
 
 @dataclass

@@ -105,6 +105,31 @@ class ProgressSettings(Group):
     """Label that holds the pod's namespace."""
 
 
+class ServingSettings(Group):
+    """One counter of what reaches servers, so that one that nobody calls can be told."""
+
+    metric: str
+    """Name of the counter in Prometheus."""
+
+    by: Literal["pod", "workload"] = "pod"
+    """Whether ``name_label`` names a pod or a workload. One of workloads only speaks against idleness."""
+
+    name_label: str = "pod"
+    """Label that holds the name: by pod that of the scrape's target, by workload the series' own."""
+
+    namespace_label: str = "namespace"
+    """Label that holds the namespace, in the same way."""
+
+    only: dict[str, str] = Field(default_factory=dict)
+    """Labels that a series must have, such as ``reporter: destination``."""
+
+    from_namespaces: tuple[str, ...] = ()
+    """Where series by workload may be scraped: the namespaces of ingress controllers."""
+
+    is_bytes: bool = False
+    """Whether it counts bytes received, and not requests."""
+
+
 class CustomResourceSettings(Group):
     """One series of kube-state-metrics' custom-resource state that carries the labels of owners of pods."""
 
@@ -183,6 +208,12 @@ class PrometheusSettings(Group):
 
     progress: tuple[ProgressSettings, ...] = ()
     """Series that say how far jobs came."""
+
+    serving: tuple[ServingSettings, ...] | None = None
+    """Counters of what reaches servers. Unset: those of vLLM, SGLang, TGI, Triton, KServe, Knative, Ray
+    Serve, Istio and ingress-nginx, and the bytes a pod received by cAdvisor; see
+    [sources](sources.md). Empty: none.
+    """
 
     dialect: Literal["auto", "gpucost", "existing"] = "auto"
     """Whose series are read: ``gpucost``'s own exporters, what is there without them (``existing``:

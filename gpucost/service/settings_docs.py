@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from gpucost.service.settings import ProgressSettings, Settings
+from gpucost.service.settings import ProgressSettings, ServingSettings, Settings
 from gpucost.service.settings_advisor import PoolSettings
 from gpucost.service.settings_api import ApiKey
 from gpucost.service.settings_channels import ChannelSettings
@@ -29,6 +29,7 @@ duplicate keys and unknown `GPUCOST_` variables stop the start, with the file an
 _ENTRIES: tuple[tuple[str, type[Group]], ...] = (
     ("api.keys", ApiKey),
     ("prometheus.progress", ProgressSettings),
+    ("prometheus.serving", ServingSettings),
     ("detectors.overrides", OverrideSettings),
     ("detectors.exemptions", ExemptionSettings),
     ("advisor.pools", PoolSettings),

@@ -16,7 +16,7 @@ from gpucost.contract.frames import ACTIVITY, ALLOCATIONS, OBSERVED
 from gpucost.detectors.findings import Pattern
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import Month, Window, iso
-from gpucost.simulator.activity import draw_activity, hour_sums
+from gpucost.simulator.activity import draw_activity, draw_serving, hour_sums
 from gpucost.simulator.boards import Boards, board_uuid, of_pods
 from gpucost.simulator.history import Steps, demand, evictions, free_units, health, stalls, workload_name
 from gpucost.simulator.incidents import HandOver, double_booking, gap_of, go_unseen, hand_over_of
@@ -105,6 +105,7 @@ class SimulatedCluster:
             signals=draw_signals(held, nodes, hours, hour_sums(activity, hours)),
             progress=draw_progress(held, np.random.default_rng([self.seed, 4])),
             activity=conform(activity.frame, ACTIVITY),
+            serving=draw_serving(activity, held),
             demand=demand(self.name, self.waits, self.staged.waits, self.free, self.nodes),
             stalls=stalls(self.name, self.placements),
             evictions=evictions(self.name, seen, self.lost),

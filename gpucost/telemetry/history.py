@@ -17,6 +17,7 @@ from gpucost.contract.frames import (
     EVICTIONS,
     HEALTH,
     QUOTAS,
+    SERVING,
     STALLS,
     FrameSpec,
 )
@@ -31,8 +32,13 @@ from gpucost.telemetry.history_runs import StateReader
 from gpucost.telemetry.history_stalls import read_stalls
 from gpucost.telemetry.reader import ClusterReader
 from gpucost.telemetry.rows import frame_of
+from gpucost.telemetry.serving import read_serving
 
-NEEDED: Mapping[str, FrameSpec] = {EVICTIONS.name: ALLOCATIONS, HEALTH.name: CAPACITY}
+NEEDED: Mapping[str, FrameSpec] = {
+    EVICTIONS.name: ALLOCATIONS,
+    HEALTH.name: CAPACITY,
+    SERVING.name: ALLOCATIONS,
+}
 """What must be read for a frame beside it."""
 
 
@@ -47,7 +53,7 @@ def with_history(
     history = _History(reader, window, read)
     found = {
         spec.name: getattr(history, spec.name)()
-        for spec in (ACTIVITY, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH)
+        for spec in (ACTIVITY, SERVING, DEMAND, STALLS, EVICTIONS, QUOTAS, HEALTH)
         if wanted is None or spec.name in wanted
     }
     return replace(read, **found)
@@ -67,6 +73,9 @@ class _History:
 
     def activity(self) -> pd.DataFrame:
         return read_activity(self._reader, self._window)
+
+    def serving(self) -> pd.DataFrame:
+        return read_serving(self._reader, self._window, self._read.allocations)
 
     def demand(self) -> pd.DataFrame:
         return frame_of(DEMAND, read_demand(self._state))

@@ -34,6 +34,7 @@ from gpucost.contract.frames import (
     HISTORY_FRAMES,
     OBSERVED,
     PROGRESS,
+    SERVING,
     SIGNALS,
     Column,
     ColumnType,
@@ -45,13 +46,14 @@ from gpucost.telemetry.evidence import IntArray
 
 _OPTIONAL = (SIGNALS, PROGRESS, *HISTORY_FRAMES)
 # Amounts over a stretch of time, and attempts that ended: they cannot be cut at a window's edge.
-_AMOUNTS = (SIGNALS, PROGRESS, ACTIVITY, EVICTIONS)
+_AMOUNTS = (SIGNALS, PROGRESS, ACTIVITY, SERVING, EVICTIONS)
 # Nearly every pod has values of its own: a dictionary of them would only cost. Its activity has hundreds of
 # rows.
 _MANY_VALUED = ("pod", "pod_uid", "job", "job_uid", "workload")
 _REPEATED = {
     ALLOCATIONS: tuple(name for name in ALLOCATIONS.column_names if name not in _MANY_VALUED),
     ACTIVITY: ACTIVITY.column_names,
+    SERVING: SERVING.column_names,
 }
 # Parquet packs equal rows a thousandfold: what a recording would take in memory is known before it is read.
 # A thousand boards have nine million rows of signals in a year, by the hour: below a GiB.

@@ -32,6 +32,57 @@ class ProgressMetric:
 
 
 @dataclass(frozen=True, slots=True)
+class ServingCounter:
+    """A counter of what reaches servers: requests, or bytes with ``is_bytes``.
+
+    By pod, ``namespace_label`` and ``name_label`` are those that Prometheus gave the scrape. By workload,
+    they are the series' own, ``name_label`` holds the name of a workload or of a service called like it,
+    and only what is scraped in ``from_namespaces`` is believed. ``only``: labels that a series must have.
+    """
+
+    metric: str
+    by: str = "pod"
+    name_label: str = "pod"
+    namespace_label: str = "namespace"
+    only: Mapping[str, str] = field(default_factory=dict)
+    from_namespaces: tuple[str, ...] = ()
+    is_bytes: bool = False
+
+    def __post_init__(self) -> None:
+        metric_name(self.metric, "serving.metric")
+        for label in (self.name_label, self.namespace_label, *self.only):
+            label_name(label, f"serving.{self.metric}: labels")
+        if self.by not in ("pod", "workload"):
+            raise InputError(f"serving.{self.metric}.by", self.by, "pod or workload")
+        if self.by == "workload" and not self.from_namespaces:
+            allowed = "the namespaces of whoever may count other people's requests"
+            raise InputError(f"serving.{self.metric}.from_namespaces", "none", allowed)
+
+
+SERVING_COUNTERS = (
+    ServingCounter("vllm:request_success_total"),
+    ServingCounter("sglang:num_requests_total"),
+    ServingCounter("tgi_request_count"),
+    ServingCounter("nv_inference_request_success"),
+    ServingCounter("nv_inference_request_failure"),
+    ServingCounter("request_predict_seconds_count"),
+    ServingCounter("revision_request_count"),
+    ServingCounter("revision_app_request_count"),
+    ServingCounter("ray_serve_deployment_request_counter_total"),
+    ServingCounter("istio_requests_total", only={"reporter": "destination"}),
+    ServingCounter(
+        "nginx_ingress_controller_requests", "workload", "service", from_namespaces=("ingress-nginx",)
+    ),
+    ServingCounter("container_network_receive_bytes_total", is_bytes=True),
+)
+"""What serving stacks export (vLLM docs/usage/metrics.md; SGLang; Hugging Face TGI reference/metrics; Triton
+user guide, metrics; KServe's Python ModelServer; Knative serving/services/service-metrics, queue-proxy; Ray
+Serve monitoring, 2.10 and later; Istio reference/config/metrics, as the server's sidecar reports it;
+ingress-nginx), and what the kubelet's cAdvisor counts for every pod. Envoy's ``envoy_cluster_upstream_rq``
+says which cluster of Envoy's was called, and that is no pod's name, so it is not among them."""
+
+
+@dataclass(frozen=True, slots=True)
 class PrometheusSettings:
     """Settings of one PrometheusSource. Durations are in milliseconds.
 
@@ -62,6 +113,7 @@ class PrometheusSettings:
     activity_step_ms: int = 5 * MINUTE_MS
     node_labels: tuple[str, ...] = ()
     progress: tuple[ProgressMetric, ...] = ()
+    serving: tuple[ServingCounter, ...] = SERVING_COUNTERS
     jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     as_of_ms: int | None = None
 

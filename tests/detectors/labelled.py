@@ -17,7 +17,7 @@ import pandas as pd
 
 from gpucost.attribution.frames import Frames, conform
 from gpucost.attribution.teams import TeamRules
-from gpucost.contract.frames import ACTIVITY, FRAMES
+from gpucost.contract.frames import ACTIVITY, FRAMES, SERVING
 from gpucost.detectors.activity import Floats
 from gpucost.detectors.facts import Facts, History, Prices
 from gpucost.domain.time import MINUTE_MS, Window
@@ -236,7 +236,7 @@ class Labelled:
 def labelled(seed: int = 20261006) -> Labelled:
     """All jobs of KINDS, each on a node of its own, within one day."""
     random, curves = np.random.default_rng(seed), Curves.load()
-    world, activity = World(DAY), list[pd.DataFrame]()
+    world, activity, serving = World(DAY), list[pd.DataFrame](), list[pd.DataFrame]()
     labels, kinds, teams = dict[str, Label](), dict[str, str](), dict[str, str]()
     memory = dict[str, float]()
     for kind, (make, label, count) in KINDS.items():
@@ -251,12 +251,28 @@ def labelled(seed: int = 20261006) -> Labelled:
                 team=teams[name],
             )  # fmt: skip
             activity.append(_rows(random, curves, name, shape))
+            if shape.kind == "Deployment":
+                serving.append(_requests(name, shape))
             labels[name], kinds[name], memory[name] = label, kind, shape.memory_gib
     frames = world.frames()
-    made = {spec.name: getattr(frames, spec.name) for spec in FRAMES if spec.name != "activity"}
+    made = {spec.name: getattr(frames, spec.name) for spec in FRAMES}
     made["activity"] = conform(pd.concat(activity, ignore_index=True), ACTIVITY)
+    made["serving"] = conform(pd.concat(serving, ignore_index=True), SERVING)
     history = History(Frames(**made), Window(T0, at(DAY)), TeamRules.default())
     return Labelled(Facts(CLUSTER, history, Prices(history, four_dollars)), labels, kinds, teams, memory)
+
+
+def _requests(name: str, shape: Shape) -> pd.DataFrame:
+    """What vLLM would count: something in steps in which its GPU worked."""
+    steps = shape.busy.shape[1]
+    start = at(shape.start) + np.arange(steps) * STEP * MINUTE_MS
+    return pd.DataFrame(
+        {
+            "cluster": CLUSTER, "pod_uid": name, "metric": "vllm:request_success_total", "start_ms": start,
+            "end_ms": start + STEP * MINUTE_MS, "requests": np.ceil(10 * shape.busy[0]),
+            "received_bytes": np.nan,
+        }
+    )  # fmt: skip
 
 
 def _rows(random: np.random.Generator, curves: Curves, name: str, shape: Shape) -> pd.DataFrame:

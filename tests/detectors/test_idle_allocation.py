@@ -223,6 +223,7 @@ def test_a_pod_that_is_replaced_leaves_the_job_as_idle_as_it_was() -> None:
     world.pod("p0", "n1", 5, 30, job="d", kind="Deployment").work("p0", "n1", "g0", [1.0] * 5, start=5)
     world.pod("p1", "n1", 30, 160, job="d", kind="Deployment").work("p1", "n1", "g0", idle(130), start=30)
     world.pod("p2", "n1", 160, job="d", kind="Deployment").work("p2", "n1", "g1", idle(140), start=160)
+    world.served("p1", [0.0] * 26, start=30).served("p2", [0.0] * 28, start=160)
     draft = only(world)
     assert draft.since_ms == at(40)
     assert board_ms(draft.episodes) == (120 + 130) * MINUTE_MS

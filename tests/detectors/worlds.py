@@ -164,6 +164,27 @@ class World:
             )  # fmt: skip
         return self
 
+    def served(
+        self,
+        uid: str,
+        requests: Iterable[float | None],
+        *,
+        start: float = 0,
+        step: float = STEP,
+        metric: str = "vllm:request_success_total",
+        received: bool = False,
+    ) -> World:
+        """What a counter of a pod rose by in each step (None: not read): requests, or bytes it received."""
+        nan = float("nan")
+        for n, amount in enumerate(requests):
+            if amount is not None:
+                self.add(
+                    "serving", pod_uid=uid, metric=metric, start_ms=at(start + n * step),
+                    end_ms=at(start + (n + 1) * step), requests=nan if received else amount,
+                    received_bytes=amount if received else nan,
+                )  # fmt: skip
+        return self
+
     def waits(
         self,
         job: str,

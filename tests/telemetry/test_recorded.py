@@ -25,6 +25,7 @@ from gpucost.contract.frames import (
     OBSERVED,
     PROGRESS,
     QUOTAS,
+    SERVING,
     SIGNALS,
     STALLS,
     FrameSpec,
@@ -171,6 +172,7 @@ def seen(frames: Frames) -> Frames:
     return replace(
         frames,
         activity=frame(ACTIVITY, (*STEP, *span, *numbers), ("d", *STEP[1:], *span, *numbers)),
+        serving=frame(SERVING, ("c", "long", "tgi_request_count", *span, 3.0, None)),
         demand=frame(DEMAND, ("c", *of_job, *span)),
         stalls=frame(STALLS, ("c", "g", *job, "lq", 4, 2, 2, *span)),
         evictions=frame(EVICTIONS, ("c", "long", "job-uid", "lq", *span, "Preempted", "", -1)),
@@ -193,6 +195,7 @@ def test_history_comes_back(seen: Frames, tmp_path: Path) -> None:
     whole_spans, clipped = [[at(1), at(3)]], [[at(2), at(2.5)]]
     assert spans == {
         "activity": whole_spans,
+        "serving": whole_spans,
         "evictions": whole_spans,
         **dict.fromkeys(("demand", "stalls", "quotas", "health"), clipped),
     }

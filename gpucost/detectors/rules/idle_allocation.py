@@ -13,6 +13,7 @@ from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Detection, Pattern, Withheld
 from gpucost.detectors.held import joined, lasting, pieces
 from gpucost.detectors.rules.idle_drafts import PARTLY, WHOLE, Drafter, Found
+from gpucost.detectors.rules.idle_servers import Servers
 from gpucost.detectors.rules.idle_settings import Settings
 from gpucost.detectors.rules.idle_spans import Slot, Span, span
 from gpucost.detectors.rules.idle_stretches import (
@@ -161,16 +162,36 @@ class _Search:
         if stretch.from_start:
             # Only near the start: a day of which the start is not read must say the same.
             runs = joined([*runs, *seen.covered_runs(needed, stretch.start + milliseconds(after(False)))])
+        checked = ""
         if not runs:
             problem = Withheld(NAME, stretch.row.subject, _problem(seen, needed), seen.contradicted == 0)
             withheld.setdefault(stretch.job, problem)
+        elif stretch.row.workload_class == "serving":
+            verdict = self._servers.judge(stretch.job, stretch.start, stretch.end, runs, stretch.settings)
+            runs, checked = [*verdict.runs], verdict.checked
+            if verdict.because:
+                problem = Withheld(NAME, stretch.row.subject, verdict.because, verdict.lacks_data)
+                withheld.setdefault(stretch.job, problem)
         for n, run_ in enumerate(runs):
             part = span(idle, _cut(slots, *run_))
             ended = self._ended(part, stretch.end)
             from_start = stretch.from_start and n == 0
             found.append(
-                Found(stretch.job, WHOLE, part, stretch.settings, from_start, ended, len(part.slots))
+                Found(stretch.job, WHOLE, part, stretch.settings, from_start, ended, len(part.slots), checked)
             )
+
+    @cached_property
+    def _servers(self) -> Servers:
+        def coverage(job: int, start_ms: int, end_ms: int) -> float:
+            settings = self.scoped.default
+            row = self.table.row(job)
+            seen = span(
+                self._idle[settings.idle_watts],
+                self._slots(_Stretch(job, row, start_ms, end_ms, False, settings)),
+            )
+            return seen.coverage() if len(seen.row) else 0.0
+
+        return Servers(self.table, self._whole_stretches, self.facts.now_ms, coverage)
 
     def _ended(self, seen: Span, end: int) -> int | None:
         now = self.facts.now_ms

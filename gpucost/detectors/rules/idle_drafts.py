@@ -26,7 +26,8 @@ _NAMES_SHOWN = 8
 
 @dataclass(frozen=True)
 class Found:
-    """A stretch that is idle. ``gang``: how many GPUs the job held then; ``from_start``: it never worked."""
+    """A stretch that is idle. ``gang``: how many GPUs the job held then; ``from_start``: it never worked;
+    ``calls``: of a server, what is known of its requests."""
 
     job: int
     variant: str
@@ -35,6 +36,7 @@ class Found:
     from_start: bool
     ended_ms: int | None
     gang: int
+    calls: str = ""
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,6 @@ class Drafter:
             told.append("no power was measured that could contradict it")
         else:
             told.append("power stayed below what only work draws")
-        if self._row.workload_class == "serving":
-            after = lasting(milliseconds(self.found.settings.serving))
-            told.append(f"nothing says how many requests it served: {after} without a kernel stand for none")
+        if self.found.calls:
+            told.append(self.found.calls)
         return tuple(told)

@@ -19,6 +19,7 @@ from gpucost.contract.frames import (
     EVICTIONS,
     HEALTH,
     QUOTAS,
+    SERVING,
     STALLS,
     FrameSpec,
 )
@@ -31,6 +32,7 @@ from gpucost.telemetry.existing.reader import ExistingReader
 from gpucost.telemetry.history_quotas import KUEUE, VOLCANO, Tree, quota_rows
 from gpucost.telemetry.history_runs import Named, Run, bridged_runs
 from gpucost.telemetry.rows import Row, frame_of
+from gpucost.telemetry.serving import read_serving
 
 _NO_COLLECTOR = "no series of kube-state-metrics, Kueue or Volcano says {}; gpucost's queue collector does"
 LACKS: Mapping[str, str] = {
@@ -81,6 +83,8 @@ def with_history(
     lacks = dict(LACKS)
     if is_wanted(ACTIVITY):
         found[ACTIVITY.name] = read_activity(reader, window, holdings)
+    if is_wanted(SERVING):
+        found[SERVING.name] = read_serving(reader, window, read.allocations)
     if is_wanted(HEALTH):
         boards = read_boards(reader, window, holdings)
         found[HEALTH.name] = frame_of(HEALTH, read_health(reader, window, boards))

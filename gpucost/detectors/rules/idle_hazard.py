@@ -1,0 +1,81 @@
+"""How likely a server that has been idle for a while will work again, by what servers here did before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from math import sqrt
+
+from gpucost.domain.time import DAY_MS
+
+_Z = 1.645
+"""One-sided 95 %."""
+LEAST_GAPS = 10
+"""Of fewer past gaps the part that ended in work says nothing."""
+
+
+class GapEnd(Enum):
+    """How a stretch without work came to its end: in work, with its pods, or not at all by now."""
+
+    WORK = "work"
+    REMOVED = "removed"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A stretch in which a server did nothing. ``job`` is whose."""
+
+    job: int
+    start_ms: int
+    length_ms: int
+    end: GapEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Hazard:
+    """Of ``gaps`` that lasted as long and were seen for ``ahead_ms`` longer, ``worked`` ended in work by
+    then. The chance of the next one lies between ``low`` and ``high``, each with 95 % (Wilson's score
+    interval, E. B. Wilson, JASA 22, 1927)."""
+
+    gaps: int
+    worked: int
+    ahead_ms: int
+
+    @property
+    def chance(self) -> float:
+        return self.worked / self.gaps if self.gaps else 1.0
+
+    @property
+    def low(self) -> float:
+        return max(0.0, self._bound(-_Z)) if self.gaps else 0.0
+
+    @property
+    def high(self) -> float:
+        return min(1.0, self._bound(_Z)) if self.gaps else 1.0
+
+    def _bound(self, z: float) -> float:
+        n, part = self.gaps, self.chance
+        half = z * sqrt(part * (1 - part) / n + z * z / (4 * n * n))
+        return (part + z * z / (2 * n) + half) / (1 + z * z / n)
+
+
+def hazard(past: Iterable[Gap], present: Gap, ahead_ms: int = DAY_MS) -> Hazard:
+    """What became of past gaps, of its own and of its peers, that lasted at least as long as ``present``:
+    whether they ended in work within ``ahead_ms``, or within as long again where that is longer.
+
+    A gap that is still open, and younger than that, says nothing yet. Leaving it out can only make work
+    look likelier than it is: those that ended in work are all in.
+    """
+    ahead = max(ahead_ms, present.length_ms)
+    gaps = worked = 0
+    for each in past:
+        if (each.job, each.start_ms) == (present.job, present.start_ms) or each.length_ms < present.length_ms:
+            continue
+        followed = each.length_ms >= present.length_ms + ahead
+        if each.end is GapEnd.OPEN and not followed:
+            continue
+        gaps += 1
+        worked += each.end is GapEnd.WORK and not followed
+    return Hazard(gaps, worked, ahead)

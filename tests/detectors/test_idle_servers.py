@@ -1,0 +1,169 @@
+"""Servers that idle: what their requests, their bytes, and the past gaps of servers say of them."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import pytest
+
+from gpucost.detectors.findings import Detection, Draft, Withheld
+from gpucost.detectors.rules import idle_allocation
+from gpucost.detectors.rules.idle_allocation import Settings
+from gpucost.detectors.rules.idle_hazard import Gap, GapEnd, hazard
+from gpucost.detectors.settings import Scoped, overridden
+from gpucost.domain.time import HOUR_MS, MINUTE_MS
+from tests.detectors.case_idle_allocation import idle
+from tests.detectors.worlds import STEP, World, at
+
+HOUR = 60 // STEP
+
+
+def server(minutes: int = 360) -> World:
+    """Half an hour of work, then nothing for so long."""
+    end = 35 + minutes
+    world = World(end).node("n1").pod("p1", "n1", 5, job="web", kind="Deployment")
+    return world.work("p1", "n1", "g0", [*[1.0] * 6, *idle(minutes)], start=5)
+
+
+def detect(world: World, **settings: object) -> Detection:
+    return idle_allocation.run(world.facts(), Scoped(overridden(Settings(), settings)))
+
+
+def found(world: World, **settings: object) -> Draft:
+    (draft,) = detect(world, **settings).drafts
+    return draft
+
+
+def withheld(world: World, **settings: object) -> Withheld:
+    detection = detect(world, **settings)
+    assert detection.drafts == ()
+    (told,) = detection.withheld
+    return told
+
+
+def test_no_request_for_four_hours_and_idle() -> None:
+    draft = found(server().served("p1", [9.0] * 6 + [0.0] * 72, start=5))
+    assert draft.since_ms == at(35)
+    assert "nobody called it for at least 4.0 h, by vllm:request_success_total" in draft.checked
+
+
+def test_one_request_is_enough_and_time_counts_from_it() -> None:
+    """At 2 h 30 min of 6 h, in a step of its own: 3 h 25 min are left, less than four hours."""
+    calls = [9.0] * 6 + [0.0] * 30 + [1.0] + [0.0] * 41
+    told = withheld(server().served("p1", calls, start=5))
+    assert told.because.startswith("it was called meanwhile, last at 2026-10-06T03:10:00Z, by vllm:")
+    assert not told.lacks_data
+    later = found(server(420).served("p1", calls + [0.0] * 12, start=5))
+    assert (later.since_ms, later.ended_ms) == (at(190), None)
+    assert sum(each.end_ms - each.start_ms for each in later.episodes) == 265 * MINUTE_MS
+
+
+def test_a_counter_of_the_workload_only_speaks_against_it() -> None:
+    """It has a row only where something came; of its silence nothing follows."""
+    metric = "nginx_ingress_controller_requests"
+    world = server().served("p1", [None] * 40 + [2.0], start=5, metric=metric)
+    assert "it was called meanwhile" in withheld(world).because
+    told = withheld(server(600).served("p1", [None] * 9 + [2.0], start=5))
+    assert "nothing says how many requests" in told.because
+
+
+def test_a_counter_that_was_not_read_says_nothing() -> None:
+    calls = [9.0] * 6 + [0.0] * 40 + [None] * 20 + [0.0] * 12
+    told = withheld(server().served("p1", calls, start=5))
+    assert told.because.startswith("nothing says how many requests it served, and after 6.0 h it may well")
+    assert told.lacks_data
+
+
+@pytest.mark.parametrize(
+    ("busiest", "is_found"),
+    [(120_000.0, True), (149_000.0, True), (151_000.0, False), (400_000.0, False)],
+)
+def test_bytes_count_above_the_pods_own_quiet_floor(busiest: float, is_found: bool) -> None:
+    """Probes and scrapes are 50 kB in five minutes, 10 kB a minute; above 3 x 10 = 30, and 10 + 20 = 30, kB
+    a minute, so 150 kB in a step, it is taken for a request."""
+    received = [900_000.0] * 6 + [50_000.0] * 30 + [busiest] + [50_000.0] * 41
+    detection = detect(server().served("p1", received, start=5, metric="rx", received=True))
+    assert len(detection.drafts) == is_found
+    if is_found:
+        assert "nobody called it for at least 4.0 h, by rx" in detection.drafts[0].checked
+
+
+def test_requests_are_believed_before_bytes() -> None:
+    world = server().served("p1", [9.0] * 6 + [0.0] * 72, start=5)
+    world.served("p1", [50_000.0] * 40 + [900_000.0] + [50_000.0] * 37, start=5, metric="rx", received=True)
+    assert found(world).since_ms == at(35)
+
+
+def test_without_a_signal_and_without_peers_it_is_withheld() -> None:
+    told = withheld(server())
+    assert told.because == (
+        "nothing says how many requests it served, and after 6.0 h it may well work again within 24.0 h: no "
+        "past gap of servers here was that long and followed as far; 10 % would do"
+    )
+
+
+def fleet(dead: int, back: int, days: int = 3) -> World:
+    """Servers of an hour of work, then nothing for the rest; ``back`` of them work again after ten hours. The
+    last one, ``web``, stops six hours before the end."""
+    minutes = days * 24 * 60
+    world = World(minutes)
+    for n in range(dead + back):
+        world.node(f"n{n}").pod(f"d{n}", f"n{n}", 5, job=f"d{n}", kind="Deployment")
+        rest = idle(minutes - 65) if n < dead else [*idle(600), 1.0, *[0.5] * ((minutes - 670) // STEP)]
+        world.work(f"d{n}", f"n{n}", f"g{n}", [*[1.0] * 12, *rest], start=5)
+    world.node("nx").pod("web", "nx", 5, job="web", kind="Deployment")
+    return world.work("web", "nx", "gx", [*[1.0] * ((minutes - 365) // STEP), *idle(360)], start=5)
+
+
+def of_web(detection: Detection) -> list[str]:
+    return [each.because for each in detection.withheld if each.subject.name == "web"]
+
+
+def test_by_what_became_of_servers_that_were_idle_as_long() -> None:
+    """Wilson's upper end of 0 of n is z2 / (n + z2), z = 1.645: 10.13 % of 24, 9.76 % of 25."""
+    z2 = 1.645**2
+    assert z2 / (24 + z2) > 0.1 > z2 / (25 + z2)
+    assert any("0 to 10 %; 10 % would do" in each for each in of_web(detect(fleet(24, 0))))
+    detection = detect(fleet(25, 0))
+    (draft,) = [each for each in detection.drafts if each.subject.name == "web"]
+    assert draft.since_ms == at(3 * 24 * 60 - 360)
+    assert (
+        "nothing says how many requests it served; by what servers here did before, at most 10 % that were "
+        "idle as long work again within 24.0 h" in draft.checked
+    )
+    assert of_web(detect(fleet(25, 3))) != []
+
+
+def test_with_requests_a_fleet_that_comes_back_still_holds_it_back() -> None:
+    """Of 12 that were idle for six hours 6 worked within a day: nobody calls it now, but somebody will."""
+    world = fleet(6, 6)
+    world.served("web", [0.0] * (3 * 24 * HOUR - 1), start=5)
+    (because,) = of_web(detect(world))
+    assert because.endswith("but 50 % of servers here that had been idle as long worked again within 24.0 h")
+
+
+def gap(hours: float, end: GapEnd, job: int = 0) -> Gap:
+    return Gap(job, 0, round(hours * HOUR_MS), end)
+
+
+def test_hazard_by_hand() -> None:
+    """Idle for 5 h, asked for 24: those that ended in work after 5 to 29 h count as back; one that ended
+    later, or with its pods, or is open at 30 h, does not; one that is open at 20 h says nothing yet."""
+    past = [gap(4, GapEnd.WORK), gap(6, GapEnd.WORK), gap(28, GapEnd.WORK), gap(40, GapEnd.WORK)]
+    past += [gap(9, GapEnd.REMOVED), gap(30, GapEnd.OPEN), gap(20, GapEnd.OPEN), gap(5, GapEnd.WORK)]
+    known = hazard(past, gap(5, GapEnd.OPEN, job=9), 24 * HOUR_MS)
+    assert (known.gaps, known.worked) == (6, 3)
+    z, half = 1.645, 1.645 * sqrt(0.25 / 6 + 1.645**2 / 144)
+    assert known.high == pytest.approx((0.5 + z * z / 12 + half) / (1 + z * z / 6))
+    assert known.low == pytest.approx((0.5 + z * z / 12 - half) / (1 + z * z / 6))
+    long = hazard(past, gap(26, GapEnd.OPEN, job=9), 24 * HOUR_MS)
+    assert (long.gaps, long.worked, long.ahead_ms) == (2, 2, 26 * HOUR_MS)
+    nothing = hazard([], gap(5, GapEnd.OPEN), HOUR_MS)
+    assert (nothing.chance, nothing.low, nothing.high) == (1.0, 0.0, 1.0)
+
+
+def test_what_worked_again_is_no_finding_without_a_signal() -> None:
+    world = World(400).node("n1").pod("p1", "n1", 5, job="web", kind="Deployment")
+    world.work("p1", "n1", "g0", [*[1.0] * 6, *idle(300), *[1.0] * 13], start=5)
+    told = withheld(world)
+    assert told.because == "nothing says how many requests it served, and it worked again after 5.0 h"
