@@ -28,6 +28,7 @@ from gpucost.api.outermost import Outermost
 from gpucost.api.services import Services
 from gpucost.ledger import Ledger
 from gpucost.ledger.key_ring import LedgerKeys
+from gpucost.reports.inputs import TeamAccount
 from gpucost.service.advising import Advising
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.operations_status import OperationsStatus
@@ -57,13 +58,14 @@ def create_app(
     detectors: DetectStatus | None = None,
     quotas: Mapping[str, Fraction] = _NO_QUOTAS,
     budgets: Mapping[str, int] = _NO_BUDGETS,
+    accounts: Mapping[str, TeamAccount] | None = None,
     advising: Advising | None = None,
     telling: TellingStatus | None = None,
     authenticator: Authenticator | None = None,
     operations: OperationsStatus | None = None,
 ) -> FastAPI:
     """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are boards per team, ``budgets``
-    nano-units of money per team and month.
+    nano-units of money per team and month, ``accounts`` what reports say of teams.
 
     ``status`` and ``detectors`` are what the loops of the service say of themselves; ``advising`` answers for
     the watched cluster, None where nobody watches one. ``telling`` is what the loop of news says of itself,
@@ -83,7 +85,7 @@ def create_app(
         max_body_size=settings.max_body_bytes,
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
-    reporting = Reporting(ledger, gpucost.__version__, quotas, settings.team_idle_sharing)
+    reporting = Reporting(ledger, gpucost.__version__, quotas, settings.team_idle_sharing, accounts or {})
     app.state.services = Services(
         ledger,
         reporting,

@@ -94,6 +94,7 @@ class Running:
             status=status,
             quotas=parts.teams.quotas,
             budgets=parts.teams.budgets,
+            accounts=assemble.accounts_of(parts.teams),
             detectors=detect_status,
             advising=advising,
             telling=None if news is None else news.status,

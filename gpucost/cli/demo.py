@@ -140,11 +140,17 @@ def _program() -> str:
 
 def _serve(run: Demo) -> None:
     from gpucost.api.app import create_app
+    from gpucost.service.assemble import accounts_of
     from gpucost.service.demo import DEMO_MONTH
     from gpucost.service.settings_api import ApiSettings
 
     app = create_app(
-        run.ledger, ApiSettings(auth="off"), now=run.now, quotas=run.quotas, budgets=run.teams.budgets
+        run.ledger,
+        ApiSettings(auth="off"),
+        now=run.now,
+        quotas=run.quotas,
+        budgets=run.teams.budgets,
+        accounts=accounts_of(run.teams),
     )
     with _free() as listener:
         base = url_of(listener)

@@ -10,7 +10,7 @@ import typer
 
 from gpucost.cli.context import Context, context_of, now_ms
 from gpucost.cli.exits import Exit, complain
-from gpucost.cli.output import complain_of_prices, progress
+from gpucost.cli.output import complain_of_prices, complain_of_unpriced, progress
 
 if TYPE_CHECKING:
     from gpucost.domain.time import Window
@@ -68,6 +68,7 @@ def ingest(
             )
         meanwhile = _meanwhile(context, settings)
         failed = found_any = False
+        read: dict[str, Window] = {}
         for name in clusters if cluster is None else (cluster,):
             covered = found.covered(name)
             span = None if covered is None else _span(covered, since, until)
@@ -75,9 +76,14 @@ def ingest(
                 held = "nothing" if covered is None else f"{covered}, nothing of the time asked for"
                 complain(f"{name}: the source holds {held}")
             found_any |= span is not None
-            failed |= span is not None and not _one(pipeline, name, span, book if again else None, meanwhile)
+            failed |= span is not None and not _one(
+                pipeline, name, span, book if again else None, meanwhile, read
+            )
             if span is not None and settings.detectors.enabled:
                 failed |= not _assess(assemble.build_assessing(settings.detectors, pipeline), name, span)
+        # Last of all, so that it is seen: such time is in no cost.
+        for name, span in read.items():
+            complain_of_unpriced(ledger, span, name)
     if not clusters:
         complain("the source knows no cluster")
     if failed or not found_any:
@@ -103,9 +109,17 @@ def _meanwhile(context: Context, settings: Settings) -> str:
     return shlex.join((*context.program, "report", month, "--prometheus", settings.prometheus.url))
 
 
-def _one(pipeline: Pipeline, cluster: str, span: Window, anew: PriceBook | None, meanwhile: str) -> bool:
-    """Whether every window could be read; ``anew`` is the book that settled windows are rated by again, and
-    ``meanwhile`` the command for what is not over."""
+def _one(
+    pipeline: Pipeline,
+    cluster: str,
+    span: Window,
+    anew: PriceBook | None,
+    meanwhile: str,
+    read: dict[str, Window],
+) -> bool:
+    """Whether every window could be read; ``anew`` is the book that settled windows are rated by again,
+    ``meanwhile`` the command for what is not over, and ``read`` is told from where to where there was any."""
+    from gpucost.domain.time import Window
     from gpucost.reports.display import visible
 
     windows = pipeline.pending(cluster, span) if anew is None else pipeline.every(cluster, span)
@@ -116,6 +130,8 @@ def _one(pipeline: Pipeline, cluster: str, span: Window, anew: PriceBook | None,
     _tell(cluster, span, len(windows), outcome)
     if outcome.ingested:
         complain_of_prices(pipeline.ledger, span, cluster)
+        held = pipeline.ledger.windows(Window(windows[0].start_ms, windows[-1].end_ms), cluster)
+        read[cluster] = Window(held[0].window.start_ms, held[-1].window.end_ms)
     if not windows:
         typer.echo(f"{visible(cluster)}: {_why_none(pipeline, cluster, span, meanwhile)}")
     return not outcome.failures

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpucost.domain.time import Window
     from gpucost.ledger import Ledger
 
+_MOST_NODES = 3
 _CONTROL = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 OnWindow = Callable[[str, "Window"], None]
 Output = Annotated[
@@ -93,6 +94,34 @@ def complain_of_prices(ledger: Ledger, span: Window, cluster: str | None = None)
     for of, node, detail in sorted({(each.cluster, each.subject, each.detail) for each in told}):
         if cluster in (None, of):
             complain(f"{visible(of)}: the price of {visible(node)}: {visible(detail, len(detail))}")
+
+
+def complain_of_unpriced(ledger: Ledger, span: Window, cluster: str) -> None:
+    """How much of the capacity in ``span`` has no price, and whose it is, on standard error; nothing where
+    all of it has one. ``span`` has edges of windows."""
+    from gpucost.domain.holders import Bucket
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.reports.display import hours, percent, visible
+    from gpucost.reports.values import ratio
+
+    lines = ledger.aggregate(EVERYTHING.within((cluster,)), span, ("model", "node", "bucket"))
+    lines = lines[lines["bucket"] != Bucket.OVERCOMMITTED]
+    unpriced = lines[lines["unpriced_ms"] > 0]
+    if unpriced.empty:
+        return
+    missing_ms, all_ms = int(unpriced["unpriced_ms"].sum()), int(lines["board_ms"].sum())
+    parts = []
+    for model, rows in unpriced.groupby("model", observed=True):
+        nodes = sorted({visible(str(node)) for node in rows["node"]})
+        more = f" and {len(nodes) - _MOST_NODES:,} more" if len(nodes) > _MOST_NODES else ""
+        own = hours(int(rows["unpriced_ms"].sum()))
+        parts.append(
+            f"{own} of {visible(str(model)) or 'no known model'} ({', '.join(nodes[:_MOST_NODES])}{more})"
+        )
+    complain(
+        f"{visible(cluster)}: {hours(missing_ms)} of {hours(all_ms)} GPU-hours have no price, and are in "
+        f"no cost ({percent(ratio(missing_ms, all_ms), 1)}): {'; '.join(parts)}"
+    )
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from gpucost.domain.holders import Bucket
 from gpucost.reports import display, waste_table
 from gpucost.reports.charts import capacity_bar, day_chart, waste_bar, waste_chart
-from gpucost.reports.model import CAPACITY_BUCKETS, NO_ADJUSTMENTS, MonthReport, jobs_of_several
+from gpucost.reports.model import CAPACITY_BUCKETS, NO_ADJUSTMENTS, MonthReport, budget_words, jobs_of_several
 from gpucost.reports.provenance import provisional_words, read_of
 from gpucost.reports.values import Amount, Energy, Memory, Signal, ratio
 
@@ -40,6 +40,7 @@ def to_html(report: MonthReport) -> str:
         trend=waste_chart(report),
         words=waste_table,
         shared_jobs=jobs_of_several(report),
+        budget_words=budget_words(report),
         buckets=CAPACITY_BUCKETS,
         most_rows=MOST_ROWS,
     )

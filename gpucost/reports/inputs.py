@@ -112,6 +112,15 @@ class ProgressFacts:
     amount: int | float | Fraction
 
 
+@dataclass(frozen=True, slots=True)
+class TeamAccount:
+    """What the team rules say of a team: its cost centre, and nano-units of money for a calendar month, of
+    all clusters; None where they say nothing."""
+
+    cost_centre: str | None = None
+    monthly_nano: int | None = None
+
+
 @dataclass(frozen=True)
 class MonthInputs:
     """Everything a MonthReport is built from.
@@ -120,7 +129,7 @@ class MonthInputs:
     ``previous_windows`` say how much of the previous month there is: without that, nothing is compared.
     ``capacity`` is the capacity that the ledger wrote down apart from the lines (the totals of its
     windows), where the caller has it: the report compares the lines with it. ``waste`` is the month's
-    waste ledger. Frames, problems and adjustments are read in ``scope``.
+    waste ledger, ``accounts`` are by team. Frames, problems and adjustments are read in ``scope``.
     """
 
     month: Month
@@ -138,6 +147,7 @@ class MonthInputs:
     adjustments: tuple[AdjustmentFacts, ...] = ()
     capacity: Amount | None = None
     waste: WasteInputs | None = None
+    accounts: Mapping[str, TeamAccount] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

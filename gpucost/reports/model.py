@@ -9,6 +9,7 @@ from fractions import Fraction
 from gpucost.domain.holders import Bucket
 from gpucost.domain.time import Month, Window
 from gpucost.reports.comparison import Comparison
+from gpucost.reports.display import percent
 from gpucost.reports.inputs import AdjustmentFacts
 from gpucost.reports.methods import MethodRow
 from gpucost.reports.provenance import ProblemRow, Provenance
@@ -51,13 +52,36 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TeamBudget:
+    """What a team may cost in the month, in ``currency``, of all clusters. ``part`` is what it held of that
+    so far, without adjustments, as the alerts have it; None without a price, from a budget of 0, and in a
+    report of some clusters only. ``covered`` is the part of the month that the ledger has windows of;
+    ``provisional``: the month is not over, or some of it may still change.
+    """
+
+    currency: str
+    monthly_nano: int
+    part: Fraction | None
+    covered: Fraction
+    provisional: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TeamRow:
-    """A team: its row, its adjustments (no part of ``row.held``), both together, and its costliest jobs."""
+    """A team: its row, its adjustments (no part of ``row.held``), both together, and its costliest jobs.
+    ``cost_centre`` and ``budget`` are None where the team rules give none."""
 
     row: GroupRow
     adjustments: Amount
     adjusted: Amount
     top_jobs: tuple[JobRow, ...]
+    cost_centre: str | None = None
+    budget: TeamBudget | None = None
+
+    @property
+    def has_account(self) -> bool:
+        """Whether the team rules say more of it than its name."""
+        return self.cost_centre is not None or self.budget is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +194,16 @@ def jobs_of_several(report: MonthReport) -> str:
         "A job that was of several teams counts for each: the teams' jobs add up to "
         f"{counted_by_team:,}, of {report.totals.jobs:,}."
     )
+
+
+def budget_words(report: MonthReport) -> str:
+    """Of what time the used parts of budgets are; empty where no team has a budget."""
+    budget = next((team.budget for team in report.teams if team.budget is not None), None)
+    if budget is None:
+        return ""
+    if report.clusters_in_scope is not None:
+        return "Budgets are for all clusters together: of some, no part is said to be used."
+    covered = percent(budget.covered, 1)
+    state = "provisional" if budget.provisional else "all of it settled"
+    what = f"Used: what was held, of the budget, in {budget.currency}"
+    return f"{what}; {covered} of the month is in the ledger, {state}."

@@ -23,6 +23,7 @@ from gpucost.reports.inputs import (
     PREVIOUS_DIMS,
     AdjustmentFacts,
     MonthInputs,
+    TeamAccount,
 )
 from gpucost.reports.methods import MethodRow, Number, method_rows, without_bounds
 from gpucost.reports.model import (
@@ -33,6 +34,7 @@ from gpucost.reports.model import (
     ModelCapacity,
     MonthReport,
     ShareBasis,
+    TeamBudget,
     TeamRow,
     Totals,
 )
@@ -79,7 +81,7 @@ def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False)
         comparison=comparison,
         capacity=_capacity(inputs, lines) if inputs.scope.sees_every_team else None,
         waste=_waste(inputs, tables),
-        teams=_teams(tables, adjustments, top),
+        teams=_teams(inputs, tables, adjustments, comparison, top),
         projects=tables.by("team", "project"),
         job_kinds=tables.by("job_kind"),
         queues=tables.by("cluster", "cluster_queue", "queue"),
@@ -213,7 +215,13 @@ def _waste(inputs: MonthInputs, tables: Tables) -> WasteReport | None:
     return build_waste(replace(waste, capacity=capacity, held_busy=tables.total.utilisation.busy))
 
 
-def _teams(tables: Tables, adjustments: Sequence[AdjustmentFacts], top: int) -> tuple[TeamRow, ...]:
+def _teams(
+    inputs: MonthInputs,
+    tables: Tables,
+    adjustments: Sequence[AdjustmentFacts],
+    comparison: Comparison,
+    top: int,
+) -> tuple[TeamRow, ...]:
     tops = job_rows(ranked(tables.held, (*JOB_KEY, "team")).groupby("team", observed=True).head(top))
     by_team = {row.group["team"]: row for row in tables.by("team")}
     for team in sorted({item.team for item in adjustments} - set(by_team)):
@@ -225,8 +233,21 @@ def _teams(tables: Tables, adjustments: Sequence[AdjustmentFacts], top: int) -> 
     for team, row in by_team.items():
         corrections = _adjusted([item for item in adjustments if item.team == team])
         own = tuple(job for job in tops if job.teams == (team,))
-        rows.append(TeamRow(row, corrections, row.held + corrections, own))
+        centre = inputs.accounts.get(team, TeamAccount()).cost_centre
+        budget = _budget(inputs, team, row.held, comparison)
+        rows.append(TeamRow(row, corrections, row.held + corrections, own, centre, budget))
     return tuple(rows)
+
+
+def _budget(inputs: MonthInputs, team: str, held: Amount, comparison: Comparison) -> TeamBudget | None:
+    monthly_nano = inputs.accounts.get(team, TeamAccount()).monthly_nano
+    if monthly_nano is None:
+        return None
+    part = None if inputs.scope.clusters is not None else ratio(held.nano, monthly_nano)
+    is_whole = comparison.covered == 1 and all(item.settled for item in inputs.windows)
+    return TeamBudget(
+        inputs.currency, monthly_nano, part, comparison.covered, not (inputs.facts.closed or is_whole)
+    )
 
 
 def _days(inputs: MonthInputs) -> tuple[DayCost, ...]:

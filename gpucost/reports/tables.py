@@ -24,6 +24,7 @@ from gpucost.reports.model import (
     GroupRow,
     JobRow,
     MonthReport,
+    TeamRow,
 )
 from gpucost.reports.provenance import provisional_of
 from gpucost.reports.values import Amount, Change, Utilisation
@@ -69,8 +70,19 @@ _MONTH_COLUMNS = (
     *_SIGNAL_COLUMNS,
     # New columns come last: a reader that counts columns keeps working.
     *("waste", "share_of_time", "provisional_from"),
+    *("cost_centre", "monthly_budget_nano", "budget_used", "budget_covered"),
 )
-_RATIOS = frozenset({"share_of_cost", "share_of_time", "relative_change", *_SIGNAL_RATIOS, "energy_coverage"})
+_RATIOS = frozenset(
+    {
+        "budget_used",
+        "budget_covered",
+        "share_of_cost",
+        "share_of_time",
+        "relative_change",
+        *_SIGNAL_RATIOS,
+        "energy_coverage",
+    }
+)
 _TRACE_COLUMNS = (
     *("job_uid", "start", "end", "cluster", "node", "pod", "resource", "model", "profile", "team", "rate_id"),
     *("price_nano", *_AMOUNT_COLUMNS, "currency", "formula"),
@@ -183,7 +195,7 @@ def _month_rows(report: MonthReport) -> Iterator[Cells]:
     else:
         yield {"section": "total", "bucket": Bucket.HELD.value, **_amount(report.totals.held)}
     for team in report.teams:
-        yield _group("team", team.row)
+        yield _group("team", team.row) | _account(team)
     for section, rows in (
         ("project", report.projects),
         ("job_kind", report.job_kinds),
@@ -259,6 +271,15 @@ def _group(section: str, row: GroupRow) -> Cells:
         **_change(row.change),
         **_signals(row.utilisation),
     }
+
+
+def _account(team: TeamRow) -> Cells:
+    cells: Cells = {"cost_centre": team.cost_centre or ""}
+    if team.budget is not None:
+        budget = team.budget
+        cells |= {"monthly_budget_nano": budget.monthly_nano, "budget_used": budget.part}
+        cells["budget_covered"] = budget.covered
+    return cells
 
 
 def _every_job(jobs: Sequence[JobRow]) -> Iterator[Cells]:

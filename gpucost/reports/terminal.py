@@ -13,7 +13,15 @@ from gpucost.domain.holders import Bucket
 from gpucost.domain.time import iso
 from gpucost.reports import display
 from gpucost.reports.allocations import AllocationRow, Allocations
-from gpucost.reports.model import NO_ADJUSTMENTS, GroupRow, JobRow, MonthReport, Totals, jobs_of_several
+from gpucost.reports.model import (
+    NO_ADJUSTMENTS,
+    GroupRow,
+    JobRow,
+    MonthReport,
+    Totals,
+    budget_words,
+    jobs_of_several,
+)
 from gpucost.reports.provenance import Provenance, provisional_words, read_of
 from gpucost.reports.terminal_parts import (
     LONGEST_TEXT,
@@ -64,6 +72,8 @@ def print_month(report: MonthReport, console: Console) -> None:
         print_to_do(report.waste, console, _FEW_TO_DO)
         parts = []
     parts.append(_teams(report, wide))
+    if any(team.has_account for team in report.teams):
+        parts.append(_accounts(report, console.width))
     parts.append(_jobs("Costliest jobs", report.top_jobs, console.width, several))
     if report.capacity is not None:
         parts.append(_models(report))
@@ -203,6 +213,25 @@ def _teams(report: MonthReport, wide: bool) -> Table:
     several = jobs_of_several(report) if wide or not adjusted else ""
     notes = (several, _BRACKETS if heads else "")
     caption(table, *cut, *footnotes([*shown, totals.held]), *filter(None, notes))
+    return table
+
+
+def _accounts(report: MonthReport, width: int) -> Table:
+    """What each team answers to. A team without a budget has a dash: none is not 0."""
+    teams = [team for team in report.teams if team.has_account][:MOST_ROWS]
+    rows = [
+        [
+            shown_name(team.row.group["team"]),
+            shown_name(team.cost_centre or ""),
+            shown_cost(team.row.held),
+            Text(display.MISSING if team.budget is None else display.money(team.budget.monthly_nano)),
+            Text(display.MISSING if team.budget is None else display.percent(team.budget.part, 1)),
+        ]
+        for team in teams
+    ]
+    heads = ("team", "cost centre", "cost", "budget of the month", "used")
+    table = filled("Cost centres and budgets", heads, rows, (0, 1), width)
+    caption(table, *filter(None, (budget_words(report),)), *footnotes(team.row.held for team in teams))
     return table
 
 

@@ -31,6 +31,7 @@ from gpucost.ledger.key_ring import LedgerKeys
 from gpucost.pricing.book import PriceBook
 from gpucost.pricing.defaults import DEFAULT_BOOK_FILE, default_book_text
 from gpucost.pricing.observed import Mode, OpenCostRates
+from gpucost.reports.inputs import TeamAccount
 from gpucost.service.advising import Advising, Engine, Watched
 from gpucost.service.advising_status import AdvisingStatus
 from gpucost.service.assessing import Assessing
@@ -497,7 +498,12 @@ def build_news(
 
 
 def build_reporting(ledger: Ledger, teams: TeamRules) -> Reporting:
-    return Reporting(ledger, gpucost.__version__, teams.quotas)
+    return Reporting(ledger, gpucost.__version__, teams.quotas, accounts=accounts_of(teams))
+
+
+def accounts_of(teams: TeamRules) -> dict[str, TeamAccount]:
+    """What the team rules say of each team, as reports take it."""
+    return {team.name: TeamAccount(team.cost_centre, team.monthly_budget) for team in teams.teams}
 
 
 def _schedule(weekly: WeeklySettings, *, assesses: bool) -> Schedule:

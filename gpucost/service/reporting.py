@@ -37,6 +37,7 @@ from gpucost.reports.inputs import (
     MonthFacts,
     MonthInputs,
     ProgressFacts,
+    TeamAccount,
     WindowFacts,
 )
 from gpucost.reports.job import JobReport, build_job
@@ -99,13 +100,15 @@ class Reporting:
     """Reports over one ledger. ``quotas`` are the weights of ``idle=by_quota``, boards per team.
 
     ``team_idle_sharing`` lets a scope with teams ask for its part of the idle time, from which it can compute
-    what the others hold. ``kept`` are answers to what was asked of a ledger that stood as it does.
+    what the others hold. ``accounts`` are what the team rules say of teams.
+    ``kept`` are answers to what was asked of a ledger that stood as it does.
     """
 
     ledger: Ledger
     code_version: str
     quotas: Mapping[str, Fraction]
     team_idle_sharing: bool = False
+    accounts: Mapping[str, TeamAccount] = field(default_factory=dict)
     kept: KeptAnswers = field(default_factory=KeptAnswers, compare=False, repr=False)
 
     @property
@@ -305,6 +308,7 @@ class Reporting:
             adjustments=tuple(_adjustment_facts(item) for item in ledger.adjustments(scope, month)),
             capacity=_capacity(infos),
             waste=self._month_waste(scope, window),
+            accounts=self.accounts,
         )
 
     def _month_waste(self, scope: Scope, window: Window) -> WasteInputs | None:

@@ -88,6 +88,32 @@ def test_ingest_reads_what_is_missing_and_says_so(run: Run) -> None:
     assert (first.exit_code, second.exit_code, again.exit_code) == (0, 0, 0)
 
 
+def test_ingest_ends_with_how_much_of_it_has_no_price(run: Run, folder: Path) -> None:
+    """The nodes of 16 H100 have no price for a day: 16 x 24 = 384 GPU-hours, all there are, in no cost."""
+    (folder / "prices.yaml").write_text(PRICES.replace("H100", "A100-80GB"), encoding="utf-8")
+    day = ("ingest", "--from", "2026-10-01", "--to", "2026-10-02")
+    first = run(*day)
+    assert first.exit_code == Exit.OK
+    assert first.stderr.splitlines()[-1] == (
+        "gpucost: c: 384.0 of 384.0 GPU-hours have no price, and are in no cost (100.0%): "
+        "384.0 of H100 (n1, n2)"
+    )
+    assert "no price" not in run(*day).stderr, "nothing was read"
+    (folder / "prices.yaml").write_text(PRICES, encoding="utf-8")
+    assert "no price" not in run(*day, "--again").stderr
+
+
+def test_the_report_names_the_cost_centre_and_the_budget_of_the_rules(filled: Run, folder: Path) -> None:
+    rules = TEAMS.replace("{name: research,", "{name: research, cost_centre: CC-7, monthly_budget: 1000,")
+    (folder / "teams.yaml").write_text(rules, encoding="utf-8")
+    found = json.loads(filled("report", "2026-10", "--format", "json").stdout)["teams"]
+    own = {row["row"]["group"]["team"]: (row["cost_centre"], row["budget"]) for row in found}
+    centre, budget = own["research"]
+    assert (centre, budget["monthly"], budget["currency"]) == ("CC-7", "1000.000000000", "USD")
+    assert (own["vision"], budget["provisional"]) == ((None, None), True)
+    assert "CC-7" in filled("report", "2026-10").stdout
+
+
 def test_again_rates_an_open_month_anew(filled: Run, folder: Path) -> None:
     (folder / "prices.yaml").write_text(PRICES.replace("2.50", "5.00"), encoding="utf-8")
     result = filled("ingest", "--from", "2026-10-01", "--to", "2026-10-02", "--again")

@@ -25,15 +25,18 @@ from gpucost.reports.allocations import AllocationQuery, IdlePolicy, allocate
 from gpucost.reports.document import document, to_json
 from gpucost.reports.files import quote, to_csv, to_parquet
 from gpucost.reports.html import to_html
+from gpucost.reports.inputs import TeamAccount
 from gpucost.reports.job import build_job
 from gpucost.reports.job_seen import seen
 from gpucost.reports.model import jobs_of_several
 from gpucost.reports.month import build_month
 from gpucost.reports.tables import CellType, Table, TableColumn, allocations_table, job_table, month_table
+from gpucost.reports.terminal import print_month
 from gpucost.reports.waste import Assessment
 from tests.detectors.worlds import GIB, T0, World, at
 from tests.reports.builders import frame, row, small_lines, small_month
 from tests.reports.test_job import job_inputs, part
+from tests.reports.test_terminal import shown
 from tests.reports.test_waste import PRICE, known
 from tests.reports.test_waste import frame as waste_lines
 from tests.reports.test_waste import line as waste_line
@@ -175,6 +178,55 @@ def test_the_jobs_of_every_section_are_counted_alike() -> None:
     assert words == "A job that was of several teams counts for each: the teams' jobs add up to 5, of 4."
     assert words in to_html(report).replace("&#39;", "'")
     assert jobs_of_several(month()) == ""
+
+
+def test_cost_centres_and_budgets_stand_in_every_form() -> None:
+    """nlp held 70 h at 6.88 = 481.60 of 1,000 a month = 48.16 %; of the month 30 of 31 days are there. vision
+    has no budget, which is not one of 0."""
+    accounts = {
+        "nlp": TeamAccount("CC-1", 1_000 * NANO),
+        "vision": TeamAccount("CC-2"),
+        "gone": TeamAccount("X"),
+    }
+    report = build_month(small_month(accounts=accounts), every_job=True)
+    rows = {row["row"]["group"]["team"]: row for row in json.loads(to_json(report))["teams"]}
+    assert rows["nlp"]["cost_centre"] == "CC-1"
+    assert rows["nlp"]["budget"] == {
+        "currency": "USD",
+        "monthly_nano": 1_000 * NANO,
+        "monthly": "1000.000000000",
+        "part": 0.4816,
+        "covered": 0.967742,
+        "provisional": True,
+    }
+    assert (rows["vision"]["cost_centre"], rows["vision"]["budget"]) == ("CC-2", None)
+    assert (rows["robotics"]["cost_centre"], rows["robotics"]["budget"]) == (None, None)
+    found = list(csv.DictReader(io.StringIO(to_csv(month_table(report)))))
+    names = ("team", "cost_centre", "monthly_budget", "budget_used", "budget_covered")
+    cells = {tuple(row[name] for name in names) for row in found if row["section"] == "team"}
+    assert cells == {
+        ("nlp", "CC-1", "1000.000000000", "0.481600", "0.967742"),
+        ("vision", "CC-2", "", "", ""),
+        ("robotics", "", "", "", ""),
+    }
+    words = "Used: what was held, of the budget, in USD; 96.8% of the month is in the ledger, provisional."
+    page = to_html(report)
+    text = shown(lambda console: print_month(report, console), 120)
+    assert re.search(r"<bdi>nlp</bdi></th>.*CC-1.*<td>1,000.00</td><td>48.2%</td>", page)
+    assert re.search(r"<bdi>vision</bdi></th>.*CC-2.*<td>–</td><td>–</td>", page)
+    assert words in page
+    assert words in " ".join(text.split())
+    lines = [line.split() for line in text.splitlines()]
+    assert ["nlp", "CC-1", "481.60", "1,000.00", "48.2%"] in lines
+    assert ["vision", "CC-2", "102.93", "–", "–"] in lines
+
+
+def test_of_some_clusters_no_part_of_a_budget_is_said() -> None:
+    scope = Scope(None, frozenset({"east"}))
+    report = build_month(small_month(accounts={"nlp": TeamAccount(None, NANO)}, scope=scope))
+    [budget] = [team.budget for team in report.teams if team.budget]
+    assert (budget.monthly_nano, budget.part) == (NANO, None)
+    assert "Budgets are for all clusters together" in to_html(report)
 
 
 def test_parquet_has_the_integers_and_says_what_it_is() -> None:
