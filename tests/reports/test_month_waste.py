@@ -19,11 +19,13 @@ from rich.cells import cell_len
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS
 from gpucost.domain.waste import Waste
+from gpucost.reports import display
 from gpucost.reports.charts import waste_bar, waste_chart
+from gpucost.reports.display import PARTS
 from gpucost.reports.document import to_json
 from gpucost.reports.files import to_csv
 from gpucost.reports.html import to_html
-from gpucost.reports.model import MonthReport
+from gpucost.reports.model import CAPACITY_BUCKETS, MonthReport
 from gpucost.reports.month import build_month
 from gpucost.reports.tables import month_table
 from gpucost.reports.terminal import print_month
@@ -421,3 +423,34 @@ def test_the_section_can_be_read_without_seeing() -> None:
     for _, attributes in elements.found:
         assert set((attributes.get("aria-labelledby") or "").split()) <= set(ids)
         assert not any(name.startswith("on") or name in ("src", "href", "style") for name in attributes)
+
+
+def test_no_printed_word_stands_for_two_numbers() -> None:
+    """Every line of the terminal's capacity and waste tables, and the CSV rows behind them: the same word has
+    the same hours and money wherever it stands. "unknown" was 5.0 h in the one table, and more in the other.
+    """
+    report = month()
+    assert report.capacity is not None
+    assert report.waste is not None
+    parts = {part: getattr(report.capacity.buckets, part.value) for part in CAPACITY_BUCKETS}
+    printed = [(PARTS[part], amount) for part, amount in parts.items()]
+    printed += [(LABELS[Waste(row.waste)].lower(), row.amount) for row in report.waste.buckets]
+    words = [word for word, _ in printed]
+    assert len(words) == len({*words}) == 14
+    text = terminal(report)
+    amounts: dict[str, set[tuple[str, ...]]] = {}
+    for line in text.split("Wasted by team")[0].splitlines():
+        found = re.match(r"^\W*([A-Za-z][a-z ]*?) {2,}([\d,.]+) +[<>]?[\d.]+%? *([\d,.]+)", line)
+        if found:
+            amounts.setdefault(found[1].strip().lower(), set()).add((found[2], found[3]))
+    for word, amount in printed:
+        assert amounts[word] == {(display.hours(amount.board_ms), display.money(amount.nano))}, word
+    rows = {
+        (row["section"], row["waste"] or row["bucket"]): int(row["nano"])
+        for section in ("capacity", "waste")
+        for row in table_rows(report, section)
+    }
+    assert rows == {
+        **{("capacity", part.value): amount.nano for part, amount in parts.items()},
+        **{("waste", row.waste): row.amount.nano for row in report.waste.buckets},
+    }
