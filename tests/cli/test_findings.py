@@ -26,7 +26,7 @@ def test_the_list_names_what_goes_on_and_what_it_costs(looked_at: Run) -> None:
     [row] = [line.split() for line in result.stdout.splitlines() if "idle_allocation" in line]
     assert row == [
         *("critical", "idle_allocation", "whole", "job", "ns/forgotten", "vision", "2026-10-06"),
-        *("45.7", "182.67", "8.00", "1"),
+        *("45.7", "182.67", "192.00", "1"),
     ]
     assert "quota_starvation" not in result.stdout, "it is over"
 
@@ -148,7 +148,13 @@ def test_what_is_resolved_is_beyond_an_answer(changing: Run, tmp_path: Path) -> 
     resolve(tmp_path)
     assert changing("findings").stdout.startswith("no finding goes on. What the detectors could not say")
     [found] = json.loads(changing("findings", "--state", "resolved", "-f", "json").stdout)["findings"]
-    assert found["now"] == {"boards": None, "hourly": None, "hourly_nano": None}
+    assert found["now"] == {
+        "boards": None,
+        "hourly": None,
+        "hourly_nano": None,
+        "daily": None,
+        "daily_nano": None,
+    }
     text = changing("findings", "show", str(found["id"])).stdout
     assert text.split("\n", 1)[0].strip() == "Was found, resolved at 2026-10-07T00:10:00Z. What it said last:"
     assert "What it said to do" in text
