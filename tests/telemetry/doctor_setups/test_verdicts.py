@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, combinations
 from typing import Any
@@ -29,10 +29,13 @@ from gpucost.reports.doctor.model import Feature, Finding, Verdict
 from gpucost.telemetry.answers import Answer
 from gpucost.telemetry.doctor.probing import probe
 from gpucost.telemetry.doctor.trial import read_trial
+from gpucost.telemetry.existing.opencost import read_prices
+from gpucost.telemetry.existing.opencost_billed import read_billed
 from gpucost.telemetry.existing.settings import ExistingSettings
 from gpucost.telemetry.existing.source import ExistingSource
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.promql import PromQL
+from gpucost.telemetry.reader import ClusterReader
 from gpucost.telemetry.settings import PrometheusSettings
 from tests.support.existing.totals import book
 from tests.support.prometheus import needs_prometheus
@@ -123,6 +126,16 @@ class ReportRead:
     frames: Frames
     attribution: Attribution
     window: Window
+    reader: ClusterReader
+    history: Frames
+
+    @cached_property
+    def opencost(self) -> tuple[set[str], bool]:
+        """The nodes that OpenCost prices, and whether it bills any pod with GPUs."""
+        prices = read_prices(self.reader, self.window)
+        priced = {node for (_, node), known in prices.items() if known.gpu or known.total}
+        nodes, pods = read_billed(self.reader, self.window)
+        return priced, any(pod.unit_ms for pod in pods) and bool(nodes)
 
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
@@ -174,6 +187,13 @@ class Desk:
     """One recorded server, to be asked with any labels."""
 
     client: LabelledClient
+    histories: dict[bool, Frames] = field(default_factory=dict)
+
+    def history(self, source: ExistingSource, case: LabelCase, window: Window) -> Frames:
+        """What detectors are shown of it: labels say nothing about what is measured, so it is read once."""
+        if case.has_dcgm not in self.histories:
+            self.histories[case.has_dcgm] = source.history(source.clusters()[0], window)
+        return self.histories[case.has_dcgm]
 
     def asked(self, case: LabelCase) -> tuple[Mapping[Feature, Finding], ReportRead]:
         """The doctor's verdicts, as of a whole month, as when samples begin is another matter; and the half
@@ -185,7 +205,9 @@ class Desk:
 
         def attributed(frames: Frames, window: Window) -> Attribution:
             found = attribute(frames, [window], rates=book().rates, teams=TeamRules.default())
-            read.append(ReportRead(frames, found, window))
+            name, history = str(frames.observed["cluster"].iloc[0]), self.history(source, case, window)
+            reader = ClusterReader(self.client, settings, name, window)
+            read.append(ReportRead(frames, found, window, reader, history))
             return found
 
         facts = probe(
@@ -231,11 +253,21 @@ def expected(has: ReportRead) -> Mapping[Feature, tuple[bool, bool]]:
         Feature.MEMORY: "memory_observed_ms",
         Feature.ENERGY: "energy_observed_ms",
     }
+    lacks, nodes = has.history.lacks, {str(line["node"]) for line in has.held if line["node"]}
+    priced, is_billed = has.opencost
+    is_whole = has.is_priced() and has.bills_what_was_held(parts_only=False)
     return {
-        Feature.COST: (has.is_priced() and has.bills_what_was_held(parts_only=False), True),
+        Feature.COST: (is_whole, True),
         Feature.TEAMS: (all(has.share(each)[0] for each in ("team_label", "project", "user")), True),
         Feature.QUEUES: has.share("queue"),
         Feature.UNADVERTISED: (has.expects()[0], True),
+        Feature.JOBS: has.share("job"),
+        Feature.IDLE: (False, "activity" not in lacks and len(has.history.activity) > 0),
+        Feature.QUOTAS: (False, "quotas" not in lacks),
+        Feature.BROKEN: ("health" not in lacks, "health" not in lacks),
+        Feature.LIVE: (False, not {"demand", "stalls", "evictions"} & lacks.keys()),
+        Feature.PRICES: (nodes <= priced, bool(nodes & priced)),
+        Feature.COMPARE: (is_whole and is_billed and nodes <= priced, is_billed and bool(nodes & priced)),
         # No exporter of the recording shows every board that is held.
         **{feature: (False, has.share(column)[1]) for feature, column in use.items()},
     }
@@ -248,6 +280,7 @@ def differences(case: LabelCase, said: Mapping[Feature, Finding], has: ReportRea
         verdict = Verdict.YES if is_all else Verdict.PART if is_any else Verdict.NO
         if said[feature].verdict is not verdict:
             found.append(f"{case.name}: {feature.value}: {said[feature]}, and the report {verdict.value}")
+    assert {*expected(has), Feature.SHARING} == {*Feature}
     sharing = said[Feature.SHARING]
     promises = sharing.verdict is Verdict.YES or sharing.why.startswith("costs yes")
     if promises and not has.bills_what_was_held(parts_only=True):
