@@ -77,16 +77,30 @@ class Span:
         if not len(self.row) or self.end_ms - self.begin_ms < needed_ms:
             return []
         last = self.end_ms - needed_ms if latest_ms is None else min(latest_ms, self.end_ms - needed_ms)
-        edges = np.concatenate([self.start, self.end - needed_ms])
+        edges = np.array([edge for slot in self.slots for edge in (slot.start, slot.end)], np.int64)
+        edges = np.concatenate([self.start, self.end, edges])
+        edges = np.concatenate([edges, edges - needed_ms, np.array([self.begin_ms, last], np.int64)])
         begins = np.unique(edges[(edges >= self.begin_ms) & (edges <= last)])
-        unseen = np.zeros(len(begins))
+        if not len(begins):
+            return []
+        # Half a millisecond forgives what a tenth of the time is off by.
+        most = (1 - LEAST_SEEN) * needed_ms + 0.5
+        first, final = begins[:-1].astype(np.float64), begins[1:].astype(np.float64)
+        alone = np.ones(len(begins), np.bool_)
         for n, slot in enumerate(self.slots):
             mine = self.slot == n
-            unseen = np.maximum(unseen, _unseen(slot, self.start[mine], self.end[mine], begins, needed_ms))
-        # Half a millisecond forgives what a tenth of the time is off by.
-        good = begins[unseen <= (1 - LEAST_SEEN) * needed_ms + 0.5]
-        starts, ends = union(good.tolist(), (good + needed_ms).tolist())
-        return list(zip(starts.tolist(), ends.tolist(), strict=True))
+            unseen = _unseen(slot, self.start[mine], self.end[mine], begins, needed_ms)
+            alone &= unseen <= most
+            # What is not seen changes evenly between two edges: so it crosses the limit once at the most.
+            low, high = unseen[:-1], unseen[1:]
+            crossing = begins[:-1] + (most - low) / np.where(high == low, 1.0, high - low) * np.diff(begins)
+            first = np.where(low > most, np.where(high > most, np.inf, np.maximum(first, crossing)), first)
+            final = np.where((high > most) & (low <= most), np.minimum(final, crossing), final)
+        good = first <= final
+        starts = [*np.ceil(first[good]).astype(np.int64).tolist(), *begins[alone].tolist()]
+        ends = [*np.floor(final[good]).astype(np.int64).tolist(), *begins[alone].tolist()]
+        runs = union(starts, [end + needed_ms for end in ends])
+        return list(zip(*(edge.tolist() for edge in runs), strict=True))
 
     def without(self, spans: Sequence[tuple[int, int]]) -> Span:
         """Rows that begin in none of ``spans``."""
