@@ -46,8 +46,8 @@ TEMPLATE: Kept = {
 }
 TEMPLATE_METADATA = fields(annotations=only(frozenset(TOPOLOGY_ANNOTATIONS)))
 POD_TEMPLATE = fields(metadata=TEMPLATE_METADATA, spec=fields(**TEMPLATE))
-_NAMED = each(fields("name", "restartPolicy", resources=_AMOUNTS))
-JOB_TEMPLATE = fields(metadata=TEMPLATE_METADATA, spec=fields(**{**TEMPLATE, "containers": _NAMED}))
+NAMED = fields("name", "restartPolicy", resources=_AMOUNTS)
+JOB_TEMPLATE = fields(metadata=TEMPLATE_METADATA, spec=fields(**{**TEMPLATE, "containers": each(NAMED)}))
 """With the names of containers, since a change of what one asks for names it."""
 
 _ENDED = fields("exitCode", "reason", "startedAt", "finishedAt")

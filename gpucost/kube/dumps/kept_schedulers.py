@@ -9,7 +9,7 @@ from typing import Any
 
 from gpucost.kube.dumps.kept import Keep, Kept, each, fields, named_values, texts
 from gpucost.kube.dumps.kept_kueue import SELECTOR
-from gpucost.kube.dumps.kept_pods import ASKING, TEMPLATE, TEMPLATE_METADATA
+from gpucost.kube.dumps.kept_pods import NAMED, TEMPLATE, TEMPLATE_METADATA
 from gpucost.kube.parse.scheduler_objects import (
     KUEUE_KEY,
     VOLCANO_KEY,
@@ -72,8 +72,8 @@ CONFIG_MAP: Kept = {"data": fields(**{KUEUE_KEY: _text_of(_KUEUE), VOLCANO_KEY: 
 def _container(found: Any) -> Any:
     image = scheduler_image(found.get("image")) if isinstance(found, dict) else ""
     if not image:
-        return ASKING(found)
-    return {**ASKING(found), "image": image, "args": [as_argument(gates_in(found.get("args")))]}
+        return NAMED(found)
+    return {**NAMED(found), "image": image, "args": [as_argument(gates_in(found.get("args")))]}
 
 
 DEPLOYMENT_TEMPLATE = fields(
