@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpucost.attribution.deal import Flags, Ints
+from gpucost.attribution.deal import Ints
 from gpucost.attribution.pieces import union
 from gpucost.detectors.activity import Floats
 from gpucost.detectors.findings import Episode
@@ -103,17 +103,21 @@ class Span:
         return list(zip(*(edge.tolist() for edge in runs), strict=True))
 
     def without(self, spans: Sequence[tuple[int, int]]) -> Span:
-        """Rows that begin in none of ``spans``."""
-        keep = np.ones(len(self.row), np.bool_)
+        """What of it lies in none of ``spans``: rows are cut there."""
+        found = self
         for start, end in spans:
-            keep &= (self.start < start) | (self.start >= end)
-        return self._take(keep)
+            found = found._around(start, end)
+        return found
 
-    def _take(self, keep: Flags) -> Span:
-        return Span(
-            self.slots, self.slot[keep], self.row[keep], self.start[keep], self.end[keep],
-            self.held_ms[keep], self.contradicted,
-        )  # fmt: skip
+    def _around(self, start_ms: int, end_ms: int) -> Span:
+        before, after = np.minimum(self.end, start_ms), np.maximum(self.start, end_ms)
+        start = np.concatenate([self.start, after])
+        end = np.concatenate([before, self.end])
+        row, slot = np.tile(self.row, 2), np.tile(self.slot, 2)
+        held = np.tile(self.held_ms / (self.end - self.start), 2) * (end - start)
+        keep = np.flatnonzero(start < end)
+        keep = keep[np.lexsort([start[keep], slot[keep]])]
+        return Span(self.slots, slot[keep], row[keep], start[keep], end[keep], held[keep], self.contradicted)
 
     def episodes(self, table: Workloads, cluster: str, waste: Waste) -> tuple[Episode, ...]:
         """Claims on the idle rows: one per pod and stretch that GPUs of it have in common."""
