@@ -48,4 +48,4 @@ def test_the_first_key_is_made_beside_the_ledger_of_a_service_that_runs(tmp_path
     assert (
         "nobody may ask the API yet: there is no key, and no issuer of tokens; gpucost key add admin" in log
     )
-    assert made.stdout.strip().rpartition("_")[2] not in log
+    assert made.stdout.strip().removeprefix("gpc_admin_") not in log
