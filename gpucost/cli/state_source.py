@@ -16,7 +16,7 @@ from gpucost.cluster.ownership import OwnerKeys
 from gpucost.cluster.state import CollectionStatus
 from gpucost.domain.errors import InputError, Remark, SourceError
 from gpucost.domain.time import parse_instant
-from gpucost.kube.calls import Refused
+from gpucost.kube.calls import FORBIDDEN, Refused
 from gpucost.kube.collections import Collection, collections
 from gpucost.kube.connect.connection import connect, connect_url
 from gpucost.kube.connect.transport import Transport, TransportError
@@ -24,7 +24,7 @@ from gpucost.kube.dumps.dump import FORBIDDEN as NOT_ALLOWED
 from gpucost.kube.dumps.dump import Gathering, Loaded, Origin, named, read_dump
 from gpucost.kube.dumps.scrub import scrubbed
 from gpucost.kube.events import Object, Unreadable
-from gpucost.kube.listing import FORBIDDEN, Listed, Lister
+from gpucost.kube.listing import Listed, Lister
 from gpucost.kube.scheduler_configs import config_maps
 
 UNAUTHORIZED = 401

@@ -13,7 +13,7 @@ from gpucost.kube.connect.transport import Check, Response, TooLarge, Transport,
 from gpucost.kube.events import Object, Page, Unreadable
 from gpucost.kube.salvage import head_of, page_of
 
-OK, BAD_REQUEST, NOT_FOUND, GONE = 200, 400, 404, 410
+OK, BAD_REQUEST, FORBIDDEN, NOT_FOUND, GONE = 200, 400, 403, 404, 410
 
 
 class Refused(Exception):

@@ -16,7 +16,6 @@ from gpucost.kube.events import Object, Unreadable
 
 T = TypeVar("T")
 
-FORBIDDEN = 403
 _PAGE = 500
 _PAGES = 10_000
 _TIMEOUT_S, _PAGE_S, _LIST_S = 60.0, 300.0, 1800.0
@@ -63,7 +62,7 @@ class Lister:
     def _served(self, collection: Collection) -> tuple[str, ...]:
         """Versions worth asking for. A server that does not say may serve any."""
         try:
-            return self._discovery.versions(collection.group)
+            return self._discovery.versions_of(collection.group, collection.plural)
         except (Refused, Unreadable):
             return collection.versions
 

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any, Generic
 
 from gpucost.domain.backoff import FullJitter
-from gpucost.kube.calls import GONE, NOT_FOUND, Calls, Refused, deadlines, refusal_of_event
+from gpucost.kube.calls import FORBIDDEN, GONE, NOT_FOUND, Calls, Refused, deadlines, refusal_of_event
 from gpucost.kube.connect.transport import Check, Transport, TransportError
 from gpucost.kube.events import (
     Event,
@@ -100,6 +100,9 @@ class Reflector(Generic[T]):
     served (older API versions), newest first. With ``optional`` a collection served nowhere (a CRD not
     installed) is ``absent`` and empty and looked for again now and then; without, it is an error.
     ``why_absent`` is asked then: one word where that is a problem, such as an unknown version, else nothing.
+    ``is_served`` is asked of a path that answers 403, and may raise as ``Discovery`` does: a server says 403
+    of a group that is not installed too, where no rule names it (authorization comes before the look for a
+    handler: kubernetes v1.33, apiserver/pkg/server/config.go, DefaultBuildHandlerChain).
     ``clock`` gives Unix nanoseconds, ``monotonic`` seconds, ``jitter`` is uniform in [0, 1).
 
     Lists ask for no resource version, which means the newest state: one read from a lagging cache could
@@ -117,13 +120,15 @@ class Reflector(Generic[T]):
         older_paths: Sequence[str] = (),
         optional: bool = False,
         why_absent: Callable[[], str] = str,
+        is_served: Callable[[str], bool] = bool,
         settings: ReflectorSettings | None = None,
         clock: Callable[[], int] = time.time_ns,
         monotonic: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._calls, self._paths = Calls(transport, params or {}, clock), (path, *older_paths)
-        self._on_change, self._optional, self._why_absent = on_change, optional, why_absent
+        self._on_change, self._optional = on_change, optional
+        self._why_absent, self._is_served = why_absent, is_served
         self._settings = settings or ReflectorSettings()
         self._clock, self._monotonic, self._jitter = clock, monotonic, jitter
         self._store = Store(trim)
@@ -196,7 +201,7 @@ class Reflector(Generic[T]):
         try:
             return self._list() if self._position is None else self._watch()
         except Refused as refused:
-            if refused.relist:
+            if refused.relist or self._is_nowhere(refused, self._path):
                 self._position = None
             return self._failed(
                 refused.reason, refused.message, refused.retry_after_s, refused.status != GONE
@@ -220,7 +225,8 @@ class Reflector(Generic[T]):
             try:
                 listed, position = self._read_list(path)
             except Refused as refused:
-                if refused.status != NOT_FOUND or (path == self._paths[-1] and not self._is_absent()):
+                is_last = path == self._paths[-1]
+                if not self._is_nowhere(refused, path) or (is_last and not self._is_absent()):
                     raise
             else:
                 self._path, self._position, self.absent = path, position, False
@@ -233,6 +239,15 @@ class Reflector(Generic[T]):
         if why:
             self._failed(why, "served in no version that can be read")
         return self._settings.absent_s
+
+    def _is_nowhere(self, refused: Refused, path: str) -> bool:
+        """Whether ``path`` was refused since nothing is served there."""
+        if refused.status != FORBIDDEN or not self._optional:
+            return refused.status == NOT_FOUND
+        try:
+            return not self._is_served(path)
+        except (Refused, TransportError, Unreadable):
+            return False
 
     def _is_absent(self) -> bool:
         """Objects once seen are given up only when the server says so three times: a proxy may have lied."""

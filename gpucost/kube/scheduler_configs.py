@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from gpucost.cluster.scheduling import KueueConfig, SchedulerConfigs, VolcanoConfig
 from gpucost.domain.errors import InputError
-from gpucost.kube.calls import NOT_FOUND, Calls, Refused
+from gpucost.kube.calls import FORBIDDEN, NOT_FOUND, Calls, Refused
 from gpucost.kube.connect.transport import Transport, TransportError
 from gpucost.kube.events import Object
 from gpucost.kube.parse.kueue_config import kueue_config
@@ -44,7 +44,6 @@ AGAIN_S = 300.0
 
 _AFTER_FAILURE_S = 30.0
 _TIMEOUT_S = 10.0
-_FORBIDDEN = 403
 _CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps/{}"
 _NAME = re.compile(r"[a-z0-9][-a-z0-9]{0,62}/[a-z0-9][-.a-z0-9]{0,252}")
 _DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments/{}"
@@ -235,7 +234,7 @@ def _asked(calls: Calls, path: str, name: str) -> dict[str, Any] | None:
         with calls.get(path.format(namespace, own), {}, _TIMEOUT_S) as response:
             found = response.read_json()
     except Refused as refused:
-        if refused.status in (NOT_FOUND, _FORBIDDEN):
+        if refused.status in (NOT_FOUND, FORBIDDEN):
             return None
         raise
     return found if isinstance(found, dict) else None

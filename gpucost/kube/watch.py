@@ -177,6 +177,7 @@ class ClusterWatch:
             older_paths=older,
             optional=not collection.required,
             why_absent=lambda: self._why_absent(collection),
+            is_served=lambda path: path.split("/")[-2] in self._versions(collection),
             settings=settings,
             clock=self._clocks.wall_ns,
             monotonic=self._clocks.monotonic_s,
@@ -185,8 +186,10 @@ class ClusterWatch:
 
     def _why_absent(self, collection: Collection) -> str:
         """Whether it is there after all, in versions that cannot be read."""
-        is_there = self._discovery.versions_of(collection.group, collection.plural)
-        return UNKNOWN_VERSION if is_there else ""
+        return UNKNOWN_VERSION if self._versions(collection) else ""
+
+    def _versions(self, collection: Collection) -> tuple[str, ...]:
+        return self._discovery.versions_of(collection.group, collection.plural)
 
 
 def _status(watched: _Watched) -> CollectionStatus:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import logging
+import os
 import threading
 import time
 import weakref
@@ -522,6 +523,12 @@ def test_a_token_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert token.matches("the-second-token-of-all")
     assert not token.matches("the-first-token-of-all")
     assert not token.renew(), "nothing has changed"
+    written = file.stat()
+    file.write_text("the-other-token-of-them\n", encoding="utf-8")
+    os.utime(file, ns=(written.st_atime_ns, written.st_mtime_ns))
+    assert token.renew(), "as long, and of the same instant"
+    file.write_text("the-second-token-of-all\n", encoding="utf-8")
+    assert token.renew()
     for sent in (b"short", b"two words of a token", b"\xff" * 20, b""):
         file.write_bytes(sent)
         assert not token.renew()

@@ -73,6 +73,27 @@ def test_what_is_not_installed_is_absent_and_picked_up_when_it_comes() -> None:
         assert "ns" in watch.snapshot().namespaces
 
 
+@pytest.mark.fault(14, 19)
+def test_what_is_not_installed_and_forbidden_is_absent_and_what_is_installed_and_forbidden_is_not() -> None:
+    """A server authorizes before it looks: without a rule it says 403 of what is not there."""
+
+    def forbid(mock: Any) -> None:
+        for version in ("v1beta2", "v1beta1"):
+            mock["get", f"/apis/kueue.x-k8s.io/{version}/workloads"] << 403
+
+    with ClusterServer(core_only()) as server:
+        server.script(forbid)
+        with watching(server, ("pods", WORKLOADS)) as watch:
+            wait_for(lambda: watch.statuses()[WORKLOADS].absent)
+            status = watch.statuses()[WORKLOADS]
+            assert (status.synced, status.problem, watch.errors()) == (True, "", {})
+    with ClusterServer() as server:
+        server.script(forbid)
+        with watching(server, ("pods", WORKLOADS)) as watch:
+            wait_for(lambda: watch.statuses()[WORKLOADS].problem == "http_403")
+            assert not watch.statuses()[WORKLOADS].absent
+
+
 @pytest.mark.fault(19)
 def test_a_version_that_nobody_knows_is_a_problem_not_an_absence() -> None:
     with ClusterServer(core_only()) as server:

@@ -17,27 +17,26 @@ class Token:
 
     def __init__(self, first: str, file: Path | None = None) -> None:
         self._digest, self._file = _digest(first), file
-        self._stamp: tuple[int, int, int] | None = None
+        self._read = b""
 
     def matches(self, given: str) -> bool:
         """In a time that says nothing of the token."""
         return hmac.compare_digest(_digest(given), self._digest)
 
     def renew(self) -> bool:
-        """Take what the file says since it was replaced; whether that is another token. What cannot be used
-        is logged, and the one before stays."""
+        """Take what the file says; whether that is another token. What cannot be used is logged, and the one
+        before stays. The file is small and is read each time: its times and size may be those of before."""
         if self._file is None:
             return False
         try:
-            found = self._file.stat()
-            stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
-            if stamp == self._stamp:
-                return False
-            self._stamp = stamp
-            token = self._file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
+            read = self._file.read_bytes()
+        except OSError as error:
             logger.warning("the webhook's token cannot be read again: %s", type(error).__name__)
             return False
+        if read == self._read:
+            return False
+        self._read = read
+        token = read.decode("utf-8", "replace").strip()
         if not fits_a_path(token):
             logger.warning("the webhook's token file does not hold %s: the token before stays", ALLOWED)
             return False
