@@ -11,7 +11,7 @@ TEST_WORKERS ?= 3
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs pictures bench system lock clean
+.PHONY: help demo test lint format docs pictures bench system lock hashes clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -79,11 +79,24 @@ system: ## Install what tests need from Debian, or say what is missing
 	      || echo "WARNING: apt-get could not install $$missing: the tests that need them will be SKIPPED"; \
 	  else echo "WARNING: not installed: $$missing (apt-get install $$missing): the tests that need them will be SKIPPED"; fi; fi
 
-lock: ## Write constraints.txt anew from the newest versions that pyproject.toml allows
+# Requirements with hashes, for images: what is beside each Dockerfile, and what builds the wheel.
+HASHED = .cache/lock/bin/uv pip compile --quiet --python-version 3.11 --python-platform linux \
+	--generate-hashes --no-annotate --no-emit-find-links --custom-compile-command "make lock"
+lock: ## Write constraints.txt and the requirements of images anew from the newest versions allowed
 	@rm -rf .cache/lock && $(PYTHON) -m venv .cache/lock
 	@.cache/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
 	@(sed -n '/^#/p' constraints.txt; .cache/lock/bin/python -m pip freeze --exclude gpucost) > .cache/constraints.txt
-	@mv .cache/constraints.txt constraints.txt && rm -rf .cache/lock
+	@mv .cache/constraints.txt constraints.txt
+	@$(MAKE) --no-print-directory hashes
+	@rm -rf .cache/lock
+
+hashes:
+	@test -e .cache/lock/bin/python || $(PYTHON) -m venv .cache/lock
+	@.cache/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
+	@$(HASHED) -c constraints.txt --extra server --extra chat pyproject.toml -o gpucost/requirements.txt
+	@$(HASHED) -c constraints.txt --extra exporter pyproject.toml -o exporters/gpucost_gpu_exporter/requirements.txt
+	@$(HASHED) -c constraints.txt --extra collector pyproject.toml -o exporters/gpucost_queue_collector/requirements.txt
+	@echo hatchling | $(HASHED) -c constraints.txt - -o requirements-build.txt
 
 clean: ## Remove everything that was made
 	@rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo-out

@@ -133,14 +133,13 @@ def test_only_known_instructions_and_no_shell(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_packages_are_of_exact_versions_and_wheels(file: str) -> None:
+def test_packages_are_wheels_of_exact_hashes(file: str) -> None:
     installs = [step.words for step in steps(file) if step.name == "RUN" and "install" in step.words]
-    assert len(installs) == 2
-    for words in installs:
-        assert "--only-binary=:all:" in words
-        assert words[words.index("--constraint") + 1] == "constraints.txt"
-    tools, own = installs
-    assert all("==" in word for word in tools[tools.index("constraints.txt") + 1 :])
+    *hashed, own = installs
+    given = ("requirements-build.txt", "requirements.txt")
+    for words, requirements in zip(hashed, given, strict=True):
+        assert words[-4:] == ["--only-binary=:all:", "--require-hashes", "--requirement", requirements]
+    assert "--no-index" in own, "nothing else is fetched: what is missing is an error"
     (built,) = (step.words for step in steps(file) if step.name == "RUN" and "wheel" in step.words)
     assert "--no-build-isolation" in built, "else the newest builder of the day is fetched"
     assert own[own.index("--python") + 1] == "/opt/gpucost/bin/python"
@@ -151,6 +150,7 @@ def test_packages_are_of_exact_versions_and_wheels(file: str) -> None:
 
 @pytest.mark.parametrize("file", FILES)
 def test_what_is_copied_is_there_and_sent(file: str) -> None:
+    assert f"{Path(file).parent}/requirements.txt" in copied(file)
     for source in copied(file):
         assert (ROOT / source).exists(), source
         assert not ignored(source), source
@@ -176,7 +176,7 @@ def test_all_of_the_wheel_is_copied() -> None:
     hatch = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
     wheel = hatch["targets"]["wheel"]
     needed = {name.split("/")[0] for name in wheel["packages"]} | set(wheel["force-include"])
-    needed |= {PROJECT["readme"], *PROJECT["license-files"], "pyproject.toml", "constraints.txt"}
-    assert wheel["exclude"] == ["Dockerfile"]
+    needed |= {PROJECT["readme"], *PROJECT["license-files"], "pyproject.toml", "requirements-build.txt"}
+    assert wheel["exclude"] == ["Dockerfile", "requirements.txt"]
     for file in FILES:
-        assert set(copied(file)) == needed
+        assert set(copied(file)) == needed | {f"{Path(file).parent}/requirements.txt"}
