@@ -181,7 +181,8 @@ def _finding(facts: Facts, draft: Draft, found: _Sum, recent: Window, capacity_m
         severity,
         Wasted(board_ms, found.nano, draft.formula, counted),
         found.boards_now,
-        found.nano_per_hour,
+        # What claims nothing now has no rate, which is not the same as costing nothing.
+        found.nano_per_hour if found.boards_now > 0 else None,
     )
 
 

@@ -226,7 +226,9 @@ class Wasted:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A draft with what it wasted in the last 24 hours, and how much per hour it wastes now."""
+    """A draft with what it wasted in the last 24 hours, and how much per hour it wastes now.
+
+    ``nano_per_hour`` is None without a price, and where no boards are claimed now."""
 
     draft: Draft
     severity: Severity

@@ -293,11 +293,15 @@ def _positive(node: Ints, time: Ints, change: Ints) -> Series:
     return Series(times, np.cumsum(np.bincount(at, weights=steps, minlength=len(times))))
 
 
-def boards_per_unit(history: History, resource: str) -> float:
-    """Boards that a unit stands for, the mean over nodes; NaN where none of them says."""
-    key = ("boards_per_unit", resource)
+def boards_per_unit(history: History, resource: str, nodes: tuple[str, ...] = ()) -> float:
+    """Boards that a unit stands for, the mean over ``nodes``, all of them for none; NaN where none says."""
+    key = ("boards_per_unit", resource, nodes)
     if key not in history.memo:
-        shares = [float(share) for (_, _, name), share in history.shares.items() if name == resource]
+        shares = [
+            float(share)
+            for (_, node, name), share in history.shares.items()
+            if name == resource and (not nodes or node in nodes)
+        ]
         history.memo[key] = sum(shares) / len(shares) if shares else float("nan")
     found = history.memo[key]
     assert isinstance(found, float)

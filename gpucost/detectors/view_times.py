@@ -11,7 +11,7 @@ import pandas as pd
 from gpucost.attribution.deal import Flags
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Episode, ViewTime
-from gpucost.detectors.quotas import Quotas
+from gpucost.detectors.quotas import Quotas, boards_per_unit
 from gpucost.detectors.series import Series
 from gpucost.domain.time import HOUR_MS
 
@@ -27,10 +27,10 @@ def of_episodes(episodes: Iterable[Episode]) -> tuple[ViewTime, ...]:
 
 
 def of_flavors(
-    facts: Facts, resource: str, which: Flags, boards: Series, start_ms: int, end_ms: int
+    facts: Facts, resource: str, which: Flags, units: Series, start_ms: int, end_ms: int
 ) -> tuple[ViewTime, ...]:
-    """``boards`` of unused quota over time. ``which`` rows of the quotas it is of; where they are of several
-    flavors, each has the part that its unused quota is of all."""
+    """``units`` of unused quota over time, as boards of its flavors' nodes. ``which`` rows of the quotas it
+    is of; where they are of several flavors, each has the part that its unused quota is of all."""
     quotas = Quotas.of(facts.history)
     flavor = quotas.rows["flavor"].to_numpy(dtype=object)
     names = sorted(set(flavor[which].tolist()))
@@ -40,10 +40,12 @@ def of_flavors(
     }
     total = sum(unused.values())
     return tuple(
-        ViewTime(start, end, board_ms * (unused[name] / total if total else 1 / len(names)), nodes)
+        ViewTime(start, end, unit_ms * (unused[name] / total if total else 1 / len(names)) * boards, nodes)
         for name in names
         for nodes in [flavor_nodes(facts, name, resource)]
-        for start, end, board_ms in _hourly(boards, start_ms, end_ms)
+        for boards in [float(np.nan_to_num(boards_per_unit(facts.history, resource, nodes)))]
+        if boards
+        for start, end, unit_ms in _hourly(units, start_ms, end_ms)
     )
 
 

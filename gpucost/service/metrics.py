@@ -150,8 +150,8 @@ FINDING_WASTED = ServiceMetric(
     "gpucost_finding_wasted_per_hour_usd",
     GAUGE,
     _FINDING_LABELS,
-    "What an active finding wastes per hour now; absent without a price. A ledger in another currency has "
-    "gpucost_finding_wasted_per_hour, labelled with it.",
+    "What an active finding wastes per hour now; absent without a price or a rate. "
+    "A ledger in another currency has gpucost_finding_wasted_per_hour, labelled with it.",
 )
 FINDINGS = ServiceMetric(
     "gpucost_findings",

@@ -92,6 +92,18 @@ def test_unused_quota_of_a_flavor_costs_what_the_flavors_nodes_cost(known_by: st
     assert found.wasted.nano == round(6 * 24 * usd * NANO)
 
 
+def test_a_unit_of_quota_is_what_it_is_on_the_nodes_of_its_flavor() -> None:
+    world = mixed().node("shared", 4, product="NVIDIA-A100-SHARED", units=16, replicas=4)
+    world.quota("q", 8, 2, flavor="h100").pod("p", "h", 0, units=2, cluster_queue="q")
+    world.rows["allocations"][0]["flavor"] = "h100"
+    found = _only(_facts(world), Pattern.RESERVED_UNUSED)
+    # A unit of h100 is a board: 6 x 24 hours. The mean over all nodes, (4 x 1 + 1/4) / 5 = 0.85 boards, is of
+    # nodes that the quota is not of.
+    assert found.wasted.board_ms == 6 * DAY_MS
+    assert found.wasted.nano == round(6 * 24 * 6.2 * NANO)
+    assert found.draft.action.frees_boards == 5
+
+
 def test_quota_of_two_flavors_by_what_each_left_unused() -> None:
     world = mixed().quota("q", 8, 0, flavor="h100").quota("q", 12, 2, flavor="a100")
     world.pod("p", "h", 0, 1, cluster_queue="q").pod("r", "a1", 0, 1, cluster_queue="q")

@@ -145,10 +145,10 @@ def _unusable_draft(facts: Facts, resource: str, episodes: Sequence[Episode], qu
         ended_ms=end if end < facts.now_ms else None,
         # The finding may have begun before what is looked at, and its day may be shorter: said apart.
         summary=f"{hours(wasted)} of {resource} in the last {lasting(facts.now_ms - start)} stood free, "
-        "too few or in blocks too small for anybody who waited.",
+        "too few or in blocks too small for anybody who waited, besides what blocked jobs could have had.",
         evidence=(
             Evidence(
-                "free and of no use",
+                "free and of no use, besides what blocked jobs could have had",
                 round(wasted / HOUR_MS, 2),
                 "GPU-hours",
                 f"demand against free GPUs, since {since(start)}",

@@ -30,8 +30,8 @@ from gpucost.detectors.findings import (
     Withheld,
 )
 from gpucost.detectors.held import LEAST_COVERAGE, board_ms, hours, lasting, since
-from gpucost.detectors.quotas import Line, Place, Quotas, boards_per_unit
-from gpucost.detectors.series import Series, combined, difference, least
+from gpucost.detectors.quotas import Line, Place, Quotas
+from gpucost.detectors.series import Series, difference, least
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.detectors.shapes_now import unfit_now
 from gpucost.detectors.starving import Queue, waiting_queues
@@ -362,10 +362,8 @@ def _of_others(claims: Sequence[Claim], later: Sequence[BehindSpan]) -> str:
 
 def _kept_view(facts: Facts, queue: Queue, run: _Run) -> tuple[ViewTime, ...]:
     """What others keep unused and it could have: of the flavors that these queues have it in."""
-    per_unit = _boards(facts, queue)
-    boards = combined(lambda units: units * per_unit, queue.could_have)
     which = Quotas.of(facts.history).others(queue.place, queue.resource)
-    return of_flavors(facts, queue.resource, which, boards, *run.span)
+    return of_flavors(facts, queue.resource, which, queue.could_have, *run.span)
 
 
 def _episode(facts: Facts, queue: Queue, claim: Claim) -> Episode:
@@ -427,11 +425,6 @@ def _at(demand: pd.DataFrame, at_ms: int) -> pd.DataFrame:
     """The rows that hold at an instant; all of them if none does."""
     found = demand[(demand["start_ms"] <= at_ms) & (demand["end_ms"] > at_ms)]
     return found if len(found) else demand
-
-
-def _boards(facts: Facts, queue: Queue) -> float:
-    found = boards_per_unit(facts.history, queue.resource)
-    return 0.0 if np.isnan(found) else found
 
 
 def _checked(facts: Facts) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from gpucost.detectors.quotas import Line, Place, Quotas, boards_per_unit, place
 from gpucost.detectors.series import Series, combined, difference, least
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.detectors.unmet import unmet, with_since
-from gpucost.detectors.view_times import of_flavors
+from gpucost.detectors.view_times import flavor_nodes, of_flavors
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.domain.waste import Waste
 from gpucost.settings.types import Duration, Names, milliseconds
@@ -243,12 +243,11 @@ def _hurting(quota: _Quota, settings: Settings) -> Series:
 def _draft(quota: _Quota, settings: Settings, often: float) -> Draft:
     start_ms, now_ms, nominal = quota.start_ms, quota.now_ms, quota.nominal
     idle = _idle(quota, often)
-    per_unit = boards_per_unit(quota.facts.history, quota.resource)
-    per_unit = 0.0 if isnan(per_unit) else per_unit
     mine = quota.quotas.mine(quota.place, quota.resource)
-    boards = combined(lambda units: units * per_unit, idle)
-    view = of_flavors(quota.facts, quota.resource, mine, boards, now_ms - _VIEW_MS, now_ms)
+    view = of_flavors(quota.facts, quota.resource, mine, idle, now_ms - _VIEW_MS, now_ms)
     view_ms = sum(each.board_ms for each in view)
+    unit_ms = idle.integral(now_ms - _VIEW_MS, now_ms)
+    per_unit = view_ms / unit_ms if unit_ms else 0.0
     hurt = least(_hurting(quota, settings), quota.known)
     hurt_ms = hurt.integral(start_ms, now_ms)
     days = _days(now_ms - start_ms)
@@ -261,7 +260,7 @@ def _draft(quota: _Quota, settings: Settings, often: float) -> Draft:
         f"{settings.quantile:.0%} of the last {days}; of what it left, {hours(view_ms)} in the last day "
         "nobody borrowed.",
         _evidence(quota, settings, often, idle, hurt_ms),
-        _action(quota, settings, often, per_unit),
+        _action(quota, settings, often),
         f"(quota {nominal:g} - {often:g} used - lent) x the last 24 hours x {per_unit:g} boards per unit; "
         "shown, not counted: where somebody waited meanwhile it is in quota_starvation",
         queue=quota.place.name,
@@ -316,7 +315,7 @@ def _evidence(
     )  # fmt: skip
 
 
-def _action(quota: _Quota, settings: Settings, often: float, per_unit: float) -> Action:
+def _action(quota: _Quota, settings: Settings, often: float) -> Action:
     """Of several flavors, that of which most is unused is cut."""
     # Twelve digits: 1.2 x 5 is 6, not 7.
     needed = ceil(round(settings.headroom * often, 12))
@@ -327,7 +326,9 @@ def _action(quota: _Quota, settings: Settings, often: float, per_unit: float) ->
     ]
     row = max(rows, key=lambda each: (each.unused, each.flavor))
     left = max(row.nominal - (quota.nominal - needed), 0.0)
-    frees = (row.nominal - left) * per_unit
+    nodes = flavor_nodes(quota.facts, row.flavor, quota.resource)
+    per_unit = boards_per_unit(quota.facts.history, quota.resource, nodes)
+    frees = 0.0 if isnan(per_unit) else (row.nominal - left) * per_unit
     if quota.place.line is Line.VOLCANO_QUEUE:
         patch = volcano_patch(quota.place.name, "deserved", quota.resource, left)
         text = f"Lower what {quota.place} deserves from {row.nominal:g} to {left:g}."
