@@ -18,6 +18,7 @@ from gpucost.attribution.pieces import FactRow, NodeKey, node_facts, rows_by_nod
 from gpucost.cluster.overview import Overview
 from gpucost.contract.frames import ACTIVITY, FRAMES, PROGRESS, SERVING, SIGNALS
 from gpucost.detectors.activity import Activity
+from gpucost.detectors.coverage import Watched, covered_runs
 from gpucost.detectors.findings import ViewTime
 from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
@@ -105,6 +106,14 @@ class History:
         starts, ends = self.seen
         overlap = np.minimum(ends, end_ms) - np.maximum(starts, start_ms)
         return int(overlap.clip(min=0).sum())
+
+    def observed_parts(self, start_ms: int, end_ms: int, least_ms: int = HOUR_MS) -> list[tuple[int, int]]:
+        """The parts of ``[start, end)`` that lie in stretches of ``least_ms`` (of all of it, where it is
+        shorter) which were observed well enough: what is said of an instant rests on what is near it."""
+        starts, ends = (edge.clip(start_ms, end_ms) for edge in self.seen)
+        here = starts < ends
+        watched = Watched(start_ms, end_ms, starts[here], ends[here])
+        return covered_runs([watched], start_ms, end_ms, min(least_ms, end_ms - start_ms))
 
     def coverage(self, start_ms: int, end_ms: int) -> float:
         """The observed part of ``[start, end)``, 0 to 1."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -85,6 +85,14 @@ def by_namespace(rows: Iterable[Piece]) -> list[list[Piece]]:
 def board_ms(episodes: Iterable[Episode]) -> int:
     """Board time of claims; those whose boards are not known count for nothing."""
     return round(sum((each.end_ms - each.start_ms) * (each.boards or 0.0) for each in episodes))
+
+
+def within(episodes: Iterable[Episode], spans: Sequence[tuple[int, int]]) -> Iterator[Episode]:
+    """The parts of claims that lie in one of ``spans``, which do not overlap."""
+    for each in episodes:
+        for start, end in spans:
+            if start < each.end_ms and end > each.start_ms:
+                yield replace(each, start_ms=max(start, each.start_ms), end_ms=min(end, each.end_ms))
 
 
 def boards_at(rows: Iterable[Piece], instant_ms: int) -> float:

@@ -78,7 +78,7 @@ class JobLooking:
 
 def job_looking(settings: DetectorsSettings, source: Source, rules: Rules) -> JobLooking:
     """With the detectors as the settings have them."""
-    around = (milliseconds(settings.before), milliseconds(settings.after))
+    around = (milliseconds(settings.looks_before), milliseconds(settings.looks_after))
     return JobLooking(source, rules, settings.rules, *around)
 
 

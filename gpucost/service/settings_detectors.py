@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import ValidationError, model_validator
 
+from gpucost.detectors.coverage import LATELY_MS
 from gpucost.detectors.findings import Pattern
 from gpucost.detectors.lifecycle import Exemption
 from gpucost.detectors.registry import RuleSettings
@@ -117,11 +118,6 @@ class DetectorsSettings(Group):
     is used at month end only; never longer than what the source holds.
     """
 
-    before: Duration = timedelta(days=1)
-    """How much history before a day is looked at for the waste ledger. A day, as for live findings; longer by
-    itself where something must be idle for longer to be found.
-    """
-
     after: Duration = timedelta(hours=5)
     """How much after it: then its assessment is final. Longer than what rules need by default to be sure that
     something is idle (four hours for serving, and its start), and longer by itself where they need more.
@@ -197,8 +193,11 @@ class DetectorsSettings(Group):
 
     @property
     def looks_before(self) -> timedelta:
-        """``before``, or longer where a rule needs it."""
-        return max(self.before, self.longest)
+        """How much before a day is read for the waste ledger: always the same, so that what is final depends
+        on nothing else. A day; longer only where something must last longer than half a day to be found.
+        """
+        lately = timedelta(milliseconds=LATELY_MS)
+        return lately * (1 + -(-self.longest // lately))
 
     @property
     def looks_after(self) -> timedelta:

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpucost.attribution.frames import Frames
-from gpucost.contract.frames import FRAMES
 from gpucost.detectors.facts import Facts, History, Prices
 from gpucost.detectors.findings import Detection, Draft
 from gpucost.detectors.held import board_ms
@@ -22,7 +21,7 @@ from gpucost.detectors.rules.idle_allocation import Settings
 from gpucost.detectors.settings import Override, Scoped, overridden
 from gpucost.domain.time import MINUTE_MS, Window
 from tests.detectors.case_idle_allocation import CASES, holding, idle, spoiled
-from tests.detectors.worlds import GIB, GPU, STEP, T0, Case, World, at, four_dollars
+from tests.detectors.worlds import GIB, GPU, STEP, T0, Case, World, at, four_dollars, read_of
 
 NAMES = [f"{case.variant}-{n}" for n, case in enumerate(CASES)]
 
@@ -440,23 +439,6 @@ def test_a_uid_in_another_namespace_is_another_job() -> None:
     assert draft.action.patch.startswith("kubectl -n ns patch jobs.batch/j ")
 
 
-def _cut(world: World, start: float, end: float) -> Facts:
-    """What is known of a world when only ``[start, end)`` minutes of it were read."""
-    facts, window = world.facts(), Window(at(start), at(end))
-    parts = {}
-    for spec in FRAMES:
-        frame = getattr(facts.history.frames, spec.name)
-        if "start_ms" in frame.columns:
-            frame = frame[(frame["start_ms"] < window.end_ms) & (frame["end_ms"] > window.start_ms)]
-            edges = {
-                name: frame[name].clip(window.start_ms, window.end_ms) for name in ("start_ms", "end_ms")
-            }
-            frame = frame.assign(**edges).reset_index(drop=True)
-        parts[spec.name] = frame
-    history = History(Frames(**parts), window, facts.history.teams)
-    return Facts(facts.cluster, history, Prices(history, four_dollars))
-
-
 def _claimed(facts: Facts, start: float, end: float) -> set[int]:
     """Steps of ``[start, end)`` that are claimed, as minutes."""
     claims = [each for draft in detect(facts).drafts for each in draft.episodes]
@@ -478,9 +460,9 @@ def test_a_gap_of_forty_minutes_is_judged_alike_by_the_days_on_either_side() -> 
     levels = [None if minute in gap else float(minute < begin) for minute in range(0, end, STEP)]
     world = World(2 * DAY + 300).node("n1").pod("p1", "n1", 0, end, job="j1", kind="Notebook")
     world.work("p1", "n1", "GPU-0", levels)
-    whole = _claimed(_cut(world, 0, 2 * DAY + 300), 0, 2 * DAY)
-    first = _claimed(_cut(world, 0, DAY + 300), 0, DAY)
-    second = _claimed(_cut(world, 0, 2 * DAY + 300), DAY, 2 * DAY)
+    whole = _claimed(read_of(world, 0, 2 * DAY + 300), 0, 2 * DAY)
+    first = _claimed(read_of(world, 0, DAY + 300), 0, DAY)
+    second = _claimed(read_of(world, 0, 2 * DAY + 300), DAY, 2 * DAY)
     assert first | second == whole
     # 75 minutes before midnight; after it all that was seen: three hours, and 4 h 20 min.
     assert (len(first) * STEP, len(second) * STEP) == (75, 180 + 260)
@@ -500,6 +482,8 @@ def test_how_much_history_was_read_changes_nothing_within_a_day(seed: int) -> No
     kind = ("Job", "Deployment", "Notebook")[seed % 3]
     world = World(end).node("n1").pod("p1", "n1", float(rng.integers(0, 300)), units=1, job="j1", kind=kind)
     world.work("p1", "n1", "GPU-0", levels)
-    whole = _claimed(_cut(world, 0, end), DAY, 3 * DAY)
-    days = [_claimed(_cut(world, (n - 1) * DAY, (n + 1) * DAY + 300), n * DAY, (n + 1) * DAY) for n in (1, 2)]
+    whole = _claimed(read_of(world, 0, end), DAY, 3 * DAY)
+    days = [
+        _claimed(read_of(world, (n - 1) * DAY, (n + 1) * DAY + 300), n * DAY, (n + 1) * DAY) for n in (1, 2)
+    ]
     assert days[0] | days[1] == whole

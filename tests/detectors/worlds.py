@@ -253,6 +253,32 @@ class World:
         return Facts(CLUSTER, history, Prices(history, four_dollars), self.overview)
 
 
+_SUMS = (
+    *("held_ms", "observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms", "energy_j"),
+    *("requests", "received_bytes"),
+)
+"""Amounts of a row, of which a part of it has its part."""
+
+
+def read_of(world: World, start: float, end: float) -> Facts:
+    """What is known of a world when only ``[start, end)`` minutes of it were read."""
+    facts, window = world.facts(), Window(at(start), at(end))
+    parts = {}
+    for spec in FRAMES:
+        frame = getattr(facts.history.frames, spec.name)
+        if "start_ms" in frame.columns:
+            frame = frame[(frame["start_ms"] < window.end_ms) & (frame["end_ms"] > window.start_ms)]
+            edges = {
+                name: frame[name].clip(window.start_ms, window.end_ms) for name in ("start_ms", "end_ms")
+            }
+            part = (edges["end_ms"] - edges["start_ms"]) / (frame["end_ms"] - frame["start_ms"])
+            sums = {name: frame[name] * part for name in _SUMS if name in frame.columns}
+            frame = frame.assign(**edges, **sums).reset_index(drop=True)
+        parts[spec.name] = frame
+    history = History(Frames(**parts), window, facts.history.teams)
+    return Facts(facts.cluster, history, Prices(history, four_dollars))
+
+
 @dataclass(frozen=True)
 class Case:
     """What every rule must be tried with; ``test_ten.py`` runs the same tests over all of them.

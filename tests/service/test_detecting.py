@@ -23,8 +23,10 @@ from gpucost.service.detect_status import DetectStatus
 from gpucost.service.detecting import Detecting
 from gpucost.service.pipeline import Pipeline, Rules
 from gpucost.service.rehearsing import Rehearsing
+from gpucost.service.settings_detectors import DetectorsSettings
+from gpucost.settings.types import milliseconds
 from gpucost.telemetry.recorded import RecordedSource, record
-from tests.detectors.worlds import CLUSTER, World, at, four_dollars
+from tests.detectors.worlds import CLUSTER, GIB, World, at, four_dollars
 
 HOURS = 30
 RULES = Rules(four_dollars, TeamRules.default(), ResourceCatalog(), ShareBasis.COMPUTE)
@@ -216,6 +218,45 @@ def test_a_day_that_lacks_a_window_is_assessed_but_for_it(source: RecordedSource
     pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, day))
     outcome = assessing.assess(CLUSTER, assessing.pending(CLUSTER, day))
     assert (outcome.final, outcome.failures) == (1, ())
+
+
+class _Shortened(RecordedSource):
+    """A source that holds no more than so many days before the eighth."""
+
+    days = 7
+
+    def covered(self, cluster: str) -> Window | None:
+        whole = super().covered(cluster)
+        return None if whole is None else whole.intersect(Window(at((7 - self.days) * 24 * 60), whole.end_ms))
+
+
+def test_a_final_day_is_the_same_whatever_the_source_holds_before_it(tmp_path: Path) -> None:
+    """What rules learn from more than a stretch (how busy a job is, after how long servers work again) they
+    learn from one fixed span. Until five days ago the job was busy and the servers came back."""
+    day, end, busy = 7 * 24 * 60, 8 * 24 * 60 + 300, 5 * 24 * 60
+    world = World(end).node("n1", 4).pod("small", "n1", 0, job="small", team="language")
+    steps = range(0, end, 15)
+    levels = [0.9 if minute < busy else 0.1 for minute in steps]
+    world.work("small", "n1", "g0", levels, step=15, sm=0.9, memory=5 * GIB)
+    for n in range(3):
+        world.pod(f"s{n}", "n1", 0, job=f"s{n}", kind="Deployment", team="vision")
+        rests = [float(minute < busy and minute % 600 < 60) for minute in steps]
+        world.work(f"s{n}", "n1", f"g{n + 1}", rests, step=15)
+    record(tmp_path / "recording", world.frames())
+    found, learnt = [], milliseconds(DetectorsSettings().looks_before)
+    for days in (1, 2, 7):
+        source = _Shortened(tmp_path / "recording")
+        source.days = days
+        with Ledger.open(f"sqlite:///{tmp_path / str(days)}.db", now=lambda: at(end)) as ledger:
+            span = Window(at(day), at(day) + DAY_MS)
+            pipeline = Pipeline(source, ledger, RULES, HOUR_MS, DAY_MS, 0, lambda: at(end), "test")
+            pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, span))
+            assessing = Assessing(source, ledger, RULES, RuleSettings(), learnt, 5 * HOUR_MS, "test")
+            assert assessing.assess(CLUSTER, assessing.pending(CLUSTER, span)).final == 24
+            found.append(ledger.waste(EVERYTHING, span, ("team", "node"), step_ms=HOUR_MS))
+    assert "oversized" in found[0]["waste"].tolist()
+    assert found[1].equals(found[0])
+    assert found[2].equals(found[0])
 
 
 class _Counted(Assessing):

@@ -233,3 +233,10 @@ def test_keys_of_different_rules_do_not_share_a_variable() -> None:
     """``a__b`` within one group would be ``b`` of the group ``a``."""
     keys = itertools.chain(IdleAllocation.model_fields, (pattern.value for pattern in Pattern))
     assert not [key for key in keys if "__" in key]
+
+
+@pytest.mark.parametrize(("serving", "before"), [("4h", 24), ("11h", 24), ("12h", 36), ("3d", 96)])
+def test_how_much_before_a_day_is_read_is_fixed(serving: str, before: int) -> None:
+    """Half days: those that the longest stretch reaches into, and the one before, from which rules learn."""
+    rule = IdleAllocation.model_validate({"serving": serving})
+    assert DetectorsSettings(idle_allocation=rule).looks_before == timedelta(hours=before)

@@ -8,6 +8,7 @@ from gpucost.attribution.deal import Ints
 from gpucost.detectors.activity import Floats
 from gpucost.detectors.findings import Episode
 from gpucost.detectors.rules.workloads import Workloads
+from gpucost.domain.time import DAY_MS
 from gpucost.domain.waste import Waste
 
 
@@ -21,12 +22,14 @@ def claims(
     end: Ints,
     held_ms: Floats,
 ) -> tuple[Episode, ...]:
-    """Rows of GPUs as episodes: rows that touch are one, and so are GPUs of one pod with the same times."""
+    """Rows of GPUs as episodes: rows of a day (UTC) that touch are one, and so are GPUs of one pod with the
+    same times. What was held in the mean of an episode so is that of its day, however much more was read."""
     if not len(start):
         return ()
     order = np.lexsort([start, gpu])
     pod, gpu, start, end = pod[order], gpu[order], start[order], end[order]
     new = np.append(True, (gpu[1:] != gpu[:-1]) | (start[1:] != end[:-1]))
+    new[1:] |= start[1:] // DAY_MS != start[:-1] // DAY_MS
     first = np.flatnonzero(new)
     last = np.append(first[1:], len(start)) - 1
     amount = np.add.reduceat(held_ms[order], first)

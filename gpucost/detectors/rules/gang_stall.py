@@ -40,6 +40,7 @@ from gpucost.detectors.held import (
     since,
     stop_action,
     with_names,
+    within,
 )
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.detectors.straggler import Straggler, stragglers
@@ -209,8 +210,8 @@ def _subject(facts: Facts, stall: _Stall) -> Subject:
 
 def _guard(facts: Facts, stall: _Stall, settings: Settings) -> tuple[str, bool] | None:
     """What is against a finding, and whether that is a lack of data."""
-    coverage = facts.history.coverage(stall.start_ms, stall.end_ms)
-    if coverage < LEAST_COVERAGE:
+    if not facts.history.observed_parts(stall.start_ms, stall.end_ms):
+        coverage = facts.history.coverage(stall.start_ms, stall.end_ms)
         return f"the cluster was observed for only {coverage:.0%} of the time the gang seemed to stall", True
     if facts.overview is None or stall.last.pending or stall.end_ms < facts.now_ms:
         return None
@@ -302,7 +303,8 @@ def _gangs(facts: Facts, stalls: Sequence[_Stall]) -> Mapping[str, Gang]:
 
 def _draft(facts: Facts, stall: _Stall, deadlock: tuple[_Stall, _Stall] | None, why: _Why) -> Draft:
     gang = why.gangs.get(stall.gang)
-    episodes = tuple(stall.episodes())
+    seen = facts.history.observed_parts(stall.start_ms, stall.end_ms)
+    episodes = tuple(within(stall.episodes(), seen))
     boards, last = stall.boards_now(), stall.last
     was_whole = stall.was_whole() or (gang is not None and gang.is_partial and gang.was_whole)
     variant = "lost_rank" if was_whole else "partial"

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from gpucost.attribution.deal import Ints
+from gpucost.detectors.coverage import LATELY_MS
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Detection, Pattern, Withheld
 from gpucost.detectors.held import joined, lasting, pieces
@@ -39,7 +40,7 @@ def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
 
 @dataclass(frozen=True)
 class _Stretch:
-    """A job's stretch with its settings; ``from_start``: its first pod began it."""
+    """A job's stretch with its settings; ``from_start``: the job began with it."""
 
     job: int
     row: JobRow
@@ -99,13 +100,6 @@ class _Search:
         return JobSpans(spans.job[keep], spans.start[keep], spans.end[keep])
 
     @cached_property
-    def _first_start(self) -> Ints:
-        """Of each job: when its first pod began."""
-        found = np.full(len(self.table.jobs), np.iinfo(np.int64).max)
-        np.minimum.at(found, self.table.job, self.table.start)
-        return found
-
-    @cached_property
     def _idle(self) -> dict[float | None, IdleRows]:
         every = [self.scoped.default, *(each.settings for each in self.scoped.overrides)]
         return {each.idle_watts: IdleRows(self.table, each.idle_watts) for each in every}
@@ -119,12 +113,19 @@ class _Search:
         for job, start, end in zip(spans.job.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True):
             row = self.table.row(job)
             settings = self.scoped.at(row.namespace, row.queue)
-            from_start = start == int(self._first_start[job]) and start > begun
+            from_start = start > begun and self._begins(job, start)
             grace = milliseconds(settings.start_grace) if from_start else 0
             oldest = milliseconds(settings.longest_start) if from_start else 0
             needed = milliseconds(settings.after(row.workload_class, from_start))
             if end - start >= max(needed + grace, oldest):
                 yield _Stretch(job, row, start, end, from_start, settings)
+
+    def _begins(self, job: int, instant_ms: int) -> bool:
+        """Whether a job begins at an instant, or begins anew: no pod of it held anything lately."""
+        pods = self.table.pods_of_job[job]
+        start, end = self.table.start[pods], self.table.end[pods]
+        before = (start < instant_ms) & (end > instant_ms - LATELY_MS)
+        return bool((start == instant_ms).any() and not before.any())
 
     def _runs_of(self, job: int) -> Ints:
         order, jobs = self._by_job

@@ -14,6 +14,8 @@ from gpucost.attribution.deal import Flags, Ints
 from gpucost.attribution.frames import empty_frame
 from gpucost.attribution.pieces import union
 from gpucost.contract.frames import SERVING
+from gpucost.detectors.activity import Floats
+from gpucost.detectors.coverage import LATELY_MS
 from gpucost.detectors.rules.idle_stretches import LEAST_SEEN
 from gpucost.detectors.rules.workloads import Workloads
 from gpucost.domain.time import MINUTE_MS
@@ -22,7 +24,7 @@ _QUIET_PART = 0.1
 _TIMES_QUIET = 3.0
 _LEAST_BYTES_PER_MINUTE = 20_000
 """Bytes are taken for requests above three times the pod's own quiet floor (the rate that a tenth of its
-steps stay below: probes, scrapes, keep-alives), and above the floor by 20 kB a minute. Ours."""
+late steps stay below: probes, scrapes, keep-alives), and above the floor by 20 kB a minute. Ours."""
 
 
 class Signal(StrEnum):
@@ -74,8 +76,8 @@ class _PodRows:
         calls, amount = (rows[name].to_numpy(np.float64) for name in ("requests", "received_bytes"))
         known: Flags = ~np.isnan(amount)
         rate = np.where(known, amount, 0.0) / ((end - start) / MINUTE_MS)
-        floor = float(np.quantile(rate[known], _QUIET_PART)) if known.any() else 0.0
-        most = max(_TIMES_QUIET * floor, floor + _LEAST_BYTES_PER_MINUTE)
+        floor = _floor(start // LATELY_MS, rate, known)
+        most = np.maximum(_TIMES_QUIET * floor, floor + _LEAST_BYTES_PER_MINUTE)
         metric = rows["metric"].to_numpy(dtype=object)
         return cls(start, end, metric, calls > 0, ~np.isnan(calls), known & (rate > most), known)
 
@@ -92,6 +94,16 @@ class _PodRows:
         begin = np.maximum(start, np.append(start_ms, np.maximum.accumulate(end)[:-1]))
         seen = (np.minimum(end, end_ms) - np.maximum(begin, start_ms)).clip(min=0).sum()
         return bool(seen >= LEAST_SEEN * (end_ms - start_ms))
+
+
+def _floor(half_day: Ints, rate: Floats, known: Flags) -> Floats:
+    """The quiet floor of a pod in each row: of what it received lately."""
+    found = np.zeros(len(rate))
+    for each in np.unique(half_day).tolist():
+        lately = known & ((half_day == each) | (half_day == each - 1))
+        if lately.any():
+            found[half_day == each] = np.quantile(rate[lately], _QUIET_PART)
+    return found
 
 
 @dataclass(frozen=True)

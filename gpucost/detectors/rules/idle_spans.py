@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpucost.attribution.deal import Ints
-from gpucost.attribution.pieces import union
 from gpucost.detectors.activity import Floats
+from gpucost.detectors.coverage import Watched, covered_runs
 from gpucost.detectors.findings import Episode
 from gpucost.detectors.rules.claims import claims
-from gpucost.detectors.rules.idle_stretches import LEAST_SEEN, IdleRows
+from gpucost.detectors.rules.idle_stretches import IdleRows
 from gpucost.detectors.rules.workloads import Workloads
 from gpucost.domain.waste import Waste
 
@@ -68,39 +68,21 @@ class Span:
         return float(1 - unseen.max() / (end - begin))
 
     def covered_runs(self, needed_ms: int, latest_ms: int | None = None) -> list[tuple[int, int]]:
-        """The union of all stretches of ``needed_ms`` (begun by ``latest_ms``) in which each GPU was seen
-        for at least ``LEAST_SEEN`` of the time that it was held.
-
-        What is said of an instant so rests on ``needed_ms`` before and after it, however much more of the
-        stretch was read: a day and the next one, each with its own history around, say the same of midnight.
-        """
-        if not len(self.row) or self.end_ms - self.begin_ms < needed_ms:
+        """The union of all stretches of ``needed_ms`` (begun by ``latest_ms``) in which each GPU was seen for
+        at least ``LEAST_COVERAGE`` of the time that it was held (``coverage.covered_runs``)."""
+        if not len(self.row):
             return []
-        last = self.end_ms - needed_ms if latest_ms is None else min(latest_ms, self.end_ms - needed_ms)
-        edges = np.array([edge for slot in self.slots for edge in (slot.start, slot.end)], np.int64)
-        edges = np.concatenate([self.start, self.end, edges])
-        edges = np.concatenate([edges, edges - needed_ms, np.array([self.begin_ms, last], np.int64)])
-        begins = np.unique(edges[(edges >= self.begin_ms) & (edges <= last)])
-        if not len(begins):
-            return []
-        # Half a millisecond forgives what a tenth of the time is off by.
-        most = (1 - LEAST_SEEN) * needed_ms + 0.5
-        first, final = begins[:-1].astype(np.float64), begins[1:].astype(np.float64)
-        alone = np.ones(len(begins), np.bool_)
-        for n, slot in enumerate(self.slots):
-            mine = self.slot == n
-            unseen = _unseen(slot, self.start[mine], self.end[mine], begins, needed_ms)
-            alone &= unseen <= most
-            # What is not seen changes evenly between two edges: so it crosses the limit once at the most.
-            low, high = unseen[:-1], unseen[1:]
-            crossing = begins[:-1] + (most - low) / np.where(high == low, 1.0, high - low) * np.diff(begins)
-            first = np.where(low > most, np.where(high > most, np.inf, np.maximum(first, crossing)), first)
-            final = np.where((high > most) & (low <= most), np.minimum(final, crossing), final)
-        good = first <= final
-        starts = [*np.ceil(first[good]).astype(np.int64).tolist(), *begins[alone].tolist()]
-        ends = [*np.floor(final[good]).astype(np.int64).tolist(), *begins[alone].tolist()]
-        runs = union(starts, [end + needed_ms for end in ends])
-        return list(zip(*(edge.tolist() for edge in runs), strict=True))
+        return covered_runs(
+            [
+                Watched(slot.start, slot.end, self.start[mine], self.end[mine])
+                for n, slot in enumerate(self.slots)
+                for mine in [self.slot == n]
+            ],
+            self.begin_ms,
+            self.end_ms,
+            needed_ms,
+            latest_ms,
+        )
 
     def without(self, spans: Sequence[tuple[int, int]]) -> Span:
         """What of it lies in none of ``spans``: rows are cut there."""
@@ -123,22 +105,6 @@ class Span:
         """Claims on the idle rows: one per pod and stretch that GPUs of it have in common."""
         pods = np.array([slot.pod for slot in self.slots], np.int64)[self.slot]
         return claims(table, cluster, waste, pods, self.slot, self.start, self.end, self.held_ms)
-
-
-def _unseen(slot: Slot, start: Ints, end: Ints, begins: Ints, length_ms: int) -> Floats:
-    """How long a slot was held and not seen in ``[begin, begin + length)``, by begin."""
-    order = np.argsort(start, kind="stable")
-    edges = np.stack([start[order], end[order]], axis=1).reshape(-1)
-    seen = np.zeros(len(edges))
-    seen[1::2] = np.cumsum(end[order] - start[order])
-    seen[2::2] = seen[1:-1:2]
-
-    def until(instants: Ints) -> Floats:
-        held = np.clip(instants, slot.start, slot.end) - slot.start
-        known = np.interp(instants, edges, seen) if len(edges) else np.zeros(len(instants))
-        return np.subtract(held, known, dtype=np.float64)
-
-    return until(begins + length_ms) - until(begins)
 
 
 def span(idle: IdleRows, slots: Sequence[Slot]) -> Span:

@@ -9,6 +9,7 @@ import numpy as np
 
 from gpucost.attribution.deal import Flags, Ints
 from gpucost.detectors.activity import Activity, Floats
+from gpucost.detectors.coverage import LATELY_MS
 from gpucost.detectors.rules.workloads import Workloads
 from gpucost.domain.gpu import parse_product
 
@@ -25,7 +26,7 @@ _IDLE_WATTS = {
 """Watts that a board of a model with a loaded program but no running kernel stays below. gpu-pruner's
 examples are 100 W for A10G and 150 W for H100; Acme's idle A100 draw about 70 W; the others are ours."""
 UNKNOWN_WATTS, UNKNOWN_TIMES_FLOOR = 100.0, 1.5
-"""For models not named above: the lesser of a level and a multiple of the least the board ever drew."""
+"""For models not named above: the lesser of a level and a multiple of the least the board drew lately."""
 
 
 @dataclass(frozen=True)
@@ -133,21 +134,34 @@ class IdleRows:
 
     @cached_property
     def level(self) -> Floats:
-        """Watts per series at which its power contradicts idleness; infinite where power says nothing."""
+        """Watts at which the power of a row contradicts idleness; infinite where power says nothing."""
         activity = self.table.activity
-        found = np.full(len(activity.series), np.inf)
+        found = np.full(len(activity), np.inf)
         if not len(activity):
             return found
-        power = self.power(np.arange(len(activity)))
-        least = np.fmin.reduceat(np.where(power > 0, power, np.nan), activity.begin[:-1])
-        rest = np.fmin(UNKNOWN_TIMES_FLOOR * least, UNKNOWN_WATTS)
         by_node = _levels(self.table)
-        level = activity.series["node"].map(by_node).to_numpy(np.float64)
+        level = activity.series["node"].map(by_node).to_numpy(np.float64)[activity.code]
+        rest = np.fmin(UNKNOWN_TIMES_FLOOR * self._least, UNKNOWN_WATTS)
         level = np.where(np.isnan(level), rest, level)
         if self.idle_watts is not None:
             level[:] = self.idle_watts
         whole = np.where(self.table.pod >= 0, self.table.whole[self.table.pod], False)
-        return np.where(whole & ~np.isnan(level), level, np.inf)
+        return np.where(whole[activity.code] & ~np.isnan(level), level, np.inf)
+
+    @cached_property
+    def _least(self) -> Floats:
+        """The least that the board of each row drew lately."""
+        activity = self.table.activity
+        power = self.power(np.arange(len(activity)))
+        half_day = activity.start // LATELY_MS
+        new = (activity.code[1:] != activity.code[:-1]) | (half_day[1:] != half_day[:-1])
+        first = np.flatnonzero(np.append(True, new))
+        least = np.fmin.reduceat(np.where(power > 0, power, np.nan), first)
+        follows = activity.code[first[1:]] == activity.code[first[:-1]]
+        follows &= half_day[first[1:]] == half_day[first[:-1]] + 1
+        before = np.append(np.nan, np.where(follows, least[:-1], np.nan))
+        found: Floats = np.repeat(np.fmin(least, before), np.diff(np.append(first, len(activity))))
+        return found
 
     def power(self, rows: Ints) -> Floats:
         """Mean watts of rows."""
@@ -170,7 +184,7 @@ class IdleRows:
 
     def contradicted(self, rows: Ints) -> Flags:
         """Rows in which the board drew what only work draws."""
-        found: Flags = self.power(rows) >= self.level[self.table.activity.code[rows]]
+        found: Flags = self.power(rows) >= self.level[rows]
         return found
 
 

@@ -216,25 +216,45 @@ def _judge(
     }
     for variant, when in parts.items():
         runs = _bridged(facts.history, when.stretches(window.start_ms, window.end_ms), settings)
-        good = [each for each in runs if _lasts(facts.history, each, settings)]
+        good_of = {each: _lasting(facts.history, each, settings) for each in runs}
+        good = [part for parts_of_run in good_of.values() for part in parts_of_run]
         longest = max((each.length_ms for each in good), default=0)
         drafts.extend(
             _draft(facts, queue, variant, each, _cut(ripe, each, when), behind, longest) for each in good
         )
-        cut_short = [each for each in runs if each not in good and _is_cut_short(facts.history, each)]
+        cut_short = [each for each in runs if not good_of[each] and _is_cut_short(facts.history, each)]
         withheld.extend(_cut_short(facts, queue, each, settings) for each in cut_short)
 
 
 def _ripe(history: History, claims: Sequence[Claim], settings: Settings) -> list[Claim]:
     """Claims without the time in which their node had just come."""
-    nodes = history.frames.capacity.groupby("node", observed=True)["start_ms"].min()
-    warm_up, begin = milliseconds(settings.warm_up), history.window.start_ms
-    ready = {node: came + warm_up if came > begin else begin for node, came in nodes.items()}
+    fresh = _fresh(history, milliseconds(settings.warm_up))
     found = []
     for claim in claims:
-        start = max(claim.start_ms, ready.get(claim.node, begin))
+        start = claim.start_ms
+        for came, ready in fresh.get(claim.node, ()):
+            if came < claim.end_ms and ready > start:
+                if came > start:
+                    found.append(_part(claim, start, came))
+                start = ready
         if start < claim.end_ms:
             found.append(_part(claim, start, claim.end_ms))
+    return found
+
+
+def _fresh(history: History, warm_up_ms: int) -> dict[str, list[tuple[int, int]]]:
+    """When each node had just come, or come back: where it was seen to be away for as long as that lasts."""
+    rows, begin = history.frames.capacity, history.window.start_ms
+    found: dict[str, list[tuple[int, int]]] = {}
+    for node, times in rows.groupby("node", observed=True)[["start_ms", "end_ms"]]:
+        starts, ends = union(times["start_ms"].tolist(), times["end_ms"].tolist())
+        came = [starts[0]] if starts[0] > begin else []
+        came += [
+            start
+            for end, start in zip(ends[:-1].tolist(), starts[1:].tolist(), strict=True)
+            if history.seen_ms(end, start) >= warm_up_ms
+        ]
+        found[str(node)] = [(int(start), int(start) + warm_up_ms) for start in came]
     return found
 
 
@@ -258,9 +278,13 @@ def _bridged(history: History, stretches: tuple[Ints, Ints], settings: Settings)
     return found
 
 
-def _lasts(history: History, run: _Run, settings: Settings) -> bool:
+def _lasting(history: History, run: _Run, settings: Settings) -> list[_Run]:
+    """The parts of a run that lie in stretches as long as is needed, and observed well enough: whether a day
+    is in it depends on no day before. A part's start depends on nothing after it."""
     after = milliseconds(settings.after)
-    return run.length_ms >= after and history.coverage(run.start_ms, run.start_ms + after) >= LEAST_COVERAGE
+    if run.length_ms < after:
+        return []
+    return [_Run(*part) for part in history.observed_parts(*run.span, after)]
 
 
 def _is_cut_short(history: History, run: _Run) -> bool:

@@ -22,7 +22,6 @@ from gpucost.detectors.findings import (
     Withheld,
 )
 from gpucost.detectors.held import (
-    LEAST_COVERAGE,
     NOT_MADE_AGAIN,
     Piece,
     amount,
@@ -33,6 +32,7 @@ from gpucost.detectors.held import (
     pieces,
     since,
     with_names,
+    within,
 )
 from gpucost.detectors.settings import DetectorSettings, Scoped
 from gpucost.domain.waste import Waste
@@ -95,8 +95,8 @@ def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
     drafts: list[Draft] = []
     for (node, variant), claims in hurt.items():
         for stretch in _stretches(claims, milliseconds(settings.default.after)):
-            coverage = facts.history.coverage(*stretch)
-            if coverage < LEAST_COVERAGE:
+            if not facts.history.observed_parts(*stretch):
+                coverage = facts.history.coverage(*stretch)
                 because = f"the cluster was observed for only {coverage:.0%} of the time a GPU seemed broken"
                 subject = Subject(SubjectKind.NODE, facts.cluster, node)
                 withheld.append(Withheld(NAME, subject, because, lacks_data=True))
@@ -218,7 +218,7 @@ def _draft(
         "broken GPUs × time pods held them",
         team=teams.pop() if len(teams) == 1 else "",
         ended_ms=None if goes_on else end_ms,
-        episodes=tuple(_apart(mine)),
+        episodes=tuple(within(_apart(mine), facts.history.observed_parts(*stretch))),
         checked=(
             "no Xid that programs cause by themselves",
             "the pod that holds the GPU is known by what was measured on it",
