@@ -14,6 +14,38 @@ REQUEST_S = 15.0
 """From the first wait, or the first byte, to the end of a request, its body included."""
 WRITE_S = 30.0
 """How long a client may take nothing of its answer."""
+LARGEST_HEAD = 16 * 1024
+"""Bytes of the line and headers of a request. h11 by itself bounds only what it has not got all of."""
+
+
+class StrictConnection(h11.Connection):
+    """h11's own, which takes a head of any size that comes at once, and ``Transfer-Encoding`` beside
+    ``Content-Length``. ``why`` says what was wrong with the request that was refused here."""
+
+    def __init__(self) -> None:
+        super().__init__(h11.SERVER, LARGEST_HEAD)
+        self.why = ""
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        if self.their_state is not h11.IDLE:
+            return super().next_event()
+        before = len(self.trailing_data[0])
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self.why = _refusal(event, before - len(self.trailing_data[0]))
+            if self.why:
+                raise h11.RemoteProtocolError(self.why)
+        return event
+
+
+def _refusal(request: h11.Request, size: int) -> str:
+    if size > LARGEST_HEAD:
+        return f"The head of a request has at most {LARGEST_HEAD:,} bytes."
+    # RFC 9112, 6.1: a server may refuse it, and must close the connection. Whoever stands before us may have
+    # taken the other one of both, and what it took for a body would be a request here.
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in request.headers}:
+        return "Content-Length and Transfer-Encoding stand in one request: one of them may."
+    return ""
 
 
 class BoundedProtocol(H11Protocol):
@@ -25,6 +57,7 @@ class BoundedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.conn: StrictConnection = StrictConnection()
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
         self._since = 0.0
@@ -46,6 +79,13 @@ class BoundedProtocol(H11Protocol):
         super().data_received(data)
         if self._has_request:
             self._cancel("_reading")
+
+    def send_400_response(self, msg: str) -> None:
+        """Where the answer was given before the rest of the request went wrong there is nothing to add."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(self.conn.why or msg)
+        else:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -21,6 +21,7 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from gpucost.api.limits import most_bytes
 from gpucost.domain.errors import (
@@ -34,6 +35,9 @@ from gpucost.domain.errors import (
 
 logger = logging.getLogger(__name__)
 
+HUNG_UP = 499
+"""In log and metrics, of a client that was gone before its whole request was here: nobody's fault, and nobody
+gets the answer. No status of HTTP; nginx counts such requests under this one."""
 _RETRY_AFTER_S = 5
 _LONGEST_VALUE = 120
 # The framework's words for what it checks by itself -> what would do.
@@ -283,6 +287,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(LedgerUnavailable, _ledger_unavailable)
     app.add_exception_handler(LedgerError, _ledger_error)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(ClientDisconnect, _hung_up)
     app.add_exception_handler(Exception, _unhandled)
 
 
@@ -377,6 +382,11 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return ApiError(
         status, code, status.description or status.phrase, allowed=allowed, headers=headers
     ).response()
+
+
+async def _hung_up(_: Request, error: Exception) -> Response:
+    del error
+    return Response(status_code=HUNG_UP)
 
 
 async def _unhandled(request: Request, error: Exception) -> Response:

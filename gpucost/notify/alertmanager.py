@@ -9,17 +9,24 @@ Source: prometheus.io/docs/alerting/latest/configuration/#webhook_config.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpucost.domain.errors import InputError, Remark
+from gpucost.domain.json_bound import most_values_of
 from gpucost.domain.time import parse_instant
 from gpucost.notify.hashes import short_hash
 
-MAX_BYTES = 1024 * 1024
-"""A larger body is refused. Some hundred alerts, more than anybody reads: ``max_alerts`` of the receiver
-keeps it smaller."""
+MAX_BYTES = 4 << 20
+"""A larger body is refused, and its group is lost until Alertmanager sends it anew: it repeats what was
+answered with a 5xx and nothing else (prometheus/alertmanager v0.28, notify/webhook/webhook.go and
+notify/util.go: Retrier.Check). So it is room for thousands of alerts, where ``max_alerts`` of the receiver
+should keep it to some hundred."""
+MOST_VALUES = 400_000
+"""Values in one body, by its commas and brackets. Bodies of that size have half as many."""
 MOST_ALERTS = 500
 """Alerts that are read of one group; the rest are counted as cut off, and the message says so."""
 MOST_PAIRS = 100
@@ -80,6 +87,16 @@ class AlertGroup:
             return self
         is_firing = any(each.is_firing for each in rest) or bool(self.truncated and self.is_firing)
         return replace(self, alerts=rest, is_firing=is_firing)
+
+
+def decoded(content: bytes) -> Any:
+    """The JSON of a body. Raises InputError naming ``body``."""
+    if most_values_of(content) > MOST_VALUES:
+        raise InputError("body", Remark("too many values"), f"at most {MOST_VALUES:,} commas and brackets")
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError("body", Remark("not JSON"), "the payload of Alertmanager's webhook") from error
 
 
 def parse(payload: object) -> AlertGroup:

@@ -16,6 +16,7 @@ from gpucost.access.principal import Role
 from gpucost.api.app import create_app
 from gpucost.api.limits import ALERTS_PATH, LARGEST_GROUP
 from gpucost.ledger import Ledger
+from gpucost.notify.alertmanager import MOST_ALERTS, parse
 from gpucost.notify.sending.status import SenderStatus
 from gpucost.service.settings_api import ApiKey, ApiSettings
 from gpucost.service.telling.status import TellingStatus
@@ -105,12 +106,27 @@ def changed(**values: Any) -> bytes:
         (changed(alerts={}), 422, "alerts"),
         (changed(alerts=[{"status": "firing", "labels": {"a": 1}}]), 422, "alerts[0].labels.a"),
         (b"x" * (LARGEST_GROUP + 1), 413, "body"),
+        (changed(more=[])[:-2] + b"[]," * 500_000 + b"[]]}", 422, "body"),
     ],
 )
 def test_what_is_wrong_is_named(ledger: Ledger, content: bytes, code: int, field: str) -> None:
     answer = client(ledger, status()).post(ALERTS_PATH, content=content)
     assert (answer.status_code, answer.json()["error"]["field"]) == (code, field)
     assert ledger.alert_group_times(since_ms=0) == {}
+
+
+def test_a_group_of_4_mib_is_kept_as_far_as_it_is_read(ledger: Ledger) -> None:
+    """Alertmanager does not send again what was answered with a 413: that would be the end of the group."""
+    described = {"annotations": {"description": "is down, as \u00e4 says; " * 50}}
+    alerts = [alert(instance=str(number)) | described for number in range(3_000)]
+    body = json.loads(group(alert(), truncated=7)) | {"alerts": alerts}
+    content = json.dumps(body, ensure_ascii=False).encode()
+    assert LARGEST_GROUP - 1_000_000 < len(content) <= LARGEST_GROUP == 4 << 20
+    answer = client(ledger, status()).post(ALERTS_PATH, content=content)
+    assert (answer.status_code, answer.json()) == (200, {"alerts": MOST_ALERTS})
+    ((kept, _),) = ledger.alert_groups(ledger.alert_group_times(since_ms=0).keys()).values()
+    found = parse(json.loads(kept))
+    assert (len(found.alerts), found.truncated) == (MOST_ALERTS, 3_000 - MOST_ALERTS + 7)
 
 
 def test_forms_and_parameters_are_refused(ledger: Ledger) -> None:

@@ -143,8 +143,9 @@ def test_a_wrong_token_is_not_found_and_not_logged(caplog: pytest.LogCaptureFixt
     assert TOKEN not in caplog.text
 
 
-def test_who_says_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    with served(advising()) as (server, _), contextlib.ExitStack() as held:
+def test_who_says_nothing_is_ended(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    found = advising()
+    with served(found) as (server, _), contextlib.ExitStack() as held:
         monkeypatch.setattr(BoundedProtocol, "request_s", 0.2)
         for begun in (b"", b"POST /v1/adm", request(body())[:-1]):
             silent = held.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
@@ -153,6 +154,8 @@ def test_who_says_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert silent.recv(1) == b""
         monkeypatch.undo()  # who speaks may be slower than those who say nothing
         assert b"warnings" in asyncio.run(ask_once(server.port, body()))
+    assert found.status.reviews() == {"advised": 1}, "of which nothing whole came is no review"
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]
 
 
 @pytest.fixture(scope="module")

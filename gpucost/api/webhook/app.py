@@ -8,6 +8,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from gpucost.api.webhook import wire
@@ -54,7 +55,10 @@ class WebhookApp:
         if not self._is_known(scope):
             await _send(send, HTTPStatus.NOT_FOUND, b"")
             return
-        body, is_whole = await _body(receive)
+        try:
+            body, is_whole = await _body(receive)
+        except ClientDisconnect:
+            return  # nobody waits for an answer, and what came is no review
         uid, outcome = await self._became(scope, body, is_whole, until_s)
         self._reviewed(outcome.result)
         await _send(send, HTTPStatus.OK, wire.answer(uid, outcome.warnings))
@@ -78,20 +82,23 @@ class WebhookApp:
 
 
 async def _body(receive: Receive) -> tuple[bytes, bool]:
-    """The beginning of the body, of ``_MOST_KEPT`` and a part, and whether that is all of it."""
+    """The beginning of the body, of ``_MOST_KEPT`` and a part, and whether that is all of it. Raises
+    ClientDisconnect."""
     parts: list[bytes] = []
     kept = total = 0
     try:
         async with asyncio.timeout(_LONGEST_READ_S):
             while total <= _MOST_DRAINED:
                 message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
                 part = message.get("body", b"")
                 total += len(part)
                 if kept <= _MOST_KEPT:
                     parts.append(part)
                     kept += len(part)
-                if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                    return b"".join(parts), kept == total and message["type"] == "http.request"
+                if not message.get("more_body", False):
+                    return b"".join(parts), kept == total
     except TimeoutError:
         pass
     return b"".join(parts), False

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from gpucost.domain.errors import InputError, Remark
+from gpucost.domain.errors import InputError
 from gpucost.ledger import Ledger
 from gpucost.ledger.alert_groups import KEPT_MS
-from gpucost.notify.alertmanager import Alert, AlertGroup, parse
+from gpucost.notify.alertmanager import MOST_ALERTS, Alert, AlertGroup, decoded, parse
 from gpucost.notify.compose.alert import alert_key, forgotten, of_group
 from gpucost.notify.compose.links import Links
 from gpucost.notify.hashes import short_hash
@@ -22,12 +22,12 @@ logger = logging.getLogger(__name__)
 def keep(ledger: Ledger, content: bytes) -> AlertGroup:
     """Store what Alertmanager sent, before anybody thanks it. Raises InputError naming the field, and
     LedgerError; nothing is stored then."""
-    try:
-        group = parse(json.loads(content))
-    except (ValueError, RecursionError) as error:
-        raise InputError("body", Remark("not JSON"), "the payload of Alertmanager's webhook") from error
+    payload = decoded(content)
+    group = parse(payload)
+    # Those that are not read are not kept either.
+    payload |= {"alerts": payload["alerts"][:MOST_ALERTS], "truncatedAlerts": group.truncated}
     # As it was understood: what JSON can say and a database cannot is written as an escape.
-    text = json.dumps(json.loads(content), ensure_ascii=True, separators=(",", ":"))
+    text = json.dumps(payload, ensure_ascii=True, separators=(",", ":"))
     ledger.keep_alert_group(short_hash(group.group_key), text, firing=group.is_firing)
     return group
 
