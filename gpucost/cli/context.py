@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from gpucost.cli.exits import complain, fields_as
-from gpucost.domain.errors import InputError, LedgerError, LedgerUnavailable, Remark
+from gpucost.domain.errors import InputError, LedgerDamaged, LedgerError, LedgerUnavailable, Remark
 
 if TYPE_CHECKING:
     from gpucost.attribution.teams import TeamRules
@@ -149,7 +149,7 @@ class Context:
                 yield ledger
         except LedgerError as error:
             # Its subclasses are refusals by name (a closed month, a conflict): the place says nothing there.
-            if type(error) not in (LedgerError, LedgerUnavailable):
+            if type(error) not in (LedgerError, LedgerDamaged, LedgerUnavailable):
                 raise
             raise type(error)(f"ledger.url {ledger_place(self.settings)}: {error}") from error
 

@@ -13,7 +13,7 @@ import typer
 
 from gpucost.cli.context import Context, context_of, now_ms
 from gpucost.cli.exits import Exit, complain, fields_as
-from gpucost.domain.errors import LedgerError, LedgerUnavailable
+from gpucost.domain.errors import LedgerDamaged, LedgerError, LedgerUnavailable
 from gpucost.domain.time import SECOND_MS, parse_duration
 
 if TYPE_CHECKING:
@@ -93,6 +93,7 @@ def backup(ctx: typer.Context, file: BackupFile) -> None:
         _other_tool("pg_dump", copies.dump_command(url, file))
     with _named(context):
         found = copies.back_up(source, file, _WAIT_MS)
+    _say_swept(found)
     typer.echo(f"{file}: {_words(found)}")
 
 
@@ -120,6 +121,7 @@ def restore(
     kept = target.with_name(f"{target.name}.replaced-{stamp}") if replace and target.exists() else None
     with _named(context):
         found = copies.restore(file, target, _WAIT_MS, kept=kept)
+    _say_swept(found)
     typer.echo(f"{target}: {_words(found)}")
     if kept is not None:
         typer.echo(f"the ledger that was there is kept as {kept}")
@@ -222,7 +224,7 @@ def _named(context: Context) -> Iterator[None]:
         with fields_as({"ledger URL": "ledger.url"}):
             yield
     except LedgerError as error:
-        if type(error) not in (LedgerError, LedgerUnavailable):
+        if type(error) not in (LedgerError, LedgerDamaged, LedgerUnavailable):
             raise
         raise type(error)(f"ledger.url {ledger_place(context.settings)}: {error}") from error
 
@@ -246,6 +248,11 @@ def _of_keys(found: Checked) -> str:
     if found.carried is None:
         return f"{valid} in it; {_VALID_AGAIN}"
     return f"{valid} in it; {counted(found.carried, 'key')} revoked since the backup stayed revoked"
+
+
+def _say_swept(found: Checked) -> None:
+    for draft in found.swept:
+        complain(f"removed {draft}: half a copy, left by a backup or restore that was killed")
 
 
 def _words(found: Checked) -> str:

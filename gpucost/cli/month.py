@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import getpass
 import os
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from gpucost.cli.context import context_of
+from gpucost.cli.context import Context, context_of
 from gpucost.cli.exits import Exit, complain
 from gpucost.cli.team_names import known_teams, meant
-from gpucost.domain.errors import InputError
+from gpucost.domain.errors import InputError, LedgerDamaged
 from gpucost.domain.money import NANO, parse_nano, plain, round_half_even
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Month, Window, iso
 
 if TYPE_CHECKING:
-    pass
+    from gpucost.ledger import Ledger
 
 app = typer.Typer(
     no_args_is_help=True, help="Close, adjust, verify and look at months.", rich_markup_mode=None
+)
+
+_LOST = (
+    "Windows since the backup are read again as far as the source goes back; closes, adjustments, keys and "
+    "what people said of findings since then are lost, and must be made again"
+)
+_DAMAGED_FILE = (
+    "no digest was computed from a damaged file. Stop gpucost, have the disk looked at, and put the last "
+    f"backup back: gpucost ledger restore BACKUP --replace keeps the damaged file beside it. {_LOST}"
+)
+_DAMAGED_SERVER = (
+    "no digest was computed from a damaged database. Have the disk looked at. Where only indexes are "
+    "damaged, REINDEX DATABASE makes them anew, and nothing is lost; else put the last dump into an empty "
+    f"database: gpucost ledger restore DUMP prints how. {_LOST}"
 )
 
 MonthText = Annotated[str, typer.Argument(metavar="MONTH", help="A month in UTC, such as 2026-10.")]
@@ -143,12 +158,18 @@ def verify(
     ctx: typer.Context,
     month: Annotated[str | None, typer.Argument(metavar="[MONTH]", help="One month; else all.")] = None,
 ) -> None:
-    """Recompute every digest from the lines themselves; exit code 5 when something was changed."""
-    wanted = None if month is None else Month.parse(month)
-    with context_of(ctx).ledger() as ledger:
-        findings = ledger.verify(wanted)
-        extent = ledger.extent()
-        empty = extent is None or (wanted is not None and not ledger.month(wanted).version)
+    """Have the database check its pages and indexes, recompute every digest from the lines themselves, and
+    compare months, adjustments and API keys with the audit trail; exit code 5 when something is damaged or
+    was changed."""
+    context, wanted = context_of(ctx), None if month is None else Month.parse(month)
+    try:
+        with context.ledger() as ledger:
+            _look_through(context, ledger)
+            findings = ledger.verify(wanted)
+            extent = ledger.extent()
+            empty = extent is None or (wanted is not None and not ledger.month(wanted).version)
+    except LedgerDamaged as error:  # it cannot even be opened, or its tables not be read
+        _damaged(context, (str(error),))
     for finding in findings:
         where = f"{finding.month}: " if finding.month else ""
         complain(f"{where}{finding.subject}: {finding.detail}")
@@ -158,6 +179,24 @@ def verify(
         typer.echo(f"{wanted or 'every month'}: nothing to verify, no windows in the ledger: {_held(extent)}")
         return
     typer.echo(f"{wanted or 'every month'}: the ledger holds what was written")
+
+
+def _look_through(context: Context, ledger: Ledger) -> None:
+    """The database's own check comes first: what is read from damaged pages is no evidence of anything."""
+    found = ledger.integrity()
+    if found.damage:
+        _damaged(context, found.damage)
+    if found.unchecked:
+        complain(f"the indexes were not checked: {found.unchecked}")
+
+
+def _damaged(context: Context, damage: Sequence[str]) -> NoReturn:
+    from gpucost.ledger.backup import file_of
+
+    for each in damage:
+        complain(f"damaged: {each}")
+    complain(_DAMAGED_SERVER if file_of(context.settings.ledger.database_url()) is None else _DAMAGED_FILE)
+    raise typer.Exit(Exit.VERIFICATION)
 
 
 def _held(extent: Window | None) -> str:

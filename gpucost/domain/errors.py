@@ -16,6 +16,7 @@ GpuCostError
 └── LedgerError           the ledger refused
     ├── LedgerConflict      the same line or window with another value
     ├── MonthClosed         a closed month does not change; file an adjustment
+    ├── LedgerDamaged       the database cannot read what it stored; a backup can
     └── LedgerUnavailable   disk full, locked, connection lost (retry is safe)
 """
 
@@ -98,6 +99,10 @@ class LedgerConflict(LedgerError):
 
 class MonthClosed(LedgerError):
     """The month is closed; corrections are adjustments."""
+
+
+class LedgerDamaged(LedgerError):
+    """The database cannot read its own pages. Trying again does not help."""
 
 
 class LedgerUnavailable(LedgerError):

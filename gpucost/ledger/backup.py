@@ -5,11 +5,12 @@ PostgreSQL has its own: ``dump_command`` and ``restore_command`` say which.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import mkstemp
@@ -18,14 +19,16 @@ from urllib.parse import quote
 from sqlalchemy.engine import URL
 
 from gpucost.access.keys import KeyRecord
-from gpucost.domain.errors import InputError, LedgerError, LedgerUnavailable
+from gpucost.domain.errors import InputError, LedgerDamaged, LedgerError, LedgerUnavailable
 from gpucost.domain.time import Month
 from gpucost.ledger import keys, verification
-from gpucost.ledger.database import Database, parsed_url
+from gpucost.ledger.database import Database, is_damage, parsed_url
+from gpucost.ledger.integrity import damaged_pages
 from gpucost.ledger.restoring import carry_revocations, refuse_foreign_schema
 
 _HEADER = b"SQLite format 3\0"
 _SIDES = ("-wal", "-shm", "-journal")
+_DRAFT = ".gpucost-draft"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class Checked:
     """What a copy was found to be. One of an older schema is verified when it is restored: ``verified``.
 
     ``keys`` are those that are not revoked (none of an older schema). ``carried`` is how many of them a
-    restore revoked, as they were in the ledger that it replaced; None where that is not known.
+    restore revoked, as they were in the ledger that it replaced; None where that is not known. ``swept`` are
+    halves of earlier copies that were killed: they lay in the same folder, and are gone now.
     """
 
     revision: str
@@ -43,6 +47,7 @@ class Checked:
     size: int
     keys: tuple[KeyRecord, ...] = ()
     carried: int | None = None
+    swept: tuple[Path, ...] = ()
 
 
 def file_of(url: str) -> Path | None:
@@ -52,9 +57,13 @@ def file_of(url: str) -> Path | None:
 
 
 def dump_command(url: str, file: Path) -> str:
-    """How to back up a PostgreSQL ledger. The password is no part of it: PGPASSWORD or ~/.pgpass has it."""
-    words = ["pg_dump", "--format=custom", "--no-owner", f"--file={file}", f"--dbname={_shown(url)}"]
-    return shlex.join(words)
+    """How to back up a PostgreSQL ledger. The password is no part of it: PGPASSWORD or ~/.pgpass has it.
+
+    ``pg_dump`` writes under another name, so that a file of the name that was asked for is a whole dump.
+    """
+    part = f"{file}.part"
+    words = ["pg_dump", "--format=custom", "--no-owner", f"--file={part}", f"--dbname={_shown(url)}"]
+    return f"{shlex.join(words)} && {shlex.join(['mv', '--', part, str(file)])}"
 
 
 def restore_command(url: str, file: Path) -> str:
@@ -73,11 +82,11 @@ def back_up(source: Path, target: Path, wait_ms: int) -> Checked:
     if not source.is_file():
         raise LedgerUnavailable(f"no such ledger ({source.absolute()})")
     _refuse_existing(target)
-    with _beside(target) as draft:
+    with _beside(target) as (draft, swept):
         _copy(source, draft, wait_ms)
-        found = check(draft)
+        found = check(draft, source)
         _put(draft, target)
-    return found
+    return replace(found, swept=swept)
 
 
 def restore(backup: Path, target: Path, wait_ms: int, *, kept: Path | None = None) -> Checked:
@@ -93,21 +102,20 @@ def restore(backup: Path, target: Path, wait_ms: int, *, kept: Path | None = Non
         _refuse_existing(
             target, "a path without a ledger, or --replace to keep the one that is there beside it"
         )
-    with _beside(target) as draft:
+    with _beside(target) as (draft, swept):
         _copy(backup, draft, wait_ms)
-        revision, _ = _revisions(draft)
+        revision, _ = _revisions(draft, backup)
         refuse_foreign_schema(draft, revision, backup)
         Database.open(f"sqlite:///{draft.absolute()}", wait_ms, create=False).close()
         carried = None
         if kept is not None and target.exists():
-            _one_file(target, wait_ms)
+            _settle(target, wait_ms)
             carried = carry_revocations(target, draft, wait_ms)
         _one_file(draft, wait_ms)
-        found = replace(check(draft), carried=carried)
+        found = replace(check(draft, backup), carried=carried, swept=swept)
         if kept is not None and target.exists():
-            _one_file(target, wait_ms)
-            _refuse_existing(kept)
-            os.link(target, kept)
+            _settle(target, wait_ms)
+            _set_aside(target, kept)
             draft.replace(target)
             _sync(target.parent)
         else:
@@ -115,17 +123,18 @@ def restore(backup: Path, target: Path, wait_ms: int, *, kept: Path | None = Non
     return found
 
 
-def check(file: Path) -> Checked:
-    """Read a file that nobody writes to, from end to end. Raises as ``restore`` does."""
+def check(file: Path, name: Path | None = None) -> Checked:
+    """Read a file that nobody writes to, from end to end. Raises as ``restore`` does, about ``name``."""
+    name = name or file
     _require_ledger(file)
-    revision, newest = _revisions(file)
+    revision, newest = _revisions(file, name)
     database = Database.reading(file)
     try:
         with database.read() as connection:
             findings = verification.verify(connection, None) if revision == newest else ()
             if findings:
                 first = findings[0]
-                raise LedgerError(f"{file} does not verify: {first.subject}: {first.detail}")
+                raise LedgerError(f"{name} does not verify: {first.subject}: {first.detail}")
             months = connection.exec_driver_sql("SELECT month FROM month ORDER BY month").scalars().all()
             count = connection.exec_driver_sql("SELECT count(*) FROM ledger_window").scalar_one()
             valid = keys.unrevoked(connection) if revision == newest else ()
@@ -135,17 +144,17 @@ def check(file: Path) -> Checked:
     return Checked(revision, revision == newest, int(count), closed, file.stat().st_size, valid)
 
 
-def _revisions(file: Path) -> tuple[str, str]:
+def _revisions(file: Path, name: Path) -> tuple[str, str]:
     """Of a database that is whole and has the tables of a ledger, and of this program."""
     database = Database.reading(file)
     try:
         with database.read() as connection:
-            [*wrong] = connection.exec_driver_sql("PRAGMA integrity_check").scalars()
-        if wrong != ["ok"]:
-            raise LedgerError(f"{file} is damaged: {'; '.join(map(str, wrong[:3]))}")
+            wrong = damaged_pages(connection)
+        if wrong:
+            raise LedgerDamaged(f"{name} is damaged, no copy was made of it: {'; '.join(wrong[:3])}")
         revision, newest = database.revision()
         if not revision:
-            raise InputError("FILE", str(file), "a ledger: this database has none of its tables")
+            raise InputError("FILE", str(name), "a ledger: this database has none of its tables")
     finally:
         database.close()
     return revision, newest
@@ -175,20 +184,48 @@ def _refuse_existing(path: Path, allowed: str = "a file that is not there yet") 
 
 
 @contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """A file in the folder of ``target``, for nobody else to read, which is gone at the end."""
+def _beside(target: Path) -> Iterator[tuple[Path, tuple[Path, ...]]]:
+    """A file in the folder of ``target``, for nobody else to read, which is gone at the end; and what was
+    there of others that did not get to their end, which is gone too."""
     try:
-        descriptor, name = mkstemp(prefix=f".{target.name}.", dir=target.absolute().parent)
+        swept = _sweep(target.absolute().parent)
+        descriptor, draft = _draft(target)
     except OSError as error:
         allowed = f"a file that can be written ({error.strerror})"
         raise InputError("FILE", str(target), allowed) from None
-    os.close(descriptor)
-    draft = Path(name)
     try:
-        yield draft
+        yield draft, swept
     finally:
-        for side in ("", *_SIDES):
-            draft.with_name(draft.name + side).unlink(missing_ok=True)
+        _remove(draft)
+        os.close(descriptor)
+
+
+def _draft(target: Path) -> tuple[int, Path]:
+    """It is locked for as long as this process lives: that tells it from one that was left behind."""
+    while True:
+        descriptor, name = mkstemp(prefix=f".{target.name}.", suffix=_DRAFT, dir=target.absolute().parent)
+        with suppress(OSError):  # a file system without locks: then nobody sweeps
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, Path(name)
+        os.close(descriptor)  # somebody swept it before it was locked
+
+
+def _sweep(folder: Path) -> tuple[Path, ...]:
+    """Remove drafts that no process holds."""
+    swept = []
+    for draft in sorted(folder.glob(f".*{_DRAFT}")):
+        with suppress(OSError), draft.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(draft)
+            swept.append(draft)
+    return tuple(swept)
+
+
+def _remove(draft: Path) -> None:
+    """Its sides first, so that none is ever left alone."""
+    for side in (*_SIDES, ""):
+        draft.with_name(draft.name + side).unlink(missing_ok=True)
 
 
 def _copy(source: Path, draft: Path, wait_ms: int) -> None:
@@ -210,7 +247,26 @@ def _one_file(file: Path, wait_ms: int) -> None:
         with closing(_connect(file, "rw", wait_ms)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.Error as error:
+        if is_damage(error):
+            raise LedgerDamaged(f"{file}: {error}") from error
         raise LedgerUnavailable(f"{file} is in use: stop gpucost first ({error})") from error
+
+
+def _settle(target: Path, wait_ms: int) -> None:
+    """As ``_one_file``, of the ledger that is in the way: damage must not keep it there."""
+    with suppress(LedgerDamaged):
+        _one_file(target, wait_ms)
+
+
+def _set_aside(target: Path, kept: Path) -> None:
+    """Give the ledger its other name, with what may be beside one that is damaged."""
+    if not (kept.exists() and kept.samefile(target)):  # killed here, and called again
+        _refuse_existing(kept)
+    for side in _SIDES:
+        with suppress(FileNotFoundError):
+            target.with_name(target.name + side).rename(kept.with_name(kept.name + side))
+    with suppress(FileExistsError):
+        os.link(target, kept)
 
 
 def _connect(file: Path, mode: str, wait_ms: int) -> sqlite3.Connection:
@@ -220,7 +276,12 @@ def _connect(file: Path, mode: str, wait_ms: int) -> sqlite3.Connection:
 
 
 def _put(draft: Path, target: Path) -> None:
-    """Whole or not at all, and never over another file."""
+    """Whole or not at all, never over another file, and never beside the log of another: SQLite would take it
+    for this one's, and write it in."""
+    for side in _SIDES:
+        _refuse_existing(
+            target.with_name(target.name + side), "no such file: it belongs to a ledger that is gone"
+        )
     with draft.open("rb+") as opened:
         os.fsync(opened.fileno())
     try:

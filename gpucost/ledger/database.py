@@ -24,7 +24,14 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import NullPool, PoolProxiedConnection
 
-from gpucost.domain.errors import InputError, LedgerError, LedgerUnavailable, MonthClosed, Remark
+from gpucost.domain.errors import (
+    InputError,
+    LedgerDamaged,
+    LedgerError,
+    LedgerUnavailable,
+    MonthClosed,
+    Remark,
+)
 from gpucost.ledger.errors import LedgerTooNew
 
 _ALLOWED_URL = "sqlite:///FILE, sqlite:////ABSOLUTE/FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME"
@@ -60,6 +67,10 @@ _SQLITE_UNAVAILABLE = {
     sqlite3.SQLITE_NOMEM,
     sqlite3.SQLITE_PROTOCOL,
 }
+_SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
+# data_corrupted and index_corrupted
+_POSTGRES_DAMAGED = ("XX001", "XX002")
+_DAMAGED = "the database is damaged; gpucost ledger restore puts a backup back"
 # Classes of SQLSTATE: connection, transaction rollback (deadlock, serialization), resources (disk full),
 # object not ready (lock timeout), operator intervention (shutdown, cancel), system error.
 _POSTGRES_UNAVAILABLE = ("08", "40", "53", "55", "57", "58")
@@ -360,6 +371,17 @@ def _translated() -> Iterator[None]:
         raise _our_error(error.orig, disconnected=error.connection_invalidated) from error
     except (sqlite3.Error, psycopg.Error) as error:
         raise _our_error(error, disconnected=False) from error
+    except UnicodeDecodeError as error:  # of SQLite's own messages, which quote what a page holds
+        raise LedgerDamaged(f"{error}: {_DAMAGED}") from error
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether the database says of itself that it cannot read what it stored."""
+    if isinstance(error, psycopg.Error):
+        return error.sqlstate in _POSTGRES_DAMAGED
+    if str(error).startswith("Could not decode to UTF-8"):
+        return True
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_DAMAGED
 
 
 def _our_error(error: BaseException | None, *, disconnected: bool) -> LedgerError:
@@ -369,6 +391,8 @@ def _our_error(error: BaseException | None, *, disconnected: bool) -> LedgerErro
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in _SQLITE_UNAVAILABLE:
         return LedgerUnavailable(f"{message} ({getattr(error, 'sqlite_errorname', code)})")
+    if is_damage(error):
+        return LedgerDamaged(f"{message}: {_DAMAGED}")
     if isinstance(error, psycopg.Error):
         state = error.sqlstate
         lost = state is None and isinstance(error, psycopg.OperationalError)

@@ -15,6 +15,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.time import iso
 from gpucost.ledger.checks import check_int64, check_text
 from gpucost.ledger.tables_keys import API_KEY
+from gpucost.ledger.trail import ISSUE, REVOCATION, grants
 from gpucost.ledger.writer import record
 
 LONGEST_NOTE = 1_000
@@ -34,14 +35,10 @@ def add(connection: Connection, key: KeyRecord) -> None:
     mine = (K.created_by == key.created_by) & K.revoked_ms.is_(None)
     if connection.execute(select(func.count()).where(mine)).scalar_one() >= MOST_VALID:
         raise InputError("id", key.id, f"at most {MOST_VALID} keys of one maker; revoke some first")
-    connection.execute(insert(API_KEY).values(**_row(key)))
-    grants = {
-        "role": str(key.role),
-        "teams": sorted(key.teams),
-        "clusters": "all" if key.clusters is None else sorted(key.clusters),
-        "expires": "never" if key.expires_ms is None else iso(key.expires_ms),
-    }
-    _tell(connection, key.created_ms or 0, key.created_by, "key issue", key.id, key.note, **grants)
+    row = _row(key)
+    connection.execute(insert(API_KEY).values(**row))
+    detail = grants(row["role"], row["teams"], row["clusters"], row["expires_ms"])
+    _tell(connection, row["created_ms"], key.created_by, ISSUE, key.id, key.note, detail)
 
 
 def get(connection: Connection, key_id: str) -> KeyRecord | None:
@@ -70,7 +67,7 @@ def revoke(connection: Connection, key_id: str, author: str, reason: str, now_ms
     if found.revoked_ms is not None:
         return found
     connection.execute(update(API_KEY).where(K.id == key_id).values(revoked_ms=now_ms, revoked_by=author))
-    _tell(connection, now_ms, author, "key revocation", key_id, reason)
+    _tell(connection, now_ms, author, REVOCATION, key_id, reason)
     changed = get(connection, key_id)
     assert changed is not None, "a key is never deleted"
     return changed
@@ -139,7 +136,8 @@ def _names(names: Collection[str]) -> str:
 
 
 def _tell(
-    connection: Connection, at_ms: int, author: str, action: str, key_id: str, reason: str, **detail: object
+    connection: Connection, at_ms: int, author: str, action: str, key_id: str, reason: str, detail: str = ""
 ) -> None:
-    words = "; ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in detail.items())
-    record(connection, at_ms=at_ms, author=author, action=action, subject=key_id, reason=reason, detail=words)
+    record(
+        connection, at_ms=at_ms, author=author, action=action, subject=key_id, reason=reason, detail=detail
+    )

@@ -10,6 +10,7 @@ from typing import Self
 import pandas as pd
 
 from gpucost.attribution.result import Attribution
+from gpucost.domain.errors import LedgerDamaged
 from gpucost.domain.problems import Problem
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
@@ -30,6 +31,7 @@ from gpucost.ledger import (
 )
 from gpucost.ledger.database import Database
 from gpucost.ledger.foretold import MOST_FORETOLD, Foretold
+from gpucost.ledger.integrity import Integrity, integrity
 from gpucost.ledger.key_ring import KeyRing
 from gpucost.ledger.lines import Lines
 from gpucost.ledger.notice_board import NoticeBoard
@@ -416,6 +418,15 @@ class Ledger(Retention, NoticeBoard, KeyRing):
         """Recompute every digest of a month, or of all, from the lines themselves; empty when all agree."""
         with self._database.read() as connection:
             return verification.verify(connection, month)
+
+    def integrity(self) -> Integrity:
+        """What the database itself finds wrong with its pages and indexes: SQLite's integrity and foreign key
+        checks, PostgreSQL's amcheck where it is there and allowed. Reads everything."""
+        try:
+            with self._database.read() as connection:
+                return integrity(connection)
+        except LedgerDamaged as error:
+            return Integrity((str(error),))
 
     def history(self, scope: Scope, cluster: str, window: Window) -> tuple[WindowVersion, ...]:
         """Every version of a window, oldest first. Raises LedgerError unless the scope sees all teams of its

@@ -1,11 +1,13 @@
 """The audit trail against the tables: what one tells and the other does not hold was done behind its back.
 
 Digests find what was changed; rows that were deleted to the last leave no digest to compare. Closes and
-adjustments are therefore told twice, in their table and in the trail, and the two are compared both ways.
+adjustments are therefore told twice, in their table and in the trail, and the two are compared both ways. So
+are API keys, which no digest covers: what each may do, and that it was revoked.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -16,10 +18,12 @@ from gpucost.domain.time import Month, iso
 from gpucost.ledger.records import VerifyFinding
 from gpucost.ledger.tables import ADJUSTMENT, AUDIT, LEDGER_META, MONTH, RATE
 from gpucost.ledger.tables_folding import MONTH_FOLD
+from gpucost.ledger.tables_keys import API_KEY
 
 CLOSES = ("month close", "month close override")
 ADJUSTS = ("adjustment",)
 FOLDS = ("month fold",)
+ISSUE, REVOCATION = "key issue", "key revocation"
 
 # (at_ms, author, subject, reason, detail): one event as the audit trail tells it.
 _Event = tuple[int, str, str, str, str]
@@ -52,12 +56,23 @@ def fold_detail(
     )
 
 
+def grants(role: str, teams: str, clusters: str | None, expires_ms: int | None) -> str:
+    """How what a key may do stands in the audit trail; ``teams`` and ``clusters`` are JSON lists."""
+    words = {
+        "role": json.dumps(role),
+        "teams": teams,
+        "clusters": '"all"' if clusters is None else clusters,
+        "expires": json.dumps("never" if expires_ms is None else iso(expires_ms)),
+    }
+    return "; ".join(f"{name} {value}" for name, value in words.items())
+
+
 def _fold(month: str, folded_at_ms: int, author: str, **values: Any) -> _Event:
     return folded_at_ms, author, month, "", fold_detail(**values)
 
 
 def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFinding]:
-    """Findings about closes and adjustments of the ``wanted`` months, and about the ledger's currency."""
+    """Findings about closes and adjustments of the ``wanted`` months, the ledger's currency, and its keys."""
     m, a = MONTH.c, ADJUSTMENT.c
     closes = select(m.closed_at_ms, m.author, m.month, m.reason, m.digest)
     adjusts = select(
@@ -77,6 +92,7 @@ def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFin
             if event[2][:7] in wanted:
                 yield _finding(actions[0], event, is_told=told[event] > events[event])
     yield from _currency(connection)
+    yield from _keys(connection)
 
 
 def months_told(connection: Connection) -> set[str]:
@@ -100,6 +116,42 @@ def _finding(what: str, event: _Event, *, is_told: bool) -> VerifyFinding:
     where = "in the audit trail only" if is_told else "not in the audit trail"
     text = f"{what} of {iso(at_ms)} by {author} is {where}: {detail}"
     return VerifyFinding(Month.parse(subject[:7]), subject, text)
+
+
+def _keys(connection: Connection) -> Iterator[VerifyFinding]:
+    """Whoever may write to the database may make a key, or undo a revocation, without a word."""
+    k = API_KEY.c
+    rows = connection.execute(select(API_KEY).order_by(k.id)).all()
+    issues = Counter(
+        (
+            row.created_ms,
+            row.created_by,
+            row.id,
+            row.note,
+            grants(row.role, row.teams, row.clusters, row.expires_ms),
+        )
+        for row in rows
+    )
+    revocations = Counter(
+        (row.revoked_ms, row.revoked_by, row.id, "", "") for row in rows if row.revoked_ms is not None
+    )
+    # Why a key was revoked stands in the trail alone.
+    told = Counter((*event[:3], "", "") for event in _told(connection, (REVOCATION,)).elements())
+    for action, held, said in ((ISSUE, issues, _told(connection, (ISSUE,))), (REVOCATION, revocations, told)):
+        for key_id in sorted({event[2] for event in ((held - said) + (said - held)).elements()}):
+            here, there = (
+                "; ".join(_words(event) for event in events if event[2] == key_id) for events in (held, said)
+            )
+            yield VerifyFinding(
+                None,
+                f"key {key_id}",
+                f"{action}: the ledger has {here or 'none'}, the audit trail {there or 'none'}",
+            )
+
+
+def _words(event: _Event) -> str:
+    at_ms, author, _, note, detail = event
+    return ", ".join(filter(None, (f"{iso(at_ms)} by {author}", detail, note)))
 
 
 def _currency(connection: Connection) -> Iterator[VerifyFinding]:

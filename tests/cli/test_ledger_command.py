@@ -22,7 +22,7 @@ from gpucost.service.settings_load import checked
 from gpucost.service.settings_operations import RetentionSettings
 from gpucost.service.status import LoopStatus
 from tests.ledger.builders import MONTH, NOW_MS, hour, ingest, line
-from tests.ledger.tampering import tamper
+from tests.ledger.tampering import flip, flip_index_page, tamper
 
 
 @pytest.fixture(autouse=True)
@@ -147,7 +147,7 @@ def test_postgresql_has_its_own_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     address = "postgresql+psycopg://ann:hunter2@127.0.0.1:1/ledger"
     monkeypatch.setenv("GPUCOST_LEDGER__URL", address)
     for name, command in (
-        ("backup", "pg_dump --format=custom --no-owner --file=f "),
+        ("backup", "pg_dump --format=custom --no-owner --file=f.part "),
         ("restore", "pg_restore --no-owner --exit-on-error --single-transaction "),
     ):
         result = run(name, "f", code=2)
@@ -239,3 +239,29 @@ def test_detail_is_kept_for_ever_where_that_is_wanted(url: str) -> None:
     for name, value in (("detail", "1d"), ("detail", "4000d"), ("findings", "1d")):
         with pytest.raises(InputError, match="0 is for ever"):
             checked(RetentionSettings, {name: value}, "retention.")
+
+
+@pytest.mark.fault(41)
+def test_a_damaged_page_is_told_by_every_command_and_verify_says_what_to_do(url: str) -> None:
+    fill(url)
+    file = Path(url.removeprefix("sqlite:///"))
+    assert _said("month", "verify") == (0, "every month: the ledger holds what was written\n")
+    flip_index_page(file, "ix_holder_team")
+    code, text = _said("month", "verify")
+    assert (code, "ix_holder_team" in text) == (5, True)
+    assert "gpucost ledger restore BACKUP --replace" in text
+    assert "must be made again" in text
+    flip(file, 1, 4096, 2_000)  # the schema
+    commands = ("month status", "month verify", "report 2026-10 -f json", "key list", "findings")
+    for words in (*commands, "ledger upgrade", "ledger prune --dry-run", f"ledger backup {file}.copy"):
+        code, text = _said(*words.split())
+        assert code == (5 if words == "month verify" else 4), text
+        assert "damaged" in text
+        assert "Traceback" not in text
+        assert "unexpected" not in text
+    assert not list(file.parent.glob("*.copy*"))
+
+
+def _said(*words: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, words)
+    return result.exit_code, result.output

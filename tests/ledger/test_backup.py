@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sqlite3
 import subprocess
 import threading
@@ -293,6 +292,7 @@ def test_the_commands_for_postgresql_restore_the_same_digests_and_triggers(
         before = state(ledger)
     file = tmp_path / "a dump"
     run(backup.dump_command(postgres_url, file))
+    assert [path.name for path in tmp_path.iterdir()] == ["a dump"]
     with server.database("restored") as url:
         run(backup.restore_command(url, file))
         with opened(url) as ledger:
@@ -307,7 +307,7 @@ def test_the_commands_for_postgresql_restore_the_same_digests_and_triggers(
 
 
 def run(words: str) -> None:
-    done = subprocess.run(shlex.split(words), capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
@@ -316,4 +316,4 @@ def test_the_commands_show_no_password() -> None:
     for words in (backup.dump_command(url, Path("b c")), backup.restore_command(url, Path("b c"))):
         assert "hunter2" not in words
         assert "postgresql://ann@db.example:5433/ledger" in words
-        assert "'b c'" in words or "'--file=b c'" in words
+        assert "'b c'" in words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -18,6 +19,7 @@ from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.ledger import Ledger
 from gpucost.ledger.key_ring import BELIEVED_MS, LedgerKeys
 from tests.ledger.builders import NOW_MS
+from tests.ledger.tampering import tamper
 from tests.service.worlds import Clock
 
 SECRET = "s3cret_of-ada"
@@ -240,3 +242,32 @@ def test_the_last_use_is_noted_once_a_minute_and_never_in_the_way(ledger: Ledger
     assert after(NOW_MS + 2 * HOUR_MS) == NOW_MS + 2 * HOUR_MS
     ledger.keys_used({"ada": NOW_MS})
     assert after(NOW_MS + 2 * HOUR_MS + 1) == NOW_MS + 2 * HOUR_MS, "an earlier one changes nothing"
+
+
+@pytest.mark.fault(41)
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("UPDATE api_key SET role = 'admin', teams = '[]' WHERE id = 'ada'", 'role "admin".*role "viewer"'),
+        (
+            "UPDATE api_key SET revoked_ms = NULL, revoked_by = '' WHERE id = 'bob'",
+            "has none, the audit trail",
+        ),
+        ("DELETE FROM api_key WHERE id = 'ada'", "the ledger has none, the audit trail .*by root"),
+        ("DELETE FROM audit WHERE action = 'key issue' AND subject = 'ada'", "the audit trail none"),
+        ("DELETE FROM audit WHERE action = 'key revocation'", "key revocation: .*the audit trail none"),
+        ("UPDATE api_key SET revoked_by = 'eve' WHERE id = 'bob'", "by eve, the audit trail .*by root"),
+    ],
+)
+def test_keys_are_held_against_the_audit_trail(
+    ledger: Ledger, ledger_url: str, statement: str, found: str
+) -> None:
+    ledger.add_key(ADA)
+    ledger.add_key(replace(ADA, id="bob", teams=frozenset({"é; x"}), clusters=None, expires_ms=None, note=""))
+    ledger.revoke_key("bob", "root", "left")
+    assert ledger.verify() == ()
+    tamper(ledger_url, statement)
+    [finding] = ledger.verify()
+    assert finding.month is None
+    assert finding.subject == ("key bob" if "bob" in statement or "revocation" in statement else "key ada")
+    assert re.search(found, finding.detail), finding.detail

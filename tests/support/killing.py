@@ -242,6 +242,7 @@ def _world(folder: Path, span: Window) -> Iterator[_World]:
         postgres = Program("postgres", command, home / "log", lambda: _is_up(server), home)
         stack.enter_context(postgres)
         server.execute("CREATE DATABASE ledger")
+        server.execute("CREATE EXTENSION amcheck", "ledger")
         address = f"127.0.0.1:{free_port()}"
         prometheus = Program(
             "prometheus",
