@@ -48,7 +48,6 @@ from gpucost.advisor.advise import advise
 from gpucost.advisor.answers import Advice, Decision, Layer, Subject
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.settings import AdvisorSettings
-from gpucost.api.tls import TlsFiles
 from gpucost.api.webhook.adviser import Adviser
 from gpucost.api.webhook.process import WebhookProcess
 from gpucost.attribution.teams import TeamRules
@@ -57,6 +56,7 @@ from gpucost.cluster.overview import Overview
 from gpucost.cluster.state import ClusterState
 from gpucost.kube.manifests import manifest_of, reread
 from gpucost.service.advising import Advise, Advising, Engine
+from gpucost.settings.tls import TlsFiles
 
 LIMITS = {"p99_ms": 200, "burst_p99_ms": 200, "still_not_advised": 0.05, "not_advised": 0.2}
 TOKEN = "token-of-the-benchmark"

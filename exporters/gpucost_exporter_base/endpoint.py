@@ -2,7 +2,9 @@
 
 All connections live on one asyncio loop, so an idle, half-open or slow one costs some kilobytes and no
 thread; only the making of an answer takes a thread, of which there are few. Every wait has an end, every
-buffer a limit. Built on the standard library alone, see ``messages``.
+buffer a limit, and a connection counts from before its TLS handshake. Built on the standard library alone,
+see ``messages``: the server that prometheus_client brings has a thread for each connection and no end of
+either, knows no bearer token, and reads its certificate once.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 from gpucost.domain.errors import InputError
+from gpucost.settings.tls import Certificate
 from gpucost_exporter_base.messages import METHODS, Request, Response, encode, parse, text, turns
 
 logger = logging.getLogger(__name__)
@@ -28,6 +33,8 @@ _BACKLOG = 128
 # Of each connection, in the kernel, which would otherwise grow them to megabytes.
 _SEND_BUFFER_BYTES = 131_072
 _RECEIVE_BUFFER_BYTES = 16_384
+_NO_ROOM_S = 1.0
+"""Before the next connection is taken, where there was no descriptor for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +42,9 @@ class Limits:
     """Bounds of the endpoint.
 
     ``head_s``: from the first wait (or, on a used connection, the first byte) to the end of a request's
-    head. ``idle_s``: between requests of one connection. ``answer_s``: for a route. ``write_s``: for a
-    whole response to be taken by the client; Prometheus gives up after 10 s itself.
+    head; and, before it, for a TLS handshake. ``idle_s``: between requests of one connection. ``answer_s``:
+    for a route. ``write_s``: for a whole response to be taken by the client; Prometheus gives up after 10 s
+    itself.
     """
 
     head_s: float = 5.0
@@ -53,7 +61,8 @@ class Endpoint:
 
     Routes are called in a few threads, several at a time. One that raises is answered with 500, one that
     takes longer than ``limits.answer_s`` with 503. ``setting`` is what the user calls the
-    address, ``host_setting`` what the host alone, where it is a setting of its own.
+    address, ``host_setting`` what the host alone, where it is a setting of its own. With a ``certificate``
+    nothing but TLS is answered; one that is replaced is taken.
     """
 
     def __init__(
@@ -64,20 +73,23 @@ class Endpoint:
         limits: Limits | None = None,
         setting: str = "listen",
         host_setting: str = "",
+        certificate: Certificate | None = None,
     ) -> None:
         self._host = host
         self._port = port
         self._routes = dict(routes)
         self._limits = limits or Limits()
         self._setting, self._host_setting = setting, host_setting or setting
+        self._certificate = certificate
+        self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
         self._pool: ThreadPoolExecutor
         self._tasks: set[asyncio.Task[None]] = set()
         # In the order in which they began to wait, or to be answered.
-        self._waiting: dict[asyncio.StreamWriter, None] = {}
-        self._answering: dict[asyncio.StreamWriter, None] = {}
+        self._waiting: dict[asyncio.Task[None], None] = {}
+        self._answering: dict[asyncio.Task[None], None] = {}
 
     def start(self) -> int:
         """Listen, and return the port. Raises InputError when the address cannot be had."""
@@ -89,10 +101,16 @@ class Endpoint:
         )
         self._thread.start()
         ready.result()
+        if self._certificate is not None:
+            renewing = threading.Thread(
+                target=self._certificate.keep_renewing, args=(self._closed,), name="certificate", daemon=True
+            )
+            renewing.start()
         return port
 
     def close(self) -> None:
         """Stop listening, end all connections and the thread. A second call does nothing."""
+        self._closed.set()
         if self._thread is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
@@ -136,34 +154,32 @@ class Endpoint:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._pool = ThreadPoolExecutor(self._limits.threads, thread_name_prefix="endpoint")
-        server = await asyncio.start_server(
-            self._connected, sock=listener, limit=self._limits.head_bytes, backlog=_BACKLOG
-        )
+        listener.setblocking(False)
+        accepting = asyncio.create_task(self._accept(listener))
         ready.set_result(None)
         try:
             await self._stop.wait()
         finally:
-            server.close()
-            for task in self._tasks:
+            tasks = [accepting, *self._tasks]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._make_room()
-        writer.transport.set_write_buffer_limits(high=0)  # so that drain() waits for the kernel to have all
-        try:
-            await self._converse(reader, writer)
-        except (OSError, EOFError):
-            pass  # the client went, or was too slow
-        finally:
-            self._waiting.pop(writer, None)
-            self._answering.pop(writer, None)
-            self._tasks.discard(task)
-            writer.transport.abort()
+    async def _accept(self, listener: socket.socket) -> None:
+        """Not by asyncio's own server, which tells of a TLS connection when its handshake is over."""
+        while True:
+            try:
+                connection, _ = await self._loop.sock_accept(listener)
+            except OSError as error:
+                logger.warning("no connection can be taken: %s", error)
+                await asyncio.sleep(_NO_ROOM_S)
+                continue
+            self._make_room()
+            task = asyncio.create_task(self._connected(connection))
+            self._tasks.add(task)
+            self._waiting[task] = None
+            task.add_done_callback(partial(self._ended, connection))
 
     def _make_room(self) -> None:
         """Close the connection that has waited longest for its head, else the one longest in its answer."""
@@ -171,15 +187,45 @@ class Endpoint:
             group = self._waiting or self._answering
             oldest = next(iter(group))
             del group[oldest]
-            oldest.transport.abort()
+            oldest.cancel()
+
+    def _ended(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
+        connection.close()  # of a task that was ended before it began; else its transport has done so
+        self._waiting.pop(task, None)
+        self._answering.pop(task, None)
+        self._tasks.discard(task)
+
+    async def _connected(self, connection: socket.socket) -> None:
+        with suppress(OSError, EOFError):  # the client went, or was too slow, or speaks no TLS
+            reader = asyncio.StreamReader(limit=self._limits.head_bytes)
+            protocol = asyncio.StreamReaderProtocol(reader)
+            tls = None if self._certificate is None else self._certificate.context
+            async with asyncio.timeout(self._limits.head_s):
+                transport, _ = await self._loop.connect_accepted_socket(lambda: protocol, connection, ssl=tls)
+            transport.set_write_buffer_limits(high=0)  # so that drain() waits for the kernel to have all
+            writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
+            try:
+                await self._converse(reader, writer)
+                if tls is not None:
+                    await self._said_all(writer)
+            finally:
+                transport.abort()
+
+    async def _said_all(self, writer: asyncio.StreamWriter) -> None:
+        """What TLS still holds, and its last word, go out."""
+        writer.close()
+        async with asyncio.timeout(self._limits.write_s):
+            await writer.wait_closed()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         wait = self._limits.head_s
         keep = True
         ahead = _reading_on(reader)
         while keep:
-            self._answering.pop(writer, None)
-            self._waiting[writer] = None
+            self._answering.pop(task, None)
+            self._waiting[task] = None
             try:
                 head = await self._head(reader, ahead, wait)
                 request = parse(head)
@@ -187,10 +233,8 @@ class Endpoint:
                 request, refusal = None, text(431, f"a head of at most {self._limits.head_bytes} bytes")
             except InputError as error:
                 request, refusal = None, text(400, str(error))
-            if writer not in self._waiting:
-                return  # closed to make room
-            del self._waiting[writer]
-            self._answering[writer] = None
+            self._waiting.pop(task, None)
+            self._answering[task] = None
             if request is None:
                 await self._send(writer, *encode(None, refusal))
                 return

@@ -99,6 +99,8 @@ def encode(request: Request | None, response: Response) -> tuple[bytes, Sequence
     ]
     if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
         fields.append(f"Allow: {', '.join(METHODS)}")
+    if response.status == HTTPStatus.UNAUTHORIZED:
+        fields.append("WWW-Authenticate: Bearer")
     if request is None or not request.keep_alive:
         fields.append("Connection: close")
     head = "\r\n".join((*fields, "", "")).encode("latin-1")

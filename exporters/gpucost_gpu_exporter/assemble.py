@@ -16,6 +16,7 @@ from gpucost.kube.reflector import Reflector
 from gpucost_exporter_base.endpoint import Endpoint, Route
 from gpucost_exporter_base.exposition import Exposition
 from gpucost_exporter_base.health import Health
+from gpucost_exporter_base.scrapes import METRICS, listening
 from gpucost_gpu_exporter.dcgm.endpoint import DcgmEndpoint
 from gpucost_gpu_exporter.dra import DraDevice
 from gpucost_gpu_exporter.driver_link import FIRST_REPLY_S, DriverLink
@@ -77,11 +78,12 @@ class WatchedPods:
 
 @dataclass(slots=True)
 class Assembled:
-    """An exporter with its threads and its endpoint. ``start`` and ``close`` each once."""
+    """An exporter with its threads and its endpoint, None where it does not listen and is not started.
+    ``start`` and ``close`` each once."""
 
     exporter: Exporter
     holders: Holders
-    endpoint: Endpoint
+    endpoint: Endpoint | None
     settings: ExporterSettings
     reflectors: tuple[Reflector[Object], ...] = ()
     dcgm: DcgmEndpoint | None = None
@@ -90,6 +92,7 @@ class Assembled:
 
     def start(self) -> int:
         """Start everything; returns the port that is listened on. Raises InputError when it is taken."""
+        assert self.endpoint is not None
         port = self.endpoint.start()
         for reflector in self.reflectors:
             reflector.start()
@@ -111,7 +114,8 @@ class Assembled:
         for thread in self.threads:
             thread.join(self.settings.driver_timeout.total_seconds() + 2)
         self.exporter.stop_driver()
-        self.endpoint.close()
+        if self.endpoint:
+            self.endpoint.close()
 
     def wait_for_pods(self, seconds: float) -> None:
         """Wait until the watches have brought what there is, for ``seconds`` at most."""
@@ -136,11 +140,16 @@ class Assembled:
 
 
 def assemble(
-    settings: ExporterSettings, environ: Mapping[str, str], state_file: StateFile, clock: Clock = REAL_CLOCK
+    settings: ExporterSettings,
+    environ: Mapping[str, str],
+    state_file: StateFile,
+    clock: Clock = REAL_CLOCK,
+    *,
+    listens: bool = True,
 ) -> Assembled:
     """All parts of an exporter with these settings, none started yet; ``state_file`` is read.
 
-    Raises InputError for an address that cannot be used.
+    Raises InputError for an address that cannot be used, and where scrapes would be open (``listening``).
     """
     pods, reflectors, wakes = _pods(settings, environ)
     kubelet = PodResources(settings.kubelet_socket, resources=settings.extra_resources)
@@ -170,13 +179,8 @@ def assemble(
     )
     holders.on_change(exporter.wake)
     wakes += [holders.wake, exporter.wake]
-    endpoint = Endpoint(
-        settings.listen_host,
-        settings.listen_port,
-        _routes(exporter, settings, clock),
-        setting="listen_port",
-        host_setting="listen_host",
-    )
+    routes = _routes(exporter, settings, clock)
+    endpoint = listening(settings, settings.listen_port, routes) if listens else None
     return Assembled(exporter, holders, endpoint, settings, reflectors, dcgm)
 
 
@@ -194,7 +198,7 @@ def _routes(exporter: Exporter, settings: ExporterSettings, clock: Clock) -> Map
         return "no collection yet" if exporter.collected_ns is None else alive()
 
     return {
-        "/metrics": Exposition([exporter.source]).answer,
+        METRICS: Exposition([exporter.source]).answer,
         "/healthz": Health({"collection": alive}).answer,
         "/readyz": Health({"collection": ready}).answer,
     }

@@ -94,7 +94,7 @@ def _once(settings: ExporterSettings, asked: float | None) -> int:
     if not 1 <= seconds <= 60:
         raise InputError("--seconds", seconds, "1 to 60")
     # A table for a person: it neither listens nor touches the counters of the exporter that runs here.
-    assembled = assemble(settings, os.environ, StateFile(None, ""))
+    assembled = assemble(settings, os.environ, StateFile(None, ""), listens=False)
     print(_look(assembled, seconds), end="")
     return 0
 

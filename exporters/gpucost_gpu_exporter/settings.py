@@ -13,7 +13,8 @@ from pydantic import BeforeValidator, Field, model_validator
 from gpucost.domain.configfile import wrong
 from gpucost.domain.errors import InputError, Remark
 from gpucost.settings import environment
-from gpucost.settings.types import Duration, ExistingFile, Group, LogLevel, Names, UrlOrEmpty, between
+from gpucost.settings.types import Duration, ExistingFile, LogLevel, Names, UrlOrEmpty, between
+from gpucost_exporter_base.scrapes import ScrapeSettings
 
 PREFIX = "GPUCOST_GPU_EXPORTER_"
 PAGE = "docs/gpu-exporter.md"
@@ -23,16 +24,13 @@ def _path_or_none(value: object) -> object:
     return value or None
 
 
-class ExporterSettings(Group):
+class ExporterSettings(ScrapeSettings):
     """All have defaults that fit a DaemonSet on a node whose driver the container runtime injects."""
 
     node: Annotated[str, Field(max_length=253)] = ""
     """Name of the Kubernetes node, from ``spec.nodeName``. Empty: the host's name, which is the node's only
     with ``hostNetwork``, or at a node's shell.
     """
-
-    listen_host: str = "0.0.0.0"
-    """Address to listen on. All IPv4 addresses by default; ``::`` for IPv6 and IPv4."""
 
     listen_port: Annotated[int, Field(ge=0, le=65535)] = 9836
     """Port to listen on, 0 to 65535. 0 takes a free one."""

@@ -18,6 +18,7 @@ from gpucost.kube.connect.httpx_transport import HttpxTransport
 from gpucost.kube.watch import ClusterWatch
 from gpucost_exporter_base.endpoint import Endpoint
 from gpucost_exporter_base.health import Health
+from gpucost_exporter_base.scrapes import METRICS, listening
 from gpucost_queue_collector.collector import LONGEST_SILENCE_S, Collector, Part, Rules
 from gpucost_queue_collector.journal import Journal
 from gpucost_queue_collector.rows import Rows
@@ -87,17 +88,11 @@ def assemble(settings: CollectorSettings, environ: Mapping[str, str]) -> Assembl
     collector = Collector(way, collections(keys.all), rules, further=further)
     health = {"series": lambda: _staleness(collector)}
     routes = {
-        "/metrics": collector.answer,
+        METRICS: collector.answer,
         "/healthz": Health({}).answer,
         "/readyz": Health(health).answer,
     }
-    endpoint = Endpoint(
-        settings.listen_host,
-        settings.listen_port,
-        routes,
-        setting="listen_port",
-        host_setting="listen_host",
-    )
+    endpoint = listening(settings, settings.listen_port, routes)
     return Assembled(way, collector, endpoint, settings, schedulers)
 
 

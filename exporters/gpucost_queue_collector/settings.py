@@ -11,17 +11,15 @@ from pydantic import Field, model_validator
 from gpucost.domain.configfile import wrong
 from gpucost.domain.errors import InputError
 from gpucost.settings import environment
-from gpucost.settings.types import Duration, ExistingFile, Group, LogLevel, Names, UrlOrEmpty, between
+from gpucost.settings.types import Duration, ExistingFile, LogLevel, Names, UrlOrEmpty, between
+from gpucost_exporter_base.scrapes import ScrapeSettings
 
 PREFIX = "GPUCOST_QUEUE_COLLECTOR_"
 PAGE = "docs/queue-collector.md"
 
 
-class CollectorSettings(Group):
+class CollectorSettings(ScrapeSettings):
     """All have defaults that fit a Deployment in the cluster that it watches."""
-
-    listen_host: str = "0.0.0.0"
-    """Address to listen on. All IPv4 addresses by default; ``::`` for IPv6 and IPv4."""
 
     listen_port: Annotated[int, Field(ge=0, le=65535)] = 9837
     """A whole number from 0 to 65535: the port to listen on. 0 takes a free one."""

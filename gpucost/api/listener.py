@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpucost.api.connections import MOST, BoundedProtocol
 from gpucost.api.handshakes import BoundedServer
-from gpucost.api.tls import Certificate
+from gpucost.settings.tls import Certificate
 
 _GRACE_S = 10
 """For requests that are being answered at the end."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from gpucost.api.running import Running
-    from gpucost.api.tls import Certificate
     from gpucost.api.webhook.channel import Answering, Tell
     from gpucost.api.webhook.process import WebhookProcess
     from gpucost.ledger import Ledger
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from gpucost.service.settings import Settings
     from gpucost.service.watching import Watching
     from gpucost.settings.logs import Redactor
+    from gpucost.settings.tls import Certificate
     from gpucost.telemetry.source import Source
 
 logger = logging.getLogger(__name__)
@@ -220,9 +220,9 @@ def _webhook(
     level: str,
 ) -> WebhookProcess | None:
     """The admission webhook of the settings, not started yet; ``stack`` closes its socket."""
-    from gpucost.api.tls import TlsFiles
     from gpucost.api.webhook.process import WebhookProcess
     from gpucost.service.assemble import build_certificates
+    from gpucost.settings.tls import TlsFiles
 
     settings = all_settings.webhook
     token = settings.secret_token()
@@ -273,7 +273,7 @@ def answer(app: FastAPI, listener: socket.socket) -> None:
 
 def _certificate(settings: Settings) -> Certificate | None:
     """The listener's certificate. Raises InputError for files that cannot be used."""
-    from gpucost.api.tls import Certificate, TlsFiles
+    from gpucost.settings.tls import Certificate, TlsFiles
 
     found = settings.api
     if found.tls_cert_file is None or found.tls_key_file is None:

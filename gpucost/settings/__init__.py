@@ -1,4 +1,4 @@
-"""What settings of every gpucost process are made of: types, the environment, and their page in docs.
+"""What every gpucost process shares: settings and their page, the log, certificates of listeners.
 
 The settings themselves stand with the process they belong to.
 """

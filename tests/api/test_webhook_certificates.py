@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from gpucost.api.tls import Certificate, TlsFiles, TlsGiven
 from gpucost.api.webhook.adviser import Adviser
 from gpucost.api.webhook.process import WebhookProcess
 from gpucost.domain.time import DAY_MS
@@ -24,6 +23,7 @@ from gpucost.kube.certificates.kept import Wanted, kept_in
 from gpucost.kube.certificates.objects import Objects
 from gpucost.kube.certificates.pair import Pair, make_pair
 from gpucost.kube.connect.connection import connect_url
+from gpucost.settings.tls import Certificate, TlsFiles, TlsGiven
 from tests.api.advisor_worlds import TOKEN, advising, body, job
 from tests.kube.test_webhook_certificates import CONFIGURATION, NAME, RULES, SECRET, configuration
 from tests.support.written_objects import ObjectServer, object_server

@@ -22,7 +22,6 @@ import pytest
 
 from gpucost.advisor.answers import Advice, Subject
 from gpucost.api.connections import BoundedProtocol
-from gpucost.api.tls import TlsFiles
 from gpucost.api.webhook.adviser import Adviser
 from gpucost.api.webhook.app import WebhookApp
 from gpucost.api.webhook.channel import Answering, Tell
@@ -30,6 +29,7 @@ from gpucost.api.webhook.process import WebhookProcess
 from gpucost.api.webhook.server import WebhookServer
 from gpucost.api.webhook.token import Token
 from gpucost.service.advising import Advising
+from gpucost.settings.tls import TlsFiles
 from tests.api.advisor_worlds import TOKEN, SmallEngine, advice, advising, body, job, working
 
 ROOT = Path(__file__).parents[2]

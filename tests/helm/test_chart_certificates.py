@@ -46,8 +46,13 @@ def path(found: Object) -> str:
     return f"/{f'apis/{group}' if group else 'api'}/v1{within}/{plural}/{found['metadata']['name']}"
 
 
+def is_empty(found: Object) -> bool:
+    """What gpucost puts data in. Kubernetes does into that of an account's token."""
+    return "data" not in found and found.get("type") != "kubernetes.io/service-account-token"
+
+
 SECRET, CONFIGURATION = (
-    next((path(each) for each in of_kind(RENDERED, kind) if "data" not in each), "")
+    next((path(each) for each in of_kind(RENDERED, kind) if is_empty(each)), "")
     for kind in ("Secret", "ValidatingWebhookConfiguration")
 )
 

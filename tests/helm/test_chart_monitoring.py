@@ -182,38 +182,3 @@ def test_alertmanager_sends_to_the_service() -> None:
     assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == "gpucost-api-tls"
     plain = merged(ALL, {"service": {"tls": {"secret": ""}}})
     assert "tlsConfig" not in json.dumps(of_kind(objects(plain), "AlertmanagerConfig"))
-
-
-@pytest.mark.parametrize(
-    ("url", "port"),
-    [
-        ("http://$(HOST_IP):9400/metrics", 9400),
-        ("http://dcgm.gpu.svc/metrics", 80),
-        ("https://dcgm.gpu.svc", 443),
-    ],
-)
-def test_policies_let_out_to_the_port_of_an_address(url: str, port: int) -> None:
-    values = {"networkPolicies": {"enabled": True}, "gpuExporter": {"dcgmUrl": url}}
-    rules = one(objects(values), "NetworkPolicy", "gpu-exporter")["spec"]["egress"]
-    assert rules[-1] == {"ports": [{"protocol": "TCP", "port": port}]}
-
-
-def test_the_service_is_let_out_to_prometheus_and_dns() -> None:
-    peers = [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]
-    dns = [{"namespaceSelector": {}}]
-    policies = {"enabled": True, "prometheusPeers": peers, "dnsPeers": dns}
-    values = {"networkPolicies": policies, "prometheus": {"url": "https://thanos.example.com/query"}}
-    named, prometheus, *_ = one(objects(values), "NetworkPolicy", "service")["spec"]["egress"]
-    assert named["to"] == dns
-    assert prometheus["to"] == peers
-    assert [each["port"] for each in prometheus["ports"]] == [9090, 443]
-    usual = one(objects({"networkPolicies": {"enabled": True}}), "NetworkPolicy", "service")["spec"]["egress"]
-    assert usual[1] == {"ports": [{"protocol": "TCP", "port": 9090}]}
-
-
-def test_the_service_is_let_out_to_the_issuer_of_tokens() -> None:
-    grants = [{"groups": ["platform"], "role": "admin"}]
-    access = {"oidc": {"issuer": "https://dex.example.com:5556/dex"}, "grants": grants}
-    values = ({"networkPolicies": {"enabled": True}, **more} for more in ({"access": access}, {}))
-    on, off = (one(objects(each), "NetworkPolicy", "service")["spec"]["egress"] for each in values)
-    assert [each for each in on if each not in off] == [{"ports": [{"protocol": "TCP", "port": 5556}]}]

@@ -58,6 +58,16 @@ def test_who_watches_the_cluster_may_read_what_is_watched_and_no_more(component:
     assert all(rule["verbs"] == ["list", "watch"] for rule in rules({}, component))
 
 
+@pytest.mark.parametrize("component", ["queue-collector", "service"])
+def test_groups_that_the_cluster_does_not_have_need_no_rule(component: str) -> None:
+    values = {"cluster": {"apiGroups": ["kueue.x-k8s.io", "ray.io"]}}
+    own = {"", "scheduling.k8s.io", "policy", "batch", "apps", "resource.k8s.io"}
+    assert read(rules(values, component)) == [
+        each for each in WATCHED if each[0] in {*own, "kueue.x-k8s.io", "ray.io"}
+    ]
+    assert {group for group, _ in read(rules({"cluster": {"apiGroups": []}}, component))} == own
+
+
 def test_the_exporter_reads_pods_and_slices() -> None:
     source = "".join(
         file.read_text("utf-8") for file in (ROOT / "exporters" / "gpucost_gpu_exporter").rglob("*.py")
@@ -100,7 +110,7 @@ def test_managed_certificates_reach_two_objects_by_name() -> None:
     [configuration] = of_kind(found, "ValidatingWebhookConfiguration")
     [role] = of_kind(found, "Role")
     [rule] = role["rules"]
-    [secret] = [each for each in of_kind(found, "Secret") if "data" not in each]
+    [secret] = [each for each in of_kind(found, "Secret") if each["type"] == "Opaque" and "data" not in each]
     assert rule["resourceNames"] == [secret["metadata"]["name"]]
     assert rule["verbs"] == ["get", "update"]
     [patch] = [each for each in rules(WEBHOOK, "service") if "patch" in each["verbs"]]
@@ -140,6 +150,8 @@ def test_bindings_lead_from_an_account_to_a_role() -> None:
         ref, [subject] = each["roleRef"], each["subjects"]
         bound.add((ref["kind"], each["metadata"].get("namespace"), ref["name"]))
         assert (subject["namespace"], subject["name"]) in accounts
+    # An account for its token alone is bound to nothing.
+    accounts = {each for each in accounts if not each[1].endswith("-scrape")}
     assert bound == roles
     # The Job has the service's account, without its token.
     used = {pod["spec"]["serviceAccountName"] for pod in pods(found).values()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,7 @@ def test_managed_certificates_are_those_that_the_chart_makes(tmp_path: Path) -> 
     assert kept.is_managed
     assert kept.webhook_configuration == configuration["metadata"]["name"]
     assert kept.dns_names == (f"{service['name']}.{service['namespace']}.svc",)
-    [secret] = [each for each in of_kind(found, "Secret") if "data" not in each]
+    [secret] = [each for each in of_kind(found, "Secret") if each["type"] == "Opaque" and "data" not in each]
     assert (kept.namespace, kept.secret_name) == ("cost", secret["metadata"]["name"])
     assert "caBundle" not in configuration["webhooks"][0]["clientConfig"]
 
@@ -155,7 +156,13 @@ def test_exporters_take_their_variables(name: str, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("t", encoding="utf-8")
     for workload, pod in pods(objects(scenarios()[name])).items():
-        [container] = pod["spec"]["containers"]
+        [container] = deepcopy(pod["spec"]["containers"])
+        for each in container.get("env", ()):
+            if each["name"].endswith(("TLS_CERT_FILE", "TLS_KEY_FILE")):
+                assert Path(each["value"]).parent in {
+                    Path(mount["mountPath"]) for mount in container["volumeMounts"]
+                }
+                each["value"] = str(token)
         if workload.startswith("DaemonSet"):
             exporter = load_exporter(variables(container, "GPUCOST_GPU_EXPORTER_"))
             assert exporter.node == "node-1"

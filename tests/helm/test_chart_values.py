@@ -18,7 +18,6 @@ from tests.support.helm_chart import (
     merged,
     needs_helm,
     objects,
-    of_kind,
     one,
     pods,
     refusal,
@@ -78,10 +77,15 @@ WRONG: list[tuple[str, object]] = [
     ("service.extraVolumeMounts", [{"name": "backups"}]),
     ("networkPolicies.dnsPeers", [{"namespace": "x"}]),
     ("networkPolicies.dnsPorts", []),
+    ("networkPolicies.prometheus", "all"),
+    ("networkPolicies.serviceEgress", [{"ports": [{"port": 25}]}]),
+    ("networkPolicies.serviceEgress", [{"to": "any"}]),
+    ("scrapes.tls.certificates", "none"),
+    ("scrapes.token.secret", "No_Secret"),
+    ("cluster.apiGroups", ["example.com"]),
 ]
 
 
-POLICIES: Values = {"networkPolicies": {"enabled": True}}
 MISSING = {
     "ledger": "ledger.postgresql.secret",
     "service.ingress": "service.ingress.host",
@@ -139,6 +143,8 @@ REFUSED: list[tuple[Values, str, str]] = [
             ("gpuExporter.settings.KUBERNETES", "off", "gpuExporter.kubernetes"),
             ("gpuExporter.settings.PROCESSES", True, "gpuExporter.perProcess"),
             ("gpuExporter.settings.DCGM_URL", "http://d", "gpuExporter.dcgmUrl"),
+            ("gpuExporter.settings.SCRAPE_AUTH", "off", "scrapes.token"),
+            ("queueCollector.settings.TLS_SELF_SIGNED", True, "scrapes.tls"),
         )
     ),
     *(
@@ -211,7 +217,6 @@ def test_labels_of_a_user_stand_once_and_take_the_place_of_the_charts() -> None:
             "serviceMonitors": {"enabled": True},
             "rules": {"enabled": True},
         },
-        **POLICIES,
     }
     for name, text in texts(values).items():
         if name != "NOTES.txt":
@@ -249,21 +254,10 @@ def test_no_variable_stands_twice() -> None:
                 assert len(names) == len(set(names)), name
 
 
-@pytest.mark.parametrize(("ports", "port"), [([5353], 5353), (None, 53)])
-def test_dns_answers_at_other_ports(ports: list[int] | None, port: int) -> None:
-    """A policy sees the port of the pod, not that of the Service before it. Values of an older release have
-    no such ports, which must not open all."""
-    found = of_kind(objects(merged(POLICIES, {"networkPolicies": {"dnsPorts": ports}})), "NetworkPolicy")
-    assert found
-    for policy in found:
-        dns = [{"protocol": each, "port": port} for each in ("UDP", "TCP")]
-        assert policy["spec"]["egress"][0] == {"ports": dns}, policy["metadata"]["name"]
-
-
 def test_off_without_quotes_is_off() -> None:
     """YAML reads it as false."""
     exporters = [{"podResources": value, "kubernetes": value} for value in ("off", False)]
-    with_quotes, without = ({"gpuExporter": each, **POLICIES} for each in exporters)
+    with_quotes, without = ({"gpuExporter": each} for each in exporters)
     assert objects(without) == objects(with_quotes)
     assert texts(without)["NOTES.txt"] == texts(with_quotes)["NOTES.txt"]
 

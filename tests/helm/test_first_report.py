@@ -146,6 +146,7 @@ PORT, PROMETHEUS_PORT = free_port(), free_port()
 SERVICE = f"http://127.0.0.1:{PORT}"
 OURS: Values = {
     "prometheus": {"url": f"http://127.0.0.1:{PROMETHEUS_PORT}"},
+    "networkPolicies": {"enabled": False},  # that address is in no namespace
     # One machine has the ports of all; and nobody waits for a minute here.
     "service": {
         "extraEnv": [{"name": "GPUCOST_API__PORT", "value": str(PORT)}],

@@ -16,11 +16,11 @@ from starlette.responses import PlainTextResponse
 
 from gpucost.api import handshakes
 from gpucost.api.listener import Front, Listener
-from gpucost.api.tls import Certificate, TlsFiles
 from gpucost.cli.serve import _certificate
 from gpucost.domain.errors import ConfigError, InputError
 from gpucost.service.settings import Settings
 from gpucost.service.settings_load import load_settings
+from gpucost.settings.tls import Certificate, TlsFiles
 from tests.kube.pki import Pki, make_pki
 
 

@@ -40,7 +40,10 @@ needs_helm = pytest.mark.skipif(not IS_THERE, reason=MISSING)
 
 NEEDS: dict[Path_, Values] = {
     ("webhook", "enabled"): {"webhook": {"token": "0123456789abcdef"}},
-    ("service", "ingress", "enabled"): {"service": {"ingress": {"host": "gpucost.example.com"}}},
+    ("service", "ingress", "enabled"): {
+        "service": {"ingress": {"host": "gpucost.example.com"}},
+        "networkPolicies": {"apiClients": [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]},
+    },
     ("monitoring", "alertmanager", "enabled"): {"monitoring": {"alertmanager": {"secret": "key"}}},
     ("access", "kubernetes", "enabled"): {"access": {"grants": [{"groups": ["platform"], "role": "admin"}]}},
     ("service", "watchCluster"): {"webhook": {"enabled": False}},

@@ -15,12 +15,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from gpucost.api.tls import TlsFiles, TlsGiven, TlsSource
 from gpucost.api.webhook.app import WebhookApp
 from gpucost.api.webhook.channel import Channel, Remote
 from gpucost.api.webhook.server import WebhookServer
 from gpucost.api.webhook.token import Token
 from gpucost.settings.logs import Redactor, configure
+from gpucost.settings.tls import TlsFiles, TlsGiven, TlsSource
 
 _LOOKS_EVERY_S = 1.0
 # Between the loop and the worker: of the usual 5 ms, each message would wait for at a full loop.

@@ -14,12 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpucost.api.tls import TlsFiles
 from gpucost.api.webhook.channel import Answering, Channel, serve
 from gpucost.kube.certificates.keeper import Keeper
 from gpucost.kube.certificates.pair import end_of
 from gpucost.service.advising_status import AdvisingStatus
 from gpucost.settings.logs import Format
+from gpucost.settings.tls import TlsFiles
 
 logger = logging.getLogger(__name__)
 

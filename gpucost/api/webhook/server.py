@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 
 from gpucost.api.connections import MOST, BoundedProtocol
 from gpucost.api.handshakes import BoundedServer
-from gpucost.api.tls import LOOKS_EVERY_S, Certificate, TlsSource
+from gpucost.settings.tls import LOOKS_EVERY_S, Certificate, TlsSource
 
 _STARTING_S = 10.0
 _CLOSING_S = 5.0

@@ -204,11 +204,18 @@ affinity:
 {{- end }}
 {{- end -}}
 
-{{/* Further variables of an exporter: free-form settings with its prefix, then "values.extraEnv". What the chart writes
-itself is in "own", as KEY: what to use instead. */}}
+{{/* Further variables of an exporter: how it is scraped, free-form settings with its prefix, then "values.extraEnv". What
+the chart writes itself is in "own", as KEY: what to use instead. */}}
 {{- define "gpucost.settingsEnv" -}}
 {{- $names := dict -}}
-{{- range $key, $instead := .own -}}
+{{- range $key, $value := include "gpucost.scrapeSettings" .root | fromJson }}
+- name: {{ printf "%s_%s" $.prefix $key }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- $token := "use scrapes.token" -}}
+{{- $tls := "use scrapes.tls" -}}
+{{- $scrapes := dict "SCRAPE_AUTH" $token "SCRAPE_TOKEN_FILES" $token "TLS_CERT_FILE" $tls "TLS_KEY_FILE" $tls "TLS_SELF_SIGNED" $tls -}}
+{{- range $key, $instead := merge $scrapes .own -}}
 {{- if hasKey ($.values.settings | default dict) $key }}{{ fail (printf "%s.settings.%s: not here: %s" $.part $key $instead) }}{{ end -}}
 {{- $_ := set $names (printf "%s_%s" $.prefix $key) $instead -}}
 {{- end -}}
@@ -224,7 +231,8 @@ itself is in "own", as KEY: what to use instead. */}}
 {{- end }}
 {{- end -}}
 
-{{/* (dict "resource" "pods" ...) of what a ClusterState is made of: held to gpucost.kube.collections by a test. */}}
+{{/* What a ClusterState is made of: held to gpucost.kube.collections by a test. The groups of Kubernetes itself, and of
+the others those in cluster.apiGroups. */}}
 {{- define "gpucost.watchRules" -}}
 - apiGroups: [""]
   resources: [pods, nodes, namespaces]
@@ -241,47 +249,26 @@ itself is in "own", as KEY: what to use instead. */}}
 - apiGroups: [apps]
   resources: [deployments, statefulsets, replicasets, daemonsets]
   verbs: [list, watch]
-- apiGroups: [jobset.x-k8s.io]
-  resources: [jobsets]
-  verbs: [list, watch]
-- apiGroups: [trainer.kubeflow.org]
-  resources: [trainjobs]
-  verbs: [list, watch]
-- apiGroups: [kubeflow.org]
-  resources: [pytorchjobs, tfjobs, xgboostjobs, paddlejobs, jaxjobs, mpijobs, notebooks]
-  verbs: [list, watch]
-- apiGroups: [ray.io]
-  resources: [rayjobs, rayclusters, rayservices]
-  verbs: [list, watch]
-- apiGroups: [leaderworkerset.x-k8s.io]
-  resources: [leaderworkersets]
-  verbs: [list, watch]
-- apiGroups: [batch.volcano.sh]
-  resources: [jobs]
-  verbs: [list, watch]
-- apiGroups: [kueue.x-k8s.io]
-  resources:
-    - clusterqueues
-    - localqueues
-    - cohorts
-    - resourceflavors
-    - topologies
-    - admissionchecks
-    - workloadpriorityclasses
-    - workloads
-  verbs: [list, watch]
-- apiGroups: [scheduling.x-k8s.io]
-  resources: [podgroups]
-  verbs: [list, watch]
-- apiGroups: [scheduling.volcano.sh]
-  resources: [podgroups, queues]
-  verbs: [list, watch]
-- apiGroups: [topology.volcano.sh]
-  resources: [hypernodes]
-  verbs: [list, watch]
 - apiGroups: [resource.k8s.io]
   resources: [resourceslices, resourceclaims]
   verbs: [list, watch]
+{{- $others := dict
+  "jobset.x-k8s.io" (list "jobsets")
+  "trainer.kubeflow.org" (list "trainjobs")
+  "kubeflow.org" (list "pytorchjobs" "tfjobs" "xgboostjobs" "paddlejobs" "jaxjobs" "mpijobs" "notebooks")
+  "ray.io" (list "rayclusters" "rayjobs" "rayservices")
+  "leaderworkerset.x-k8s.io" (list "leaderworkersets")
+  "batch.volcano.sh" (list "jobs")
+  "kueue.x-k8s.io" (list "clusterqueues" "localqueues" "cohorts" "resourceflavors" "topologies" "admissionchecks"
+    "workloadpriorityclasses" "workloads")
+  "scheduling.x-k8s.io" (list "podgroups")
+  "scheduling.volcano.sh" (list "podgroups" "queues")
+  "topology.volcano.sh" (list "hypernodes") -}}
+{{- range .Values.cluster.apiGroups }}
+- apiGroups: [{{ . }}]
+  resources: {{ get $others . | toJson }}
+  verbs: [list, watch]
+{{- end }}
 {{- end -}}
 
 {{/* One endpoint of a monitor. A namespace or pod in our series is that of a workload, so they are kept; series of
@@ -292,6 +279,7 @@ exporters get no others from their target but the cluster. */}}
   interval: {{ .root.Values.monitoring.interval }}
   honorLabels: true
   {{- if .exporter }}
+  {{- with include "gpucost.scrapeEndpoint" . | trim }}{{ . | nindent 2 }}{{ end }}
   relabelings:
     - {action: labeldrop, regex: pod|container|endpoint|service}
     - targetLabel: cluster

@@ -35,7 +35,11 @@ def _said(routes: Mapping[str, Route], path: str) -> tuple[int, bytes]:
 def test_health_goes_by_the_time_since_boot_and_not_by_the_clock_on_the_wall(tmp_path: Path) -> None:
     now = Now()
     settings = ExporterSettings(
-        kubernetes="off", kubelet_socket=tmp_path / "none.sock", state_dir=None, node="gpu-1"
+        listen_host="127.0.0.1",
+        kubernetes="off",
+        kubelet_socket=tmp_path / "none.sock",
+        state_dir=None,
+        node="gpu-1",
     )
     made = module.assemble(settings, {"LD_LIBRARY_PATH": ""}, StateFile(None, ""), now.clock())
     routes = module._routes(made.exporter, settings, now.clock())
@@ -62,7 +66,11 @@ def test_why_processes_cannot_be_told_apart(tmp_path: Path, proc: str, reason: s
     (tmp_path / "container" / "self").mkdir(parents=True)
     (tmp_path / "container" / "self" / "status").write_text("NSpid:\t1\n")
     settings = ExporterSettings(
-        kubernetes="off", kubelet_socket=tmp_path / "none.sock", processes=True, proc_root=tmp_path / proc
+        listen_host="127.0.0.1",
+        kubernetes="off",
+        kubelet_socket=tmp_path / "none.sock",
+        processes=True,
+        proc_root=tmp_path / proc,
     )
     made = module.assemble(settings, {"LD_LIBRARY_PATH": ""}, StateFile(None, ""), Now().clock())
     try:

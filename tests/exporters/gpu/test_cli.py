@@ -71,6 +71,12 @@ def test_version(node: CommandNode) -> None:
             "GPUCOST_GPU_EXPORTER_NODE: 'No_Node' is not allowed; "
             "allowed: the name of a node, such as gpu-7.example",
         ),
+        (
+            {"listen_host": "0.0.0.0"},
+            (),
+            "GPUCOST_GPU_EXPORTER_SCRAPE_TOKEN_FILES: missing; allowed: files with a token for who scrapes; "
+            "or scrape_auth off, or a listen_host such as 127.0.0.1",
+        ),
         ({}, ("--once", "--seconds", "0"), "--seconds: 0.0 is not allowed; allowed: 1 to 60"),
         ({}, ("--once", "--seconds", "nan"), "--seconds: nan is not allowed; allowed: 1 to 60"),
         ({}, ("--once", "--seconds", "3600"), "--seconds: 3600.0 is not allowed; allowed: 1 to 60"),
@@ -115,7 +121,7 @@ def test_at_a_shell_the_host_s_name_will_do(node: CommandNode) -> None:
 
 @pytest.mark.parametrize("host", ["no such host", "192.0.2.1"])
 def test_a_host_that_is_none_is_named_with_its_setting(node: CommandNode, host: str) -> None:
-    node.set(listen_host=host)
+    node.set(listen_host=host, scrape_auth="off")
     done = node.once()
     assert (done.returncode, done.stdout) == (2, "")
     last = done.stderr.splitlines()[-1]

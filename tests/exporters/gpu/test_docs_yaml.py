@@ -72,6 +72,9 @@ def test_the_node_is_the_nodes_own_name() -> None:
 def test_mounts_are_where_the_defaults_look() -> None:
     mounts = {mount["name"]: mount for mount in CONTAINER["volumeMounts"]}
     assert mounts.pop("tmp")["mountPath"] == "/tmp", "what a read-only root needs"
+    token = Path(environment(MANIFESTS)[variable("scrape_token_files")])
+    assert mounts.pop("scrapes")["mountPath"] == str(token.parent)
+    assert {"name": "scrapes", "secret": {"secretName": "gpucost-scrape"}} in POD["volumes"]
     paths = {each["name"]: each["hostPath"]["path"] for each in POD["volumes"] if "hostPath" in each}
     assert {name: mount["mountPath"] for name, mount in mounts.items()} == paths
     assert paths == {
@@ -92,8 +95,8 @@ def test_probes_and_port() -> None:
     assert CONTAINER["ports"] == [{"name": "metrics", "containerPort": SETTINGS.listen_port}]
     probes = {name: CONTAINER[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")}
     assert probes == {
-        "livenessProbe": {"path": "/healthz", "port": "metrics"},
-        "readinessProbe": {"path": "/readyz", "port": "metrics"},
+        "livenessProbe": {"path": "/healthz", "port": "metrics", "scheme": "HTTPS"},
+        "readinessProbe": {"path": "/readyz", "port": "metrics", "scheme": "HTTPS"},
     }
 
 
@@ -122,6 +125,7 @@ def test_the_role_allows_what_is_watched_and_no_more() -> None:
 def test_the_scrape_finds_the_daemonset() -> None:
     [job] = yaml.safe_load(SCRAPE)["scrape_configs"]
     assert job["honor_labels"] is True
+    assert (job["scheme"], set(job["authorization"])) == ("https", {"credentials_file"})
     assert job["kubernetes_sd_configs"][0]["namespaces"]["names"] == [
         OBJECTS["DaemonSet"]["metadata"]["namespace"]
     ]

@@ -139,7 +139,8 @@ def test_a_restricted_namespace_admits_the_pod() -> None:
     assert inner["allowPrivilegeEscalation"] is False
     assert inner["capabilities"] == {"drop": ["ALL"]}
     assert inner["readOnlyRootFilesystem"] is True
-    assert not {"hostNetwork", "hostPID", "hostIPC", "volumes"} & set(POD)
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(POD)
+    assert POD["volumes"] == [{"name": "scrapes", "secret": {"secretName": "gpucost-scrape"}}]
 
 
 def test_the_image_has_the_command_and_the_user_of_the_manifest() -> None:
@@ -171,12 +172,14 @@ def test_manifests_use_settings_that_exist_and_the_defaults() -> None:
     variables = {entry["name"]: entry["value"] for entry in CONTAINER["env"]}
     assert set(variables) <= {variable(key) for key in CollectorSettings.model_fields}
     settings = load_settings(variables)
+    [token] = settings.scrape_token_files
+    assert CONTAINER["volumeMounts"][0]["mountPath"] == str(Path(token).parent)
     assert settings.replicas == OBJECTS["Deployment"]["spec"]["replicas"]
     assert CONTAINER["ports"] == [{"name": "metrics", "containerPort": SETTINGS.listen_port}]
     probes = {name: CONTAINER[name]["httpGet"] for name in ("livenessProbe", "readinessProbe")}
     assert probes == {
-        "livenessProbe": {"path": "/healthz", "port": "metrics"},
-        "readinessProbe": {"path": "/readyz", "port": "metrics"},
+        "livenessProbe": {"path": "/healthz", "port": "metrics", "scheme": "HTTPS"},
+        "readinessProbe": {"path": "/readyz", "port": "metrics", "scheme": "HTTPS"},
     }
     named = set(re.findall(rf"{PREFIX}\w+", TEXT)) - {PREFIX}
     assert named == {variable(key) for key in CollectorSettings.model_fields}
@@ -198,6 +201,7 @@ def test_names_refer_to_each_other() -> None:
 def test_the_scrape_finds_the_deployment() -> None:
     [job] = yaml.safe_load(SCRAPE)["scrape_configs"]
     assert job["honor_labels"] is True
+    assert (job["scheme"], set(job["authorization"])) == ("https", {"credentials_file"})
     kept = {tuple(rule["source_labels"]): rule["regex"] for rule in job["relabel_configs"]}
     assert kept == {
         ("__meta_kubernetes_pod_label_app",): "gpucost-queue-collector",
