@@ -222,7 +222,7 @@ def _webhook(
     """The admission webhook of the settings, not started yet; ``stack`` closes its socket."""
     from gpucost.api.webhook.process import WebhookProcess
     from gpucost.service.assemble import build_certificates
-    from gpucost.settings.tls import TlsFiles
+    from gpucost.settings.tls import TlsFiles, server_context
 
     settings = all_settings.webhook
     token = settings.secret_token()
@@ -231,13 +231,18 @@ def _webhook(
     tls = None
     if settings.tls_cert_file is not None and settings.tls_key_file is not None:
         tls = TlsFiles(settings.tls_cert_file, settings.tls_key_file)
+    ca = settings.client_ca_file
+    try:
+        server_context(ca)
+    except OSError as error:
+        raise InputError("webhook.client_ca_file", ca, f"a PEM file of authorities ({error})") from None
     keeping = build_certificates(all_settings, status, now_ms)
     listener = stack.enter_context(listen(settings.host, settings.port, "webhook"))
     limits = settings.deadline_ms, settings.in_flight
     try:
         log = all_settings.log.format, level
         file = settings.token_file
-        return WebhookProcess(listener, answering, status, token, *limits, tls, file, keeping, log)
+        return WebhookProcess(listener, answering, status, token, *limits, tls, file, keeping, log, ca)
     except OSError as error:
         allowed = f"PEM files that belong together ({error})"
         raise InputError("webhook.tls_cert_file", settings.tls_cert_file, allowed) from None

@@ -17,7 +17,7 @@ from gpucost.domain.configfile import Text, checked, wrong
 from gpucost.domain.errors import InputError, Remark
 from gpucost.kube.scheduler_configs import NAMES, SchedulerNames, checked_name
 from gpucost.service.settings_api import is_loopback
-from gpucost.settings.path_token import ALLOWED, fits_a_path
+from gpucost.settings.path_token import ALLOWED, tokens_of
 from gpucost.settings.types import Duration, ExistingFile, Group, between, secret
 
 _ORDERS = (STRATEGIES, (FINAL_SHARE,), (INITIAL_SHARE,))
@@ -301,16 +301,23 @@ class WebhookSettings(Group):
     tls_key_file: ExistingFile | None = None
     """PEM file of its private key, without a password."""
 
+    client_ca_file: ExistingFile | None = None
+    """PEM file of the authorities of which the API server must have a certificate. Handshakes without one
+    fail then; the token is needed all the same. Not set: none is asked for.
+    """
+
     certificates: CertificateSettings = CertificateSettings()
 
     token: SecretStr | None = None
-    """Secret end of the webhook's path, ``/v1/admission/TOKEN``: 16 to 128 letters, digits and ``.``, ``_``,
-    ``~``, ``-``. Who knows it may ask; needed when the webhook is enabled.
+    """Secret end of the webhook's path, ``/v1/admission/TOKEN``: 16 to 128 of a-z, 0-9, dashes and dots, with
+    a letter or digit at both ends and beside each dot, as API servers demand. Who knows it may ask; needed
+    when the webhook is enabled. Two of them, a line each, are both taken.
     """
 
     token_file: ExistingFile | None = None
-    """File whose content is the token, for mounted secrets. Read again when it changes: from then on only the
-    new token is known.
+    """File whose content is the token, for mounted secrets; a second line is a token that is taken too, so
+    that one can take the place of the other. Read again when it changes: from then on only what it holds is
+    known.
     """
 
     deadline_ms: Annotated[int, Field(ge=10, le=10_000)] = 150
@@ -326,18 +333,22 @@ class WebhookSettings(Group):
     @model_validator(mode="after")
     def _is_safe(self) -> Self:
         token = self.secret_token()
-        if token is not None and not fits_a_path(token):
+        if token is not None and not tokens_of(token):
             raise wrong(Remark("not fit for a path"), ALLOWED, "token")
         if (self.tls_cert_file is None) != (self.tls_key_file is None):
             key = "tls_cert_file" if self.tls_cert_file is None else "tls_key_file"
             raise wrong(Remark("missing"), "tls_cert_file and tls_key_file together", key)
         if self.certificates.is_managed and self.tls_cert_file is not None:
             raise wrong(str(self.tls_cert_file), "none where certificates.mode is managed", "tls_cert_file")
+        has_tls = self.tls_cert_file is not None or self.certificates.is_managed
+        if self.client_ca_file is not None and not has_tls:
+            allowed = "none without TLS: tls_cert_file and tls_key_file, or certificates.mode: managed"
+            raise wrong(str(self.client_ca_file), allowed, "client_ca_file")
         if not self.enabled:
             return self
         if token is None:
             raise wrong(Remark("missing"), "a token, or token_file, where the webhook is enabled", "token")
-        if self.tls_cert_file is None and not self.certificates.is_managed and not is_loopback(self.host):
+        if not has_tls and not is_loopback(self.host):
             allowed = (
                 f"tls_cert_file and tls_key_file, or certificates.mode: managed, with {self.host}; none on a "
                 "loopback host only"
@@ -346,5 +357,7 @@ class WebhookSettings(Group):
         return self
 
     def secret_token(self) -> str | None:
-        """The token itself."""
+        """The token itself, or two of them, a line each."""
+        if self.token is None and self.token_file is not None:
+            return self.token_file.read_text(encoding="utf-8").strip()
         return secret(self.token, self.token_file, "token")

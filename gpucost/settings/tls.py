@@ -81,14 +81,17 @@ class Certificate:
     """``context`` is for a listener: new connections get the newest certificate, those that are up stay up.
 
     ``name`` says in the log whose it is. Raises OSError for files that cannot be used. Of a source without a
-    certificate yet, handshakes fail until there is one.
+    certificate yet, handshakes fail until there is one. With ``client_ca``, a PEM file of authorities, they
+    fail for whoever has no certificate of these; it is read when the certificate is.
     """
 
-    def __init__(self, source: TlsSource, name: str) -> None:
-        self._source, self._name = source, name
+    def __init__(self, source: TlsSource, name: str, client_ca: Path | None = None) -> None:
+        self._source, self._name, self._client_ca = source, name, client_ca
         self._stamp: Hashable = b""
-        self._newest = _server_context()
-        self.context = _server_context()
+        self._newest = server_context(client_ca)
+        # Whether a certificate is asked for is the first context's to say, and what it is checked with the
+        # chosen one's: both have it.
+        self.context = server_context(client_ca)
         self.context.sni_callback = self._choose
         if stamp := source.stamp():
             self._take(stamp)
@@ -110,7 +113,7 @@ class Certificate:
         return True
 
     def _take(self, stamp: Hashable) -> None:
-        context = _server_context()
+        context = server_context(self._client_ca)
         load_pem(context, self._source.pem())
         # One assignment: a handshake has the old one or the new one.
         self._newest, self._stamp = context, stamp
@@ -150,9 +153,13 @@ def _as_file(content: bytes) -> Iterator[str]:
         yield path
 
 
-def _server_context() -> ssl.SSLContext:
+def server_context(client_ca: Path | None = None) -> ssl.SSLContext:
+    """Without a certificate yet. Raises OSError (ssl.SSLError is one) for authorities that cannot be read."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if client_ca is not None:
+        context.load_verify_locations(client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 

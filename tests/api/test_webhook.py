@@ -529,6 +529,14 @@ def test_a_token_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     assert token.renew(), "as long, and of the same instant"
     file.write_text("the-second-token-of-all\n", encoding="utf-8")
     assert token.renew()
+    file.write_text("the-third-token-of-all\nthe-second-token-of-all\n", encoding="utf-8")
+    assert token.renew()
+    assert token.matches("the-third-token-of-all")
+    assert token.matches("the-second-token-of-all"), "until nobody has the one before"
+    assert not token.matches("the-third-token-of-all\nthe-second-token-of-all")
+    file.write_text("the-second-token-of-all\n", encoding="utf-8")
+    assert token.renew()
+    assert not token.matches("the-third-token-of-all")
     for sent in (b"short", b"two words of a token", b"\xff" * 20, b""):
         file.write_bytes(sent)
         assert not token.renew()

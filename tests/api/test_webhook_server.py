@@ -31,6 +31,7 @@ from gpucost.api.webhook.token import Token
 from gpucost.service.advising import Advising
 from gpucost.settings.tls import TlsFiles
 from tests.api.advisor_worlds import TOKEN, SmallEngine, advice, advising, body, job, working
+from tests.kube.pki import make_pki
 
 ROOT = Path(__file__).parents[2]
 REQUEST = b"POST /v1/admission/%s?timeout=2s HTTP/1.1\r\nHost: w\r\nContent-Type: application/json\r\n"
@@ -38,13 +39,18 @@ REQUEST = b"POST /v1/admission/%s?timeout=2s HTTP/1.1\r\nHost: w\r\nContent-Type
 
 @contextmanager
 def served(
-    found: Advising, tls: TlsFiles | None = None, *, in_flight: int = 8, deadline_ms: int = 30_000
+    found: Advising,
+    tls: TlsFiles | None = None,
+    *,
+    in_flight: int = 8,
+    deadline_ms: int = 30_000,
+    client_ca: Path | None = None,
 ) -> Iterator[tuple[WebhookServer, WebhookApp]]:
     app = WebhookApp(
         Token(TOKEN), found.status.reviewed, working(found), deadline_ms=deadline_ms, in_flight=in_flight
     )
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = WebhookServer(app, listener, tls, every_s=3600)
+        server = WebhookServer(app, listener, tls, client_ca=client_ca, every_s=3600)
         server.start()
         try:
             yield server, app
@@ -177,6 +183,34 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> tuple[TlsFiles, TlsFiles]
     return found[0], found[1]
 
 
+def test_only_who_has_a_certificate_of_the_authority_comes_in(
+    pairs: tuple[TlsFiles, TlsFiles], tmp_path: Path
+) -> None:
+    pki = make_pki(tmp_path)
+
+    def ask(port: int, *shown: Path) -> bytes:
+        context = ssl.create_default_context(cafile=str(pairs[0].certificate))
+        context.check_hostname = False
+        if shown:
+            context.load_cert_chain(*shown)
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", port), 30) as connection,
+            context.wrap_socket(connection) as secured,
+        ):
+            secured.sendall(request(body(job(gpus=0))))
+            return secured.recv(15)
+        return b""
+
+    with served(advising(), pairs[0], client_ca=pki.ca) as (server, _):
+        own = pki.client.with_suffix(".crt"), pki.client
+        assert ask(server.port, *own) == b"HTTP/1.1 200 OK"
+        assert ask(server.port) == b""
+        assert ask(server.port, pairs[1].certificate, pairs[1].key) == b"", "of another authority"
+        assert server.renew() is False
+        assert ask(server.port, *own) == b"HTTP/1.1 200 OK"
+
+
 def certificate_of(port: int) -> str:
     """What a new connection gets, in PEM."""
     return ssl.get_server_certificate(("127.0.0.1", port)).strip()
@@ -278,6 +312,7 @@ _SERVICE = """
 import socket, threading
 from gpucost.api.webhook.adviser import Adviser
 from gpucost.api.webhook.process import WebhookProcess
+from tests.kube.pki import make_pki
 from tests.api.advisor_worlds import TOKEN, advising
 
 found = advising()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,11 @@ def test_the_webhook_is_as_its_page_says(tmp_path: Path) -> None:
     assert webhook["sideEffects"] == "None"
     assert webhook["namespaceSelector"]["matchExpressions"][0]["values"] == ["kube-system", "cost"]
     assert webhook["clientConfig"]["service"]["path"] == f"/v1/admission/{TOKEN}"
+    turning = objects({**values, "webhook": {**values["webhook"], "nextToken": "0123456789abcdef.next"}})
+    [hook] = of_kind(turning, "ValidatingWebhookConfiguration")
+    assert hook["webhooks"][0]["clientConfig"]["service"]["path"] == f"/v1/admission/{TOKEN}"
+    [secret] = [each for each in of_kind(turning, "Secret") if "token" in each.get("data", {})]
+    assert b64decode(secret["data"]["token"]).decode() == f"{TOKEN}\n0123456789abcdef.next"
     service = one(found, "Service", "webhook")
     assert service["metadata"]["name"] == webhook["clientConfig"]["service"]["name"]
     ports = {

@@ -54,7 +54,19 @@ WRONG: list[tuple[str, object]] = [
     ("service.secrets", {"Slack": "secret"}),
     ("webhook", {"enabled": True}),
     ("webhook.token", "short"),
-    ("webhook.token", "0123456789abcdef/0123456789abcdef"),
+    *(
+        (key, wrong)
+        for key in ("webhook.token", "webhook.nextToken")
+        for wrong in (
+            "0123456789abcdef/0123456789abcdef",
+            "0123456789ABCDEF",
+            "0123456789abcdef_0",
+            "0123456789abcdef~0",
+            "-0123456789abcdef",
+            "0123456789abcdef-",
+            "0123456789abcdef..0",
+        )
+    ),
     ("webhook.timeoutSeconds", 30),
     ("webhook.certificates", "openssl"),
     ("monitoring.interval", "30"),

@@ -215,6 +215,28 @@ WRONG = {
         "16 to 128",
     ),
     "a short token": ("webhook: {token: hunter2}", "webhook.token", "not fit for a path", "16 to 128"),
+    **{
+        f"a token with {what}": (
+            f"webhook: {{token: '{token}'}}",
+            "webhook.token",
+            "not fit for a path",
+            "a-z",
+        )
+        for what, token in {
+            "capitals": "Hunter2-hunter2-hunter2",
+            "an underscore": "hunter2_hunter2_hunter2",
+            "a tilde": "hunter2~hunter2~hunter2",
+            "a dash first": "-hunter2-hunter2-hunter2",
+            "a dash before a dot": "hunter2-hunter2-.hunter2",
+            "two dots": "hunter2-hunter2..hunter2",
+        }.items()
+    },
+    "three tokens": (
+        f'webhook: {{token: "{TOKEN}\\n{TOKEN}-2\\n{TOKEN}-3"}}',
+        "webhook.token",
+        "not fit for a path",
+        "or two of these",
+    ),
     "a list for a token": ("webhook: {token: [hunter2]}", "webhook.token", "not shown", ""),
     "a webhook in the open without TLS": (
         f"webhook: {{enabled: true, host: 0.0.0.0, token: {TOKEN}}}",
@@ -259,6 +281,9 @@ def test_the_token_may_stand_in_a_file_and_is_never_shown(tmp_path: Path) -> Non
     file.write_text(f"{TOKEN}\n", encoding="ascii")
     settings = load(tmp_path, f"webhook: {{enabled: true, token_file: {file}}}")
     assert settings.webhook.secret_token() == TOKEN
+    file.write_text(f"{TOKEN}\n{TOKEN}.next\n", encoding="ascii")
+    both = load(tmp_path, f"webhook: {{enabled: true, token_file: {file}}}").webhook.secret_token()
+    assert both == f"{TOKEN}\n{TOKEN}.next"
     inline = load(tmp_path, f"webhook: {{token: {TOKEN}}}")
     assert inline.webhook.secret_token() == TOKEN
     assert "hunter2" not in repr(inline)

@@ -32,7 +32,7 @@ def main(listener_fd: int, channel_fd: int, certificates_fd: int) -> None:
     channel = Channel(socket.socket(fileno=channel_fd))
     found = channel.receive()
     form, level = found["log"]
-    configure(form, level, Redactor([found["token"]]))
+    configure(form, level, Redactor(found["token"].split("\n")))
     tls = _tls(found["tls"], Channel(socket.socket(fileno=certificates_fd)))
     token = Token(found["token"], None if found["token_file"] is None else Path(found["token_file"]))
     token.renew()
@@ -44,7 +44,8 @@ def main(listener_fd: int, channel_fd: int, certificates_fd: int) -> None:
         deadline_ms=found["deadline_ms"],
         in_flight=found["in_flight"],
     )
-    server = WebhookServer(app, socket.socket(fileno=listener_fd), tls)
+    client_ca = None if found["client_ca"] is None else Path(found["client_ca"])
+    server = WebhookServer(app, socket.socket(fileno=listener_fd), tls, client_ca=client_ca)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())

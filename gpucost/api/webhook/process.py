@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -19,7 +18,7 @@ from gpucost.kube.certificates.keeper import Keeper
 from gpucost.kube.certificates.pair import end_of
 from gpucost.service.advising_status import AdvisingStatus
 from gpucost.settings.logs import Format
-from gpucost.settings.tls import TlsFiles
+from gpucost.settings.tls import TlsFiles, server_context
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +35,7 @@ class WebhookProcess:
     answering: Answering
     status: AdvisingStatus
     token: str = field(repr=False)
+    """One, or two a line each."""
     deadline_ms: int
     in_flight: int
     tls: TlsFiles | None = None
@@ -45,6 +45,8 @@ class WebhookProcess:
     """In place of ``tls``: makes who keeps the certificate, of who is to be told each one."""
     log: tuple[Format, str] = ("text", "info")
     """Format and level of the process's own log, which goes where ours does."""
+    client_ca: Path | None = None
+    """Authorities of which whoever connects must have a certificate."""
     _closed: threading.Event = field(default_factory=threading.Event)
     _process: subprocess.Popen[bytes] | None = None
     _channel: Channel | None = None
@@ -54,7 +56,7 @@ class WebhookProcess:
 
     def __post_init__(self) -> None:
         if self.tls is not None:
-            self.tls.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+            self.tls.load(server_context())
         self._threads = [threading.Thread(target=self._run, name="gpucost-webhook", daemon=True)]
         self._keeper = None if self.keeping is None else self.keeping(self._certify)
         if self._keeper is not None:
@@ -148,4 +150,5 @@ class WebhookProcess:
             "in_flight": self.in_flight,
             "log": self.log,
             "tls": tls,
+            "client_ca": None if self.client_ca is None else str(self.client_ca),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -17,7 +18,8 @@ _CLOSING_S = 5.0
 
 
 class WebhookServer:
-    """Serves ``app`` on ``listener``; over TLS with ``tls``, new connections get the newest certificate."""
+    """Serves ``app`` on ``listener``; over TLS with ``tls``, new connections get the newest certificate, and
+    show one of ``client_ca`` where that is given."""
 
     def __init__(
         self,
@@ -25,6 +27,7 @@ class WebhookServer:
         listener: socket.socket,
         tls: TlsSource | None = None,
         *,
+        client_ca: Path | None = None,
         every_s: float = LOOKS_EVERY_S,
     ) -> None:
         self._listener, self._every_s = listener, every_s
@@ -49,7 +52,7 @@ class WebhookServer:
         config.load()
         self._certificate: Certificate | None = None
         if tls is not None:
-            self._certificate = Certificate(tls, "the webhook")
+            self._certificate = Certificate(tls, "the webhook", client_ca)
             config.ssl = self._certificate.context
         self._server = BoundedServer(config)
         self._closed = threading.Event()

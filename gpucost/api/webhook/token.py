@@ -1,27 +1,30 @@
-"""The secret end of the webhook's path, and its file, which may be replaced."""
+"""The secret end of the webhook's path, and its file, which may be replaced: while one token takes the place
+of another, both are taken."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
-from gpucost.settings.path_token import ALLOWED, fits_a_path
+from gpucost.settings.path_token import ALLOWED, tokens_of
 
 logger = logging.getLogger(__name__)
 
 
 class Token:
-    """``first`` holds until ``file`` says another one."""
+    """``first``, one or two a line each, holds until ``file`` says another."""
 
     def __init__(self, first: str, file: Path | None = None) -> None:
-        self._digest, self._file = _digest(first), file
+        self._digests, self._file = _digests(first.split("\n")), file
         self._read = b""
 
     def matches(self, given: str) -> bool:
         """In a time that says nothing of the token."""
-        return hmac.compare_digest(_digest(given), self._digest)
+        digest = _digest(given)
+        return sum(hmac.compare_digest(digest, each) for each in self._digests) > 0
 
     def renew(self) -> bool:
         """Take what the file says; whether that is another token. What cannot be used is logged, and the one
@@ -36,16 +39,20 @@ class Token:
         if read == self._read:
             return False
         self._read = read
-        token = read.decode("utf-8", "replace").strip()
-        if not fits_a_path(token):
+        tokens = tokens_of(read.decode("utf-8", "replace").strip())
+        if not tokens:
             logger.warning("the webhook's token file does not hold %s: the token before stays", ALLOWED)
             return False
-        digest = _digest(token)
-        if digest == self._digest:
+        digests = _digests(tokens)
+        if digests == self._digests:
             return False
-        self._digest = digest
-        logger.info("the webhook has a new token")
+        self._digests = digests
+        logger.info("the webhook has a new token: it takes %d now", len(digests))
         return True
+
+
+def _digests(tokens: Iterable[str]) -> frozenset[bytes]:
+    return frozenset(map(_digest, tokens))
 
 
 def _digest(text: str) -> bytes:
