@@ -207,6 +207,15 @@ LEDGER: tuple[Case, ...] = (
         silent=(3_000,),
     ),
     pair(
+        "GpuCostSeriesRefused",
+        "no job, then one",
+        {f"gpucost_source_refused_jobs{{{_ON}}}": around("GpuCostSeriesRefused", 0, 1)},
+        _PROD,
+        "1 scrape jobs of cluster prod give series that gpucost reads and does not take from them. Nothing "
+        "of it is in the ledger. Somebody forges GPU time, or a scrape job got another name.",
+        _OF_PROD,
+    ),
+    pair(
         "GpuCostLedgerCoverageLow",
         "just enough, then a thousandth less",
         {f"gpucost_ledger_observed_ratio{{{_ON}}}": around("GpuCostLedgerCoverageLow", t.OBSERVED, 0.949)},

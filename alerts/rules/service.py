@@ -173,6 +173,16 @@ LEDGER = RuleGroup(
             thresholds=(t.GREW_WITHIN,),
         ),
         Alert(
+            "GpuCostSeriesRefused",
+            f"{of_service('gpucost_source_refused_jobs', 'gpu_cluster')} > 0",
+            Severity.WARNING,
+            "Somebody writes series that are gpucost's to write.",
+            f"{{{{ $value }}}} scrape jobs of {_IN} give series that gpucost reads and does not take from "
+            "them. Nothing of it is in the ledger. Somebody forges GPU time, or a scrape job got another "
+            "name.",
+            SELF_OF_CLUSTER,
+        ),
+        Alert(
             "GpuCostLedgerCoverageLow",
             f"{of_service('gpucost_ledger_observed_ratio', 'gpu_cluster')} < {t.OBSERVED}",
             Severity.WARNING,

@@ -60,6 +60,8 @@ class ServiceCollector(Collector):
         pending = [((name,), c.pending) for name, c in clusters.items() if c.pending is not None]
         yield family(m.PENDING, pending)
         yield family(m.LOST, [((name,), c.lost) for name, c in clusters.items() if c.lost is not None])
+        refused = [((name,), c.refused) for name, c in clusters.items() if c.refused is not None]
+        yield family(m.REFUSED, refused)
         yield family(m.INGESTED, [((name,), n) for name, n in status.ingested().items()])
         up = [((name,), float(c.up)) for name, c in clusters.items() if c.up is not None]
         yield family(m.SOURCE_UP, up)

@@ -116,6 +116,7 @@ class Running:
             stopped=stop.is_set,
             rng=random.Random(),
             expected=settings.prometheus.cluster,
+            strangers=assemble.build_strangers(settings, now, stop),
         )
         running._thread("gpucost-loop", loop.run)
         if settings.detectors.enabled:

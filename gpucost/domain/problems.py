@@ -19,6 +19,7 @@ class ProblemCode(StrEnum):
     TEAM_UNKNOWN = "team_unknown"
     NOT_OBSERVED = "not_observed"
     DUPLICATE_SOURCE = "duplicate_source"
+    SERIES_REFUSED = "series_refused"
     NOT_CONSERVED = "not_conserved"
     # Of sources that see less than the objects: how far a number may be off.
     END_BOUNDED = "end_bounded"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from gpucost.detectors.findings import Pattern
 from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.rates import RateLookup
-from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.kube.connect.connection import connect
 from gpucost.kube.connect.httpx_transport import HttpxTransport
 from gpucost.kube.connect.secure import SERVICE_ACCOUNT
@@ -63,6 +63,7 @@ from gpucost.telemetry.recorded import RecordedSource
 from gpucost.telemetry.settings import SERVING_COUNTERS, ProgressMetric, ServingCounter
 from gpucost.telemetry.settings import PrometheusSettings as SourceOptions
 from gpucost.telemetry.source import Source
+from gpucost.telemetry.trust import Stranger, kinds_read, strangers
 
 if TYPE_CHECKING:
     from gpucost.contract.probe import TrialReading
@@ -225,6 +226,28 @@ def _existing(settings: Settings) -> ExistingSettings:
         settings.attribution.basis,
         tuple((each.kind, each.metric, each.name_label) for each in found.custom_resources),
     )
+
+
+def build_strangers(
+    settings: Settings, now: Now, stopped: threading.Event
+) -> Callable[[str], Sequence[Stranger]]:
+    """Who gave series in the last hour that are not believed, by cluster; it raises SourceError. Nobody in a
+    recording."""
+    found = settings.prometheus
+    if settings.source.path is not None:
+        return lambda cluster: ()  # noqa: ARG005  a recording has no jobs
+    # Here, since only the service asks for it.
+    from gpucost.telemetry.existing.reader import ExistingReader
+
+    client, options = build_client(found, stopped=stopped, attempts=1), source_options(found)
+
+    def look(cluster: str) -> Sequence[Stranger]:
+        until = now()
+        window = Window(until - HOUR_MS, until)
+        reader = ExistingReader(client, options, cluster, window, _existing(settings))
+        return strangers(reader, window, kinds_read(reader, found.dialect))
+
+    return look
 
 
 def build_trial(
@@ -535,6 +558,7 @@ def source_options(settings: PrometheusSettings, node_labels: Collection[str] = 
         activity_step_ms=milliseconds(settings.activity_step),
         node_labels=tuple(sorted({*settings.node_labels, *node_labels})),
         jobs=believed_jobs(settings),
+        own_namespace=settings.gpucost_namespace,
         progress=tuple(
             ProgressMetric(item.name, item.metric, item.pod_label, item.namespace_label)
             for item in settings.progress

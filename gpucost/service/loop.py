@@ -24,13 +24,16 @@ logger = logging.getLogger(__name__)
 _LONGEST_MESSAGE = 500
 # A turn may wait out the longest pause and a slow answer; three of them without a sign is no turn at all.
 _MISSED_TURNS = 3
+# Tenants choose the names of their jobs.
+_MOST_STRANGERS = 100
 
 
 class Loop:
     """``sleep`` pauses for seconds, or less when a stop is asked for; ``stopped`` says whether it is.
 
     ``expected`` is the cluster of the settings: what a source that never answered is reported under while the
-    ledger is empty, or has it.
+    ledger is empty, or has it. ``strangers`` names scrape jobs that are not believed, for the log: at the
+    start, and when windows were written.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Loop:
         stopped: Callable[[], bool],
         rng: random.Random,
         expected: str = "",
+        strangers: Callable[[str], Sequence[object]] = lambda cluster: (),  # noqa: ARG005
     ) -> None:
         self._pipeline = pipeline
         self._settings = settings
@@ -51,6 +55,8 @@ class Loop:
         self._stopped = stopped
         self._rng = rng
         self._expected = expected
+        self._strangers = strangers
+        self._said_strangers: dict[str, set[str]] = {}
         self._failed_turns = 0
         self._said_empty = False
 
@@ -147,7 +153,24 @@ class Loop:
             logger.warning("%s stays open: %s: %s", failure.window, failure.kind, reason)
         pending = len(due) - lost - outcome.ingested
         self._status.cluster_read(cluster, pending=pending, lost=lost, failures=outcome.failures)
+        if outcome.ingested or cluster not in self._said_strangers:
+            self._look_for_strangers(cluster)
         return bool(outcome.failures)
+
+    def _look_for_strangers(self, cluster: str) -> None:
+        """Each is said once."""
+        try:
+            found = [str(each) for each in self._strangers(cluster)]
+        except GpuCostError as error:
+            reason = visible(str(error), _LONGEST_MESSAGE)
+            logger.warning("%s: nobody can say whose series these are: %s", _named(cluster), reason)
+            return
+        said = self._said_strangers.setdefault(cluster, set())
+        for text in found:
+            if text not in said and len(said) < _MOST_STRANGERS:
+                said.add(text)
+                logger.warning("%s: not believed: %s", _named(cluster), visible(text, _LONGEST_MESSAGE))
+        self._status.looked_for_strangers(cluster, len(found))
 
     def _span(self, cluster: str, covered: Window | None) -> Window | None:
         """From where the ledger (or the settings) begins to now; what the ledger settled is left out."""

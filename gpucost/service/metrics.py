@@ -46,6 +46,13 @@ LOST = ServiceMetric(
     ("gpu_cluster",),
     "Windows that are not in the ledger and that the source no longer holds.",
 )
+REFUSED = ServiceMetric(
+    "gpucost_source_refused_jobs",
+    GAUGE,
+    ("gpu_cluster",),
+    "Scrape jobs that gave series which are not believed, in the hour before windows were last written; the "
+    "log and gpucost doctor name them.",
+)
 INGESTED = ServiceMetric(
     "gpucost_windows_ingested_total", COUNTER, ("gpu_cluster",), "Windows written since the start."
 )
@@ -325,6 +332,7 @@ SERVICE_METRICS = (
         SETTLED_END,
         PENDING,
         LOST,
+        REFUSED,
         INGESTED,
         SOURCE_UP,
         SOURCE_SUCCESS,

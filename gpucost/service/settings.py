@@ -240,7 +240,14 @@ class PrometheusSettings(Group):
     """The same of dcgm-exporter and its ``DCGM_*`` series."""
 
     gpucost_jobs: tuple[str, ...] = ()
-    """The same of gpucost's own exporters and their ``gpucost_*`` series."""
+    """The same of gpucost's own exporters and their ``gpucost_*`` series. Unset, as for the two above: jobs
+    that are called like them, and of several the one that was there first; see [existing](existing.md).
+    """
+
+    gpucost_namespace: str = ""
+    """Where gpucost's exporters run. Targets that are elsewhere, as the label ``namespace`` of ``up`` says,
+    are not believed, whatever their job is called: a Service of a tenant may be called like ours.
+    """
 
     opencost_jobs: tuple[str, ...] = ()
     """The same of OpenCost's prices."""

@@ -37,13 +37,15 @@ class Failure:
 class ClusterStatus:
     """One cluster. ``pending`` counts windows that are due; all but ``failures`` is None until it is known.
 
-    ``lost`` counts windows that are in neither the ledger nor the source any more.
+    ``lost`` counts windows that are in neither the ledger nor the source any more, ``refused`` scrape jobs
+    whose series are not believed.
     """
 
     up: bool | None = None
     last_success_ms: int | None = None
     pending: int | None = None
     lost: int | None = None
+    refused: int | None = None
     failures: tuple[Failure, ...] = ()
 
 
@@ -106,6 +108,11 @@ class LoopStatus:
                 self._source_errors[cluster, failure.kind] += 1
             kept = failures[:_KEPT_FAILURES]
             self._change(cluster, pending=pending, lost=lost, failures=kept, up=not failures)
+
+    def looked_for_strangers(self, cluster: str, refused: int) -> None:
+        """How many scrape jobs gave series of late that are not believed."""
+        with self._lock:
+            self._change(cluster, refused=refused)
 
     def source_failed(self, failure: Failure, due: int | None) -> None:
         """The source could not even say what it holds. ``due`` windows are to be read; None: not known."""

@@ -15,17 +15,39 @@ from gpucost.telemetry.evidence import Evidence, IntArray, evidence_for
 from gpucost.telemetry.promql import above, by, over_time, without
 from gpucost.telemetry.reader import ClusterReader, points
 
+_MOST_FALSE_DAYS = 31
+
 
 def covered(reader: ClusterReader, now_ms: int) -> Window | None:
-    """From the first heartbeat to as far as windows can be read already; None when there is no such time."""
-    settings = reader.settings
+    """From the first heartbeat to as far as windows can be read already; None when there is no such time.
+    Whose heartbeats are believed is told near the first and near the last of them."""
+    settings, anybody = reader.settings, reader.of_anybody()
     start, end = now_ms - settings.history_ms, settings.upto(now_ms + DAY_MS)
-    first = _first_beat(reader, start, end, DAY_MS)
-    last = _last_beat(reader, start, end, DAY_MS)
+    first = _first_believed(reader, _first_beat(anybody, start, end, DAY_MS), end)
+    last = _last_beat(anybody, start, end, DAY_MS)
     if first is None or last is None:
         return None
-    until = last - settings.lateness_ms if settings.as_of_ms is None else _by_every_target(reader, last)
+    near = reader.near(Window(max(first, last - DAY_MS), last + 1))
+    if near.false_hearts:
+        last = _last_beat(near, first, end, HOUR_MS) or last
+    until = last - settings.lateness_ms if settings.as_of_ms is None else _by_every_target(near, last)
     return Window(first, until) if first < until else None
+
+
+def _first_believed(reader: ClusterReader, first: int | None, end_ms: int) -> int | None:
+    """The first heartbeat from ``first`` on that is believed; ``first`` where for long only others beat."""
+    at = first
+    for _ in range(_MOST_FALSE_DAYS):
+        if at is None:
+            return first
+        near = reader.near(Window(at, at + DAY_MS))
+        if not near.false_hearts:
+            return at
+        found = _first_beat(near, at, min(at + DAY_MS, end_ms), HOUR_MS)
+        if found is not None:
+            return found
+        at = _first_beat(reader.of_anybody(), at + DAY_MS, end_ms, DAY_MS)
+    return at
 
 
 def _by_every_target(reader: ClusterReader, last: int) -> int:
@@ -66,7 +88,7 @@ def _wider(reader: ClusterReader, window: Window, beats: IntArray, late: int) ->
     if start is None:
         raise NotCovered(
             f"cluster {reader.cluster}: {window} is not covered: the source holds no heartbeat "
-            f"({reader.heartbeat_name} 1) at or before {iso(window.start_ms)}"
+            f"({reader.heartbeat_name} 1) at or before {iso(window.start_ms)}{reader.not_believed}"
         )
     has_end = len(beats) > 0 and beats[-1] >= late
     until = reader.settings.upto(late + outage)
@@ -77,7 +99,7 @@ def _wider(reader: ClusterReader, window: Window, beats: IntArray, late: int) ->
     if end is None:
         raise NotCovered(
             f"cluster {reader.cluster}: {window} is not yet complete: the source holds no heartbeat "
-            f"({reader.heartbeat_name} 1) at or after {iso(late)}"
+            f"({reader.heartbeat_name} 1) at or after {iso(late)}{reader.not_believed}"
         )
     return start, end
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
 import requests
 from prometheus_api_client import PrometheusConnect
@@ -29,7 +29,7 @@ from gpucost.domain.errors import (
     SourceUnreachable,
 )
 from gpucost.telemetry.answers import Answer, Series, joined, parse, parse_status
-from gpucost.telemetry.promql import PromQL, samples
+from gpucost.telemetry.promql import PromQL, label_name, samples
 
 _CHUNK_BYTES = 1 << 18
 # The first that is among the causes says what happened; without words, the operating system does.
@@ -155,6 +155,12 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         form = {"match[]": selector, "start": _seconds(start_ms), "end": _seconds(end_ms)}
         return self._ask("labels", form, key="label")
 
+    def label_values(self, label: str, selector: PromQL, start_ms: int, end_ms: int) -> Answer:
+        """The values of one label of the series that ``selector`` matches, each as ``{"label": value}``: out
+        of the server's index, whatever the number of samples."""
+        form = {"match[]": selector, "start": _seconds(start_ms), "end": _seconds(end_ms)}
+        return self._ask(f"label/{label_name(label)}/values?{urlencode(form)}", None, key="label")
+
     def status(self, what: str) -> dict[str, str]:
         """What the server says of itself: ``flags`` or ``runtimeinfo``. Not asked twice: many servers do not
         know these (Thanos, Mimir). Raises SourceError."""
@@ -184,7 +190,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         return {"timeout": f"{self.settings.read_timeout_s:g}s"}
 
     def _ask(
-        self, path: str, form: Mapping[str, Any], timeout: float | None = None, *, key: str = ""
+        self, path: str, form: Mapping[str, Any] | None, timeout: float | None = None, *, key: str = ""
     ) -> Answer:
         for attempt in range(self.settings.attempts):
             try:
@@ -199,7 +205,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
                     raise
         raise AssertionError("at least one attempt is made")
 
-    def _once(self, path: str, form: Mapping[str, Any], timeout: float | None, key: str) -> Answer:
+    def _once(self, path: str, form: Mapping[str, Any] | None, timeout: float | None, key: str) -> Answer:
         started = time.monotonic()
         self.stats.queries += 1
         try:

@@ -33,6 +33,7 @@ from gpucost.telemetry.reader import ClusterReader
 from gpucost.telemetry.rows import Row
 from gpucost.telemetry.settings import PrometheusSettings
 from gpucost.telemetry.signals import read_progress, read_signals
+from gpucost.telemetry.trust import OWN_KINDS, refusals
 
 _READ = tuple(spec.name for spec in FRAMES if spec not in HISTORY_FRAMES)
 
@@ -98,7 +99,9 @@ class PrometheusSource:
         rows: dict[str, list[Row]] = {name: [] for name in _READ}
         problems: dict[Problem, None] = {}
         for part in window.split(self._settings.max_span_ms) if wanted else ():
-            for name, found in _read_part(reader, part, wanted, problems):
+            # Who is believed is told by what is near: a job may be renamed in a month.
+            near = reader if part == window else self._reader(reader.cluster, part)
+            for name, found in _read_part(near, part, wanted, problems):
                 rows[name] += found
         return frames_of(rows, problems)
 
@@ -128,6 +131,7 @@ def _read_part(
     reader: ClusterReader, window: Window, wanted: Collection[str], problems: dict[Problem, None]
 ) -> Iterator[tuple[str, list[Row]]]:
     evidence, beats = heartbeat.read_evidence(reader, window)
+    problems.update(dict.fromkeys(refusals(reader, window, OWN_KINDS)))
     problems.update(dict.fromkeys(heartbeat.duplicates(reader, beats, evidence)))
     clipped = (
         window.intersect(Window(*stretch)) for stretch in evidence.stretches if stretch[0] < stretch[1]

@@ -54,6 +54,11 @@ def one_of(label: str, values: Sequence[str]) -> PromQL:
     return PromQL(f"{label_name(label)}=~{_quote(pattern)}")
 
 
+def none_of(label: str, values: Sequence[str]) -> PromQL:
+    """A matcher for all but the literal ``values``, also where the label is not there."""
+    return PromQL(one_of(label, values).replace("=~", "!~", 1))
+
+
 def one_of_or_like(label: str, values: Sequence[str], prefixes: Sequence[str]) -> PromQL:
     """A matcher for any of the literal ``values``, and for all that begins with one of ``prefixes``."""
     literal = [_REGEX_SPECIAL.sub(r"\\\1", value) for value in values]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from typing import TypeVar, cast
 
 from gpucost.contract.metrics import STATE_UP
 from gpucost.domain.errors import PartialResponse
 from gpucost.domain.time import HOUR_MS, Window
+from gpucost.telemetry import trust
 from gpucost.telemetry.answers import Answer, Series, holding
+from gpucost.telemetry.claimants import Choice
 from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.promql import PromQL, equals, named_like, one_of, select, taken
+from gpucost.telemetry.promql import PromQL, equals, named_like, none_of, one_of, select, taken
 from gpucost.telemetry.settings import PrometheusSettings
 
 _VALUES_PER_MATCHER = 200
@@ -20,6 +23,7 @@ _RENAMED = "exported_"
 _OURS = "gpucost_"
 # How far outside its window anything is looked at for its labels: an error of an hour before may go on.
 _AROUND_MS = 2 * HOUR_MS
+_Known = TypeVar("_Known")
 
 
 class ClusterReader:
@@ -33,25 +37,80 @@ class ClusterReader:
         self.cluster = cluster
         self._client = client
         self._window = window
-        self._known: dict[object, frozenset[str]] = {}  # shared with narrowed readers
+        self._known: dict[object, object] = {}  # shared with narrowed readers
+        self._believes_all = False
         self._matchers = self._cluster_matchers()
         self._narrowed: Mapping[str, PromQL] = {}
 
     def select(self, names: str | Sequence[str], *matchers: PromQL) -> PromQL:
-        """The series of these metrics in this cluster."""
+        """The series of these metrics in this cluster that are believed. Names of one kind are selected
+        together."""
         narrow = self._narrowed.get(names) if isinstance(names, str) else None
-        jobs = self.jobs(names if isinstance(names, str) else next(iter(names), ""))
-        believed = [one_of("job", jobs)] if jobs else []
+        believed = self._believed(names if isinstance(names, str) else next(iter(names), ""))
         return select(names, (*self._matchers, *believed, *matchers, *([narrow] if narrow else [])))
 
-    def select_of_all(self, name: str, *matchers: PromQL) -> PromQL:
-        """The series of a metric in this cluster, of whatever job: what a tool reads that believes any."""
-        return select(name, (*self._matchers, *matchers))
+    def select_of_all(self, names: str | Sequence[str], *matchers: PromQL) -> PromQL:
+        """The series of these metrics in this cluster, whoever gives them."""
+        return select(names, (*self._matchers, *matchers))
 
-    def jobs(self, name: str) -> Sequence[str]:
-        """The scrape jobs whose series of that name are believed; none for all. Names of one kind are
-        selected together."""
+    def named_like(self, start: str, *matchers: PromQL) -> PromQL:
+        """All series in this cluster whose names begin so, whoever gives them."""
+        return named_like(start, (*self._matchers, *matchers))
+
+    @property
+    def false_hearts(self) -> list[str]:
+        """Jobs with heartbeats near the window that are not believed."""
+        kind = trust.kind_of(self.heartbeat_name) or trust.KUBE
+        return sorted({each.job for each in self.choice(kind).refused if each.instances})
+
+    @property
+    def not_believed(self) -> str:
+        """Whose heartbeats there are that are not believed, for a message; empty where there are none."""
+        kind = trust.kind_of(self.heartbeat_name) or trust.KUBE
+        words = (
+            f" of a job that is believed. {', '.join(self.false_hearts)} is not: name yours in {kind.setting}"
+        )
+        return words if self.false_hearts else ""
+
+    @property
+    def of_gpus(self) -> tuple[PromQL, ...]:
+        """Matchers of what is of GPUs among requests of any resource."""
+        return ()
+
+    def of_anybody(self) -> ClusterReader:
+        """The same reader, which believes all that the settings do: to look for what there may be."""
+        found = self.near(self._window)
+        found._known, found._believes_all = self._known, True
+        return found
+
+    def near(self, window: Window) -> ClusterReader:
+        """The same reader for another window: who is believed may differ."""
+        found = copy(self)
+        found._window, found._known, found._believes_all = window, {}, False
+        vars(found).pop("heartbeat", None)  # of readers that keep it
+        return found
+
+    def settings_jobs(self, name: str) -> Sequence[str]:
+        """The scrape jobs that the settings name for series whose names begin so; none for all."""
         return next((jobs for start, jobs in self.settings.jobs.items() if name.startswith(start)), ())
+
+    def choice(self, kind: trust.SeriesKind) -> Choice:
+        """Whose series of a kind are believed around the window; asked for once. Raises SourceError."""
+        return self.once(("choice", kind.what), lambda: trust.chosen(self, kind))
+
+    def _believed(self, name: str) -> list[PromQL]:
+        """Matchers of what is believed of a metric."""
+        jobs, kind = self.settings_jobs(name), trust.kind_of(name)
+        found = [one_of("job", jobs)] if jobs else []
+        if kind is None or self._believes_all:
+            return found
+        choice = self.choice(kind)
+        if not jobs and kind is trust.KUBE and choice.believed:
+            found.append(one_of("job", sorted({each.job for each in choice.believed})))
+        elif not jobs and choice.jobs:
+            # Of ours one that was renamed in a long gap may not be near: it is not among those believed.
+            found.append(none_of("job", choice.jobs))
+        return [*found, *([none_of("instance", choice.instances)] if choice.instances else [])]
 
     def narrowed(self, names: Iterable[str], matcher: PromQL) -> ClusterReader:
         """The same reader, with a further matcher where one of these metrics is selected alone."""
@@ -68,11 +127,11 @@ class ClusterReader:
     def heartbeat_name(self) -> str:
         return STATE_UP.name
 
-    def once(self, what: object, ask: Callable[[], frozenset[str]]) -> frozenset[str]:
+    def once(self, what: object, ask: Callable[[], _Known]) -> _Known:
         """What ``ask`` answers, asked for the first time only."""
         if what not in self._known:
             self._known[what] = ask()
-        return self._known[what]
+        return cast(_Known, self._known[what])
 
     @property
     def renames(self) -> frozenset[str]:
@@ -80,7 +139,7 @@ class ClusterReader:
         return self.once("renames", self._ask_for_renames)
 
     def _ask_for_renames(self) -> frozenset[str]:
-        found = self._whole(self._client.label_names(self._own, *self._around))
+        found = self._whole(self._client.label_names(self._own, *self.around))
         names = (str(each["label"]) for each in found)
         return frozenset(name.removeprefix(_RENAMED) for name in names if name.startswith(_RENAMED))
 
@@ -97,7 +156,12 @@ class ClusterReader:
 
     def label_sets(self, selector: PromQL) -> list[dict[str, str]]:
         """The labels of all series that ``selector`` matches around the window."""
-        return self._whole(self._client.series(selector, *self._around))
+        return self._whole(self._client.series(selector, *self.around))
+
+    def label_values(self, label: str, selector: PromQL) -> list[str]:
+        """The values that a label has in series that ``selector`` matches around the window, sorted."""
+        found = self._whole(self._client.label_values(label, selector, *self.around))
+        return sorted(str(each["label"]) for each in found)
 
     def matrix(self, expression: PromQL, start_ms: int, end_ms: int, step_ms: int) -> list[Series]:
         return self._whole(self._client.query_range(expression, start_ms, end_ms, step_ms))
@@ -126,7 +190,7 @@ class ClusterReader:
         return named_like(_OURS, self._matchers)
 
     @property
-    def _around(self) -> tuple[int, int]:
+    def around(self) -> tuple[int, int]:
         """Within which a series of the window has samples, in milliseconds."""
         end_ms = self.settings.upto(self._window.end_ms + _AROUND_MS)
         return max(0, self._window.start_ms - _AROUND_MS), end_ms

@@ -93,7 +93,8 @@ class PrometheusSettings:
     long after its end a window is read; ``max_outage_ms`` is the longest gap that is looked across.
     ``activity_step_ms`` is the length of the steps in which detectors see what GPUs did.
     ``jobs`` are the scrape jobs that are believed, by what names of series begin with (``gpucost_``); of
-    names that are not there, any.
+    names that are not there, those that ``telemetry.trust`` finds. ``own_namespace`` is where gpucost's own
+    exporters run: what ``up`` says is elsewhere is none of them.
     ``node_labels`` are the Kubernetes node labels that the collector exports as ``label_*``.
     ``as_of_ms`` is the instant of one look, of which nothing is kept: nothing later is asked for, and windows
     are read up to the last heartbeat before it, as far as it is known by then what happened. Without it,
@@ -115,6 +116,7 @@ class PrometheusSettings:
     progress: tuple[ProgressMetric, ...] = ()
     serving: tuple[ServingCounter, ...] = SERVING_COUNTERS
     jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    own_namespace: str = ""
     as_of_ms: int | None = None
 
     def upto(self, instant_ms: int) -> int:

@@ -8,7 +8,10 @@ from typing import TypeVar
 
 from gpucost.contract.probe import UnbelievedJob, Unread
 from gpucost.domain.errors import SourceError
+from gpucost.domain.time import Window
 from gpucost.telemetry.answers import Answer, Series, holding
+from gpucost.telemetry.existing.reader import ExistingReader
+from gpucost.telemetry.existing.settings import ExistingSettings
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.promql import PromQL, equals, one_of, select
 from gpucost.telemetry.settings import PrometheusSettings
@@ -146,12 +149,20 @@ class Asker:
         except SourceError:
             return None
 
-    def _tried(self, what: str, ask: Callable[[], Answer]) -> list[Series] | None:
+    def reader(self, cluster: str, window: Window) -> ExistingReader:
+        """What a report reads a window with; it raises SourceError."""
+        return ExistingReader(self._client, self.settings, cluster, window, ExistingSettings())
+
+    def tried(self, what: str, ask: Callable[[], T]) -> T | None:
+        """None, and a fact that is not known, where the answer is a SourceError."""
         try:
-            return self._whole(what, ask())
+            return ask()
         except SourceError as error:
             self.unread.append(Unread(what, str(error)[:LONGEST]))
             return None
+
+    def _tried(self, what: str, ask: Callable[[], Answer]) -> list[Series] | None:
+        return self.tried(what, lambda: self._whole(what, ask()))
 
     def _whole(self, what: str, answer: Answer) -> list[Series]:
         """An answer with warnings is taken, and told to be in part."""

@@ -7,35 +7,27 @@ pkg/metrics/kubemetrics.go and pkg/env/costmodelenv.go). A report does not read 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.probe import OPENCOST_PRICES, UnbelievedJob
-from gpucost.domain.time import HOUR_MS
+from gpucost.domain.time import Window
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.doctor.asking import KUBE, Asker, grouped
-from gpucost.telemetry.existing.reader import most_trusted, nodes_by_job
 from gpucost.telemetry.promql import PromQL, by
-from gpucost.telemetry.reader import column, numbers
+from gpucost.telemetry.reader import column
+from gpucost.telemetry.trust import KUBE as KUBE_KIND
 
 
-def read_believed(asker: Asker, start_ms: int, at_ms: int) -> None:
-    """Whom a report from ``start_ms`` to ``at_ms`` believes, by cluster; what is known already stays."""
+def read_believed(asker: Asker, clusters: Iterable[str], asked: Window) -> None:
+    """Whom a report of that time believes, by cluster; what is known already stays."""
     if asker.jobs(ksm.NODE_CREATED):
         return
-    label = asker.settings.cluster_label
-    shown = nodes_by_job(asker.whosoever(ksm.NODE_CREATED), label)
-    shows: list[dict[str, dict[str, int]]] = []
-    for instant in (min(start_ms + 2 * HOUR_MS, at_ms), at_ms):
-        answer = grouped(asker, asker.vector("jobs of kube-state-metrics", shown, instant))
-        shows.append({name: _sizes(found) for name, found in answer.items()})
-    first, last = shows
-    for cluster in first.keys() | last.keys():
-        jobs = most_trusted(first.get(cluster, {}), last.get(cluster, {}))
-        asker.believed.setdefault(cluster, jobs)
-
-
-def _sizes(found: list[Series]) -> dict[str, int]:
-    return dict(zip(column(found, "job"), map(int, numbers(found)), strict=True))
+    for cluster in set(clusters) - asker.believed.keys():
+        reader = asker.reader(cluster, asked)
+        choice = asker.tried("jobs of kube-state-metrics", partial(reader.choice, KUBE_KIND))
+        if choice is not None:
+            asker.believed[cluster] = sorted({each.job for each in choice.believed})
 
 
 def counts_of(asker: Asker, found: Iterable[Series]) -> dict[str, dict[str, int]]:

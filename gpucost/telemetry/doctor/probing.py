@@ -121,8 +121,9 @@ def _refuse_unknown(asker: Asker, cluster: str, asked: Window, now_ms: int) -> N
 def _counts(asker: Asker, asked: Window, at_ms: int) -> dict[str, dict[str, int]]:
     """By cluster, how many series of each name."""
     found = asker.first(state.counted(asker, sorted(_COUNTED), "job"), at_ms)
-    if any(series["metric"]["__name__"] == ksm.NODE_CREATED for series in found):
-        believed.read_believed(asker, asked.start_ms, at_ms)
+    of_nodes = [series for series in found if series["metric"]["__name__"] == ksm.NODE_CREATED]
+    there = Window(min(asked.start_ms, at_ms - 1), at_ms)
+    believed.read_believed(asker, map(asker.cluster_of, of_nodes), there)
     return believed.counts_of(asker, found)
 
 

@@ -83,22 +83,6 @@ def unread_claims(reader: ExistingReader, evidence: Evidence) -> list[Problem]:
     return [_problem(ProblemCode.NOT_OBSERVED, reader.cluster, evidence.window, CLAIMS_TEXT, None)]
 
 
-def several_jobs(
-    cluster: str, window: Window, believed: Sequence[str], others: Sequence[str]
-) -> list[Problem]:
-    """A problem where more than one scrape job gives series of nodes: only one is believed."""
-    if not others:
-        return []
-    detail = (
-        f"jobs {', '.join((*believed, *others))} all give series of kube-state-metrics; only those of "
-        f"{', '.join(believed)} are believed, which shows most nodes. Name the right one in "
-        "prometheus.kube_state_metrics_jobs"
-    )
-    return [
-        Problem(ProblemCode.DUPLICATE_SOURCE, cluster, "kube-state-metrics", detail, None, window.start_ms)
-    ]
-
-
 def _distance(groups: ScrapeGroups) -> str:
     """Of most scrapes, in whole seconds; of the shard with the fewest, and of replicas the longer way."""
     apart = [np.diff(each.evidence.beats) for each in groups.groups if len(each.evidence.beats) > 1]

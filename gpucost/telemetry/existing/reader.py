@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 from gpucost.contract import kube_state as ksm
 from gpucost.domain.time import HOUR_MS, Window
@@ -12,8 +11,8 @@ from gpucost.telemetry.answers import Series
 from gpucost.telemetry.evidence import Evidence
 from gpucost.telemetry.existing.settings import ExistingSettings
 from gpucost.telemetry.promapi import PrometheusClient
-from gpucost.telemetry.promql import PromQL, by, one_of, one_of_or_like, over_time, select
-from gpucost.telemetry.reader import ClusterReader, column, numbers, own_column, with_renamed
+from gpucost.telemetry.promql import PromQL, by, one_of, one_of_or_like, over_time
+from gpucost.telemetry.reader import ClusterReader, numbers, own_column, with_renamed
 from gpucost.telemetry.settings import PrometheusSettings
 
 _MIG = "nvidia_com_mig_"
@@ -23,28 +22,6 @@ TARGET_LABELS = ("job", "instance")
 _OF_NODE = with_renamed(("node",))
 _NOWHERE = " "
 """A value that no label has: matches nothing."""
-
-
-class KubeJobs(NamedTuple):
-    """Scrape jobs that give series of kube-state-metrics."""
-
-    believed: tuple[str, ...]
-    others: tuple[str, ...]
-
-
-def nodes_by_job(nodes: PromQL, *labels: str) -> PromQL:
-    """How many nodes each scrape job showed of late; by ``labels`` too. ``nodes`` selects their series."""
-    there = by("group", (*labels, "job", *_OF_NODE), over_time("last_over_time", nodes, 2 * _NEAR_MS))
-    return by("count", (*labels, "job"), there)
-
-
-def most_trusted(first: Mapping[str, int], last: Mapping[str, int]) -> tuple[str, ...]:
-    """Of jobs, by how many nodes they show at the beginning and at the end: the one that shows most at first,
-    and the one that does at the end if by then it shows more than twice as many."""
-    most = [max(each, key=lambda job: (each[job], job)) for each in (first, last) if each]
-    if len(most) == 2 and 2 * last.get(most[0], 0) >= last[most[1]]:
-        most = most[:1]
-    return tuple(sorted(set(most)))
 
 
 class ExistingReader(ClusterReader):
@@ -65,29 +42,6 @@ class ExistingReader(ClusterReader):
         super().__init__(client, settings, cluster, window)
         self.existing = existing
 
-    def jobs(self, name: str) -> Sequence[str]:
-        """Those of the settings; of kube-state-metrics else the job that shows most nodes. Whoever has a
-        target of their own scraped may write any series, about anybody's pods."""
-        given = super().jobs(name)
-        return given or (self.kube_jobs.believed if name.startswith(_KUBE) else ())
-
-    @cached_property
-    def kube_jobs(self) -> KubeJobs:
-        """Whose series of kube-state-metrics are believed. A job that was renamed in the window is two."""
-        nodes = select(ksm.NODE_CREATED, self._matchers)
-        every = {labels.get("job", "") for labels in self.label_sets(nodes)}
-        given = super().jobs(ksm.NODE_CREATED)
-        if given or len(every) < 2:
-            return KubeJobs(tuple(given or sorted(every)), ())
-        start, end = self._around
-        first, last = (self._nodes_by_job(nodes, at) for at in (start + 2 * _NEAR_MS, end))
-        believed = most_trusted(first, last)
-        return KubeJobs(believed, tuple(sorted(every - {*believed})))
-
-    def _nodes_by_job(self, nodes: PromQL, at_ms: int) -> dict[str, int]:
-        found = self.vector(nodes_by_job(nodes), at_ms)
-        return dict(zip(column(found, "job"), map(int, numbers(found)), strict=True))
-
     @cached_property
     def known(self) -> Mapping[str, str]:
         """GPU resources by their sanitised names."""
@@ -98,6 +52,10 @@ class ExistingReader(ClusterReader):
         """The matcher of GPU resources."""
         return one_of_or_like("resource", sorted(self.known), [_MIG])
 
+    @property
+    def of_gpus(self) -> tuple[PromQL, ...]:
+        return (self.is_gpu,)
+
     def raw(self, selector: PromQL, start_ms: int, end_ms: int) -> list[Series]:
         found = super().raw(selector, start_ms, end_ms)
         if selector == self.heartbeat and not selector.startswith(ksm.UP):
@@ -106,7 +64,7 @@ class ExistingReader(ClusterReader):
 
     def _lasting(self) -> list[str]:
         """Nodes that are there at the ends of the window: one that is at both, where there is one."""
-        start, end = self._around
+        start, end = self.around
         range_ms = max(2 * HOUR_MS, self.settings.max_gap_ms)
         latest = over_time("last_over_time", self.select(ksm.NODE_CREATED), range_ms)
         there = [

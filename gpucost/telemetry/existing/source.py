@@ -21,7 +21,7 @@ from gpucost.domain.problems import Problem
 from gpucost.domain.time import Window
 from gpucost.telemetry import heartbeat
 from gpucost.telemetry.assembling import cluster_names, frames_of, node_births, pod_names
-from gpucost.telemetry.existing.bounds import bounds, several_jobs, shares_of, unread_claims
+from gpucost.telemetry.existing.bounds import bounds, shares_of, unread_claims
 from gpucost.telemetry.existing.gpus import read_boards
 from gpucost.telemetry.existing.history import with_history
 from gpucost.telemetry.existing.holdings import Holdings
@@ -37,6 +37,7 @@ from gpucost.telemetry.promapi import PrometheusClient, QueryStats
 from gpucost.telemetry.rows import Row
 from gpucost.telemetry.settings import PrometheusSettings
 from gpucost.telemetry.signals import read_progress
+from gpucost.telemetry.trust import OTHER_KINDS, refusals
 
 NAME = "kube-state-metrics and dcgm-exporter in"
 _READ = tuple(spec.name for spec in FRAMES if spec not in HISTORY_FRAMES)
@@ -111,7 +112,9 @@ class ExistingSource:
         rows: dict[str, list[Row]] = {name: [] for name in _READ}
         problems: dict[tuple[Problem, int | None], Problem] = {}
         for part in window.split(self._settings.max_span_ms):
-            for name, found in _read_part(reader, part, problems):
+            # Who is believed is told by what is near: a job may be renamed in a month.
+            near = reader if part == window else self._reader(reader.cluster, part)
+            for name, found in _read_part(near, part, problems):
                 rows[name] += found
         return frames_of(rows, problems.values())
 
@@ -140,9 +143,9 @@ def _read_part(
     yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
     shares = shares_of(reader.existing, nodes, capacity)
     limits = bounds(reader.cluster, groups, pods.spans, pods.names, shares)
-    doubled = several_jobs(reader.cluster, window, *reader.kube_jobs)
+    refused = refusals(reader, window, OTHER_KINDS)
     limits += unread_claims(reader, evidence)
-    every = (*doubled, *pods.problems, *boards.problems, *found, *unsure, *limits)
+    every = (*refused, *pods.problems, *boards.problems, *found, *unsure, *limits)
     problems.update({(each, each.at_ms): each for each in every})
 
 

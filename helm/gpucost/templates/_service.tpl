@@ -61,6 +61,14 @@
 {{- fail "prometheus.basicAuth.secret: needed beside prometheus.basicAuth.username" -}}
 {{- end -}}
 {{- $found := dict "url" $p.url "cluster" .Values.cluster.name -}}
+{{- /* Whose series are believed. A ServiceMonitor's job is the Service, a PodMonitor's its own namespace and name. */ -}}
+{{- $jobs := list -}}
+{{- if .Values.queueCollector.enabled }}{{ $jobs = append $jobs (include "gpucost.fullname" (dict "root" . "component" "queue-collector")) }}{{ end -}}
+{{- if .Values.gpuExporter.enabled }}{{ $jobs = append $jobs (printf "%s/%s" .Release.Namespace (include "gpucost.fullname" (dict "root" . "component" "gpu-exporter"))) }}{{ end -}}
+{{- if $jobs -}}
+{{- $_ := set $found "gpucost_namespace" .Release.Namespace -}}
+{{- if .Values.monitoring.serviceMonitors.enabled }}{{ $_ := set $found "gpucost_jobs" $jobs }}{{ end -}}
+{{- end -}}
 {{- /* Not "pod": series of pods have their own, by which progress is told. */ -}}
 {{- with .Values.queueCollector }}{{ if and .enabled (gt (int .replicas) 1) }}{{ $_ := set $found "replica_labels" (list "instance") }}{{ end }}{{ end -}}
 {{- if $p.bearerToken.secret -}}

@@ -483,6 +483,9 @@ class Refusing:
 
     raw = series = label_names = query_range
 
+    def label_values(self, label: str, expression: str, *window: int) -> Answer:
+        return self.query_range(f"{label}: {expression}", *window)
+
     def status(self, page: str) -> dict[str, str]:
         raise SourceUnreachable(f"404: {page}")
 
@@ -493,7 +496,7 @@ def test_a_question_that_is_refused_is_not_known_and_the_others_are_asked() -> N
     [cluster] = facts.clusters
     assert (cluster.pods, facts.retention) == (None, None)
     assert cluster.nodes is not None
-    assert [each.what for each in facts.unread] == ["GPU requests of pods"]
+    assert [each.what for each in facts.unread] == ["jobs of kube-state-metrics", "GPU requests of pods"]
     assert diagnose(facts).clusters[0].features[Feature.TEAMS].verdict is Verdict.NO
 
 

@@ -335,13 +335,13 @@ def test_what_cannot_be_told_is_said(source: ExistingSource) -> None:
 
 
 @pytest.mark.fault(5)
-def test_of_several_jobs_the_one_with_most_nodes_is_believed_and_the_others_are_said(
+def test_of_several_jobs_the_one_that_is_called_like_it_is_believed_and_the_other_is_said(
     source: ExistingSource,
 ) -> None:
     found = source.read("tenants", WINDOW)
-    (said,) = [each for each in found.problems if each.code is ProblemCode.DUPLICATE_SOURCE]
-    assert "ksm, podmonitor/research" in said.detail
-    assert "only those of ksm are believed" in said.detail
+    (said,) = [each for each in found.problems if each.code is ProblemCode.SERIES_REFUSED]
+    assert (said.subject, said.board_ms) == ("podmonitor/research", 500 * WINDOW.length_ms)
+    assert "those of ksm are believed" in said.detail
     real = source.read("c", WINDOW).allocations
     names = ["pod", "count", "start_ms", "end_ms", "team_label"]
     assert found.allocations[names].equals(real[names])
@@ -352,7 +352,7 @@ def test_the_job_that_is_named_is_believed(source: ExistingSource) -> None:
     fake = ExistingSource(source._client, pinned, ExistingSettings(), now=lambda: SPAN.end_ms)
     found = fake.read("tenants", WINDOW)
     assert found.allocations["pod"].tolist() == ["finished"]
-    assert not [each for each in found.problems if each.code is ProblemCode.DUPLICATE_SOURCE]
+    assert [each.subject for each in found.problems if each.code is ProblemCode.SERIES_REFUSED] == ["ksm"]
 
 
 @pytest.mark.parametrize(
