@@ -36,7 +36,8 @@ PACKAGES = {
     "pricing": (("gpucost/pricing",), ("tests/pricing",)),
 }
 LEAST = 0.9
-_PYTEST = (sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-W", "ignore")
+_QUIET = ("-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-p", "brief_properties", "-W", "ignore")
+_PYTEST = (sys.executable, "-m", "pytest", *_QUIET)
 # One change of each kind: others of it say the same, or are no change (`==` and `is` of None).
 _SWAPS = {
     "Binary": "Add_Sub Sub_Add Mul_FloorDiv Div_Mul FloorDiv_Mul Mod_Mul BitOr_BitAnd BitAnd_BitOr",
@@ -45,6 +46,24 @@ _SWAPS = {
 }
 _KINDS = frozenset(kind for kinds in _SWAPS.values() for kind in kinds.split())
 _LONGEST_S = 240.0
+# A red property is red: how small an example can be made of it is nobody's matter here.
+_PLUGIN = """
+import coverage
+import hypothesis
+import pytest
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure():
+    phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
+    hypothesis.settings.register_profile("brief", hypothesis.settings(), phases=phases)
+    hypothesis.settings.load_profile("brief")
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    if measured := coverage.Coverage.current():
+        measured.switch_context(item.nodeid)
+    return (yield)
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -119,6 +138,7 @@ class TreeCopy:
             shutil.copy2(ROOT / name, self.root / name, follow_symlinks=False)
         if (ROOT.parent / "shared").exists():
             (folder / "shared").symlink_to(ROOT.parent / "shared")
+        (self.root / "brief_properties.py").write_text(_PLUGIN)
         path = os.pathsep.join((str(self.root), str(self.root / "exporters")))
         self._environment = {**os.environ, "PYTHONPATH": path, "CI": "true", "PYTHONDONTWRITEBYTECODE": "1"}
         self._data = folder / "coverage"
@@ -134,10 +154,9 @@ class TreeCopy:
         return done.returncode
 
     def tests_by_line(self, folders: tuple[str, ...]) -> dict[tuple[str, int], list[str]]:
-        """Which test functions ran a line."""
+        """Which tests ran a line, as pytest names them; what runs on import is of none."""
         settings = self.root / "coverage.ini"
-        lines = ("[run]", "dynamic_context = test_function", "source = gpucost", f"data_file = {self._data}")
-        settings.write_text("\n".join(lines))
+        settings.write_text(f"[run]\nsource = gpucost\ndata_file = {self._data}\n")
         tests = [str(path) for name in folders for path in sorted(self.root.glob(name))]
         measured = ("-m", "coverage", "run", f"--rcfile={settings}", *_PYTEST[1:])
         if self.run((sys.executable, *measured, *tests)) != 0:
@@ -151,19 +170,6 @@ class TreeCopy:
         for file, bits, context in rows:
             for line in (8 * at + bit for at, byte in enumerate(bits) for bit in range(8) if byte >> bit & 1):
                 found[file, line].append(context)
-        return found
-
-    def node_ids(self, contexts: list[str]) -> list[str]:
-        """``tests.access.test_keys.test_a`` as pytest names it; what is run on import has no test."""
-        found = []
-        for context in sorted(set(contexts) - {""}):
-            module, _, name = context.rpartition(".")
-            parts = module.split(".")
-            for cut in range(len(parts), 0, -1):
-                file = Path(*parts[:cut]).with_suffix(".py")
-                if (self.root / file).is_file():
-                    found.append("::".join((str(file), *parts[cut:], name)))
-                    break
         return found
 
     def is_killed(self, mutation: CodeMutation, tests: list[str]) -> bool:
@@ -190,7 +196,7 @@ def scored(copy: TreeCopy, name: str, sample: int, seed: int) -> tuple[int, int]
     drawn = random.Random(seed).sample(everything, min(sample, len(everything)))
     killed = 0
     for mutation in drawn:
-        node_ids = copy.node_ids(ran_by.get((mutation.file, mutation.line), []))
+        node_ids = sorted(filter(None, ran_by.get((mutation.file, mutation.line), ())))
         is_red = bool(node_ids) and copy.is_killed(mutation, node_ids)
         killed += is_red
         if not is_red:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
+from gpucost.domain.problems import ProblemCode
+from gpucost.domain.time import DAY_MS, EARLIEST_MS, MINUTE_MS, Window
 from gpucost.telemetry.evidence import (
     NONE,
     Evidence,
@@ -166,3 +167,108 @@ def test_stretches_are_cut_where_heartbeats_lie_too_far_apart() -> None:
     assert evidence.stretches == [(minute(0), minute(10)), (minute(16), minute(16))]
     assert evidence.tolerated_scrapes == 0
     assert DAY_MS > evidence.range_ms > 0
+
+
+def test_missing_samples_are_tolerated_where_they_can_hide_neither_an_absence_nor_an_end() -> None:
+    """With beats a minute apart and 2 minutes after the window: 2 missing samples hide 2 to 3 minutes, of
+    which 1 is sure to be no end. With an outage of the API server, or a gap, none."""
+    window = Window(minute(10), minute(20))
+
+    def tolerated(beats: list[int], scrapes: list[int], lateness_ms: int) -> int:
+        both = (np.array(beats), np.array(scrapes))
+        return evidence_for(window, *both, GAP_MS, lateness_ms).tolerated_scrapes
+
+    regular = [minute(at) for at in range(31)]
+    assert tolerated(regular, regular, 2 * MINUTE_MS) == 1
+    assert tolerated(regular, regular, GAP_MS) == 4
+    assert tolerated(regular[:15] + regular[16:], regular, GAP_MS) == 0, "one scrape showed no heartbeat"
+    gap = regular[:12] + regular[18:]
+    assert tolerated(gap, gap, GAP_MS) == 0
+    alone = evidence_for(Window(minute(10), minute(11)), np.array([minute(10)]), np.array([]), GAP_MS, 0)
+    assert alone.tolerated_scrapes == 0
+
+
+def test_the_first_and_the_last_scrape_of_the_evidence_count() -> None:
+    times = np.array([minute(at) for at in range(31)])
+    evidence = evidence_for(Window(minute(10), minute(20)), times, times, GAP_MS, GAP_MS)
+    assert (evidence.start_ms, evidence.end_ms) == (minute(5), minute(25))
+    between = evidence.scrapes_between(times[[0, 5, 5, 20]], times[[30, 6, 5, 10]])
+    assert between.tolist() == [21, 1, 0, 0]
+    assert evidence.scrapes_between(times[[25]], times[[25]] + 1).tolist() == [1]
+
+
+SEEN = [minute(at) for at in range(10, 16)]
+
+
+@pytest.mark.fault(29)
+@pytest.mark.parametrize(
+    ("start", "ends", "expected", "is_doubted"),
+    [
+        (minute(9.5), [NONE] * 6, (minute(9.5), minute(15)), False),
+        (minute(9.5), [NONE] * 5 + [minute(14.5)], (minute(9.5), minute(14.5)), False),
+        (minute(10), [minute(10)] * 6, (minute(10), minute(10)), False),
+        (minute(10) + 1, [minute(10)] * 6, (minute(10) + 1, minute(10) + 1), True),
+        (minute(2), [NONE] * 6, (minute(4), minute(15)), False),
+        (minute(9.5), [NONE] * 5 + [minute(8)], (minute(9.5), minute(14)), True),
+        (minute(5), [NONE] * 5 + [minute(9)], (minute(5), minute(9)), False),
+        (minute(5), [NONE] * 5 + [minute(9) - 1], (minute(5), minute(9)), True),
+        (minute(9.5), [NONE] * 5 + [minute(20)], (minute(9.5), minute(20)), False),
+        (minute(9.5), [NONE] * 5 + [minute(20) + 1], (minute(9.5), minute(20)), True),
+        (EARLIEST_MS, [NONE] * 6, (minute(4), minute(15)), False),
+        (EARLIEST_MS - 1, [NONE] * 6, (minute(10), minute(10)), True),
+        (NONE, [NONE] * 6, (minute(10), minute(15)), False),
+    ],
+    ids=[
+        "vanished",
+        "ended",
+        "at once",
+        "before it began",
+        "a start long before it was missed",
+        "an end before it began",
+        "an end as late as lateness allows",
+        "an end a millisecond earlier",
+        "an end as far ahead as lateness allows",
+        "an end a millisecond later",
+        "the earliest start there is",
+        "no start at all",
+        "no start told",
+    ],
+)
+def test_timestamps_are_believed_as_far_as_scrapes_let_them(
+    start: int, ends: list[int], expected: tuple[int, int], is_doubted: bool
+) -> None:
+    """Scrapes a minute apart show the subject from minute 10 to 15, and not at 9 and 16; 5 minutes late."""
+    evidence = evidence_of(Window(minute(6), minute(30)), [minute(at) for at in range(40)])
+    [life] = lives(SEEN, [start] * 6, ends, evidence)
+    assert (life.start_ms, life.end_ms) == expected
+    assert (life.doubt is not None) == is_doubted, life.why
+
+
+@pytest.mark.fault(26)
+def test_a_subject_that_is_missed_and_comes_back_lives_twice_and_one_that_nobody_looked_for_once() -> None:
+    everything = [minute(at) for at in range(40)]
+    seen = everything[10:16] + everything[25:30]
+
+    def found(times: list[int]) -> list[tuple[int, int]]:
+        evidence = evidence_of(Window(minute(6), minute(35)), times)
+        return [
+            (life.start_ms, life.end_ms) for life in lives(seen, [minute(10)] * 11, [NONE] * 11, evidence)
+        ]
+
+    # It comes back with the same start, which reaches back to lateness before the scrape that missed it.
+    assert found(everything) == [(minute(10), minute(15)), (minute(19), minute(29))]
+    assert found(everything[:16] + everything[25:]) == [(minute(10), minute(29))]
+    # Missed for as long as the longest gap, and no longer: it was there.
+    short = everything[10:16] + everything[20:30]
+    evidence = evidence_of(Window(minute(6), minute(35)), everything)
+    assert len(lives(short, [minute(10)] * 16, [NONE] * 16, evidence)) == 1
+
+
+def test_what_is_last_seen_before_a_gap_is_doubted() -> None:
+    times = [minute(at) for at in (*range(16), *range(21, 40))]
+    gap = evidence_of(Window(minute(6), minute(30)), times)
+    [life] = lives(SEEN, [minute(10)] * 6, [NONE] * 6, gap)
+    assert (life.end_ms, life.doubt) == (minute(15), ProblemCode.END_UNKNOWN)
+    longest = evidence_of(Window(minute(6), minute(30)), [minute(at) for at in (*range(16), *range(20, 40))])
+    [life] = lives(SEEN, [minute(10)] * 6, [NONE] * 6, longest)
+    assert (life.end_ms, life.doubt) == (minute(15), None)
