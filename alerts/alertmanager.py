@@ -27,6 +27,7 @@ _BY_SERVICE += [
     "GpuCostDetectorsSilent",
     "GpuCostDetectorFailing",
     "GpuCostFindingsCutOff",
+    "GpuCostTeamsCutOff",
 ]
 _BUDGET = ("GpuCostBudgetPaceHigh", "GpuCostBudgetProjectedToExceed", "GpuCostTeamCostRise")
 _BY_COLLECTOR = [alert.name for alert in queues.GROUP.alerts]

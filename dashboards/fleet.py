@@ -171,7 +171,7 @@ def _capacity() -> Row:
             timeseries(
                 "GPUs held by team",
                 "Who holds the GPUs, in settled windows. A shared GPU counts by the part held. __no_team__ "
-                "is work that no team rule places.",
+                "is work that no team rule places; __other_teams__ are all teams beyond api.metrics_teams.",
                 GPUS,
                 query(
                     _sum_by_team("gpucost_team_gpus", TEAMS),
@@ -251,7 +251,8 @@ def _money() -> Row:
             bar_gauge(
                 "Cost this month by team",
                 "Cost of the current calendar month so far. __unallocated__ is what free GPUs cost. Compare "
-                "teams here; for a budget see the table of teams.",
+                "teams here; for a budget see the table of teams. __other_teams__ are all beyond "
+                "api.metrics_teams.",
                 USD,
                 query(
                     f"sort_desc({_sum_by_team('gpucost_team_cost_usd')})",

@@ -25,7 +25,7 @@ def cluster() -> core.Template:
 
 
 def team(*, multi: bool = False) -> core.Template:
-    """Which team. What is nobody's (``__unallocated__``) is no team."""
+    """Which team. What is nobody's (``__unallocated__``), or several teams', is no team."""
     metric = 'gpucost_team_cost_usd{gpu_cluster=~"$cluster", owner_team!~"__.*"}'
     return from_labels("team", "Team", f"label_values({metric}, owner_team)", multi=multi)
 

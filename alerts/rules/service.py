@@ -101,6 +101,16 @@ SERVICE = RuleGroup(
             thresholds=(t.FINDINGS_SHOWN,),
         ),
         Alert(
+            "GpuCostTeamsCutOff",
+            "max(gpucost_metrics_other_teams) > 0",
+            Severity.INFO,
+            "Not all teams have metrics of their own.",
+            "{{ $value }} teams are one on /metrics, __other_teams__ (api.metrics_teams). A team's name may be "
+            "what a pod's label says: name the real ones in the team rules.",
+            SELF,
+            t.PATIENT,
+        ),
+        Alert(
             "GpuCostWebhookFailsOpen",
             f'{_reviews(f"""{{result=~"{_REASONS}"}}""")} / {_reviews()} > {t.OPEN_REVIEWS}',
             Severity.WARNING,

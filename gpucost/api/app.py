@@ -63,6 +63,7 @@ def create_app(
     telling: TellingStatus | None = None,
     authenticator: Authenticator | None = None,
     operations: OperationsStatus | None = None,
+    named_teams: frozenset[str] = frozenset(),
 ) -> FastAPI:
     """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are boards per team, ``budgets``
     nano-units of money per team and month, ``accounts`` what reports say of teams.
@@ -70,7 +71,8 @@ def create_app(
     ``status`` and ``detectors`` are what the loops of the service say of themselves; ``advising`` answers for
     the watched cluster, None where nobody watches one. ``telling`` is what the loop of news says of itself,
     None where there is no channel to tell them on. ``authenticator`` says who asks; without one, the keys of
-    ``settings`` and of the ledger do. ``operations`` is what the process says of itself.
+    ``settings`` and of the ledger do. ``operations`` is what the process says of itself. ``named_teams`` are
+    those that the team rules name.
     """
     if authenticator is None:
         fixed = FixedKeys([key.record() for key in settings.keys])
@@ -98,6 +100,7 @@ def create_app(
         budgets,
         telling,
         operations or OperationsStatus(),
+        named_teams,
     )
     app.state.registry = metrics.registry(app.state.services)
     errors.install(app)

@@ -49,7 +49,7 @@ class ServiceCollector(Collector):
         self._lock = threading.Lock()
         self._costs: _Costs | None = None
         self._findings = FindingFamilies(services)
-        self._waste = WasteFamilies(services.ledger)
+        self._waste = WasteFamilies(services.ledger, services.team_rows)
         self._recent = RecentFamilies(services)
         self._notify = NotifyFamilies(services)
 
@@ -86,6 +86,7 @@ class ServiceCollector(Collector):
             except (LedgerError, ValidationError) as error:
                 # A finding that another version of gpucost wrote may be one that this one cannot read.
                 logger.warning("ledger not readable for a scrape: %s", shorten(str(error), 500))
+        yield family(m.OTHER_TEAMS, [((), self._services.team_rows.folded)])
 
     def _ledger_families(self) -> Iterable[Metric]:
         try:
@@ -93,11 +94,12 @@ class ServiceCollector(Collector):
         except LedgerError as error:
             logger.warning("ledger unavailable for a scrape: %s", error)
             return [family(m.LEDGER_UP, [((), 0.0)])]
+        rows = self._services.team_rows
         return [
             family(m.LEDGER_UP, [((), 1.0)]),
             family(m.LEDGER_LAG, lags),
-            money(m.TEAM_COST, costs.teams, currency),
-            money(m.JOB_COST, costs.jobs, currency),
+            money(m.TEAM_COST, rows.fold(costs.teams, 1), currency),
+            money(m.JOB_COST, rows.fold(costs.jobs, 5), currency),
         ]
 
     def _lags(self) -> list[Sample]:
@@ -112,6 +114,8 @@ class ServiceCollector(Collector):
         with self._lock:
             if self._costs is None or self._costs.key != key:
                 frame = ledger.aggregate(EVERYTHING, month.window, _JOB_DIMS)
+                held_ms = frame.groupby("team")["board_ms"].sum()
+                self._services.team_rows.weigh({str(team): int(held) for team, held in held_ms.items()})
                 rows = [
                     (tuple(str(part) for part in labels), int(nano))
                     for *labels, nano in frame[frame["nano"].notna()][[*_JOB_DIMS, "nano"]].itertuples(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from prometheus_client.core import Metric
 
 from gpucost.api.families import Sample, family, money
+from gpucost.api.metric_teams import TeamRows
 from gpucost.api.services import Services
 from gpucost.detectors.findings import Pattern
 from gpucost.detectors.lifecycle import LIVE, Life
@@ -114,8 +115,8 @@ class WasteFamilies:
     is now, so across a start the total may fall a little: hence ``delta``, not ``increase`` (docs/api.md).
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, rows: TeamRows) -> None:
+        self._ledger, self._rows = ledger, rows
         self._lock = threading.Lock()
         self._sums: dict[str, _Sums] = {}
 
@@ -137,7 +138,7 @@ class WasteFamilies:
                     self._sums[cluster] = _Sums(self._folded(cluster))
                 self._add(cluster, self._sums[cluster], until)
             samples = list(self._samples())
-        return [family(m.WASTE_WINDOWS, stands), family(m.WASTE, samples)]
+        return [family(m.WASTE_WINDOWS, stands), family(m.WASTE, self._rows.fold(samples, 2))]
 
     def _add(self, cluster: str, sums: _Sums, until: float) -> None:
         while True:
@@ -162,7 +163,10 @@ class WasteFamilies:
         """Every bucket of every team, 0 too: a series that begins above 0 hides its first increase."""
         for cluster, sums in self._sums.items():
             if sums.is_whole:
-                for team in sorted({team for team, _ in sums.board_ms}):
+                held = Counter[str]()
+                for (team, _), board_ms in sums.board_ms.items():
+                    held[team] += board_ms
+                for team in sorted(held, key=lambda name: (-held[name], name)):
                     for waste in Waste:
                         yield (cluster, waste.value, team), sums.board_ms[team, waste] / SECOND_MS
 

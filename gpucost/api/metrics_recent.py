@@ -57,16 +57,16 @@ class RecentFamilies:
 
     def collect(self) -> Iterable[Metric]:
         """Raises LedgerError."""
-        ledger = self._services.ledger
+        ledger, fold = self._services.ledger, self._services.team_rows.fold
         found = [each for name in ledger.clusters() if (each := self._of(name)) is not None]
         currency = ledger.currency
         budgets = [((team,), nano / NANO) for team, nano in sorted(self._services.budgets.items())]
         return [
             family(m.CAPACITY, (sample for each in found for sample in each.gpus)),
-            family(m.TEAM_GPUS, (sample for each in found for sample in each.team_gpus)),
-            money(m.TEAM_COST_PER_HOUR, [sample for each in found for sample in each.hourly], currency),
+            family(m.TEAM_GPUS, fold((sample for each in found for sample in each.team_gpus), 1)),
+            money(m.TEAM_COST_PER_HOUR, fold((one for each in found for one in each.hourly), 1), currency),
             money(m.TEAM_BUDGET, budgets, currency),
-            family(m.LAST_DAY, (sample for each in found for sample in each.last_day)),
+            family(m.LAST_DAY, fold((sample for each in found for sample in each.last_day), 1)),
             family(m.OBSERVED, (sample for each in found for sample in each.observed)),
             family(m.SETTLED_END, (sample for each in found for sample in each.settled)),
             family(m.MONTH_CLOSED, self._last_month()),

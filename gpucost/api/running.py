@@ -100,6 +100,7 @@ class Running:
             telling=None if news is None else news.status,
             authenticator=authenticator,
             operations=parts.operations,
+            named_teams=parts.teams.names,
         )
         running = cls(app, advising, stop, parts.watching)
         running._discarding.append(authenticator.close)

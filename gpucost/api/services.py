@@ -12,6 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from gpucost.access.authenticator import Authenticator
 from gpucost.api.errors import ApiError, not_found
+from gpucost.api.metric_teams import TeamRows
 from gpucost.api.rates import Gate
 from gpucost.api.readiness import Readiness
 from gpucost.domain.errors import InputError, shorten
@@ -35,7 +36,8 @@ _MOST_MONTHS = 24
 class Services:
     """``now`` is the clock in ms UTC; ``status`` and ``detectors`` are what the loops say of themselves.
     ``advising`` is None where the service watches no cluster; ``budgets`` are nano-units a month by team.
-    ``telling`` is None where nobody is told anything; ``operations`` is of the process."""
+    ``telling`` is None where nobody is told anything; ``operations`` is of the process. ``named_teams`` are
+    those that the team rules name."""
 
     ledger: Ledger
     reporting: Reporting
@@ -48,6 +50,7 @@ class Services:
     budgets: Mapping[str, int] = field(default_factory=dict)
     telling: TellingStatus | None = None
     operations: OperationsStatus = field(default_factory=OperationsStatus)
+    named_teams: frozenset[str] = frozenset()
 
     @cached_property
     def gate(self) -> Gate:
@@ -62,6 +65,12 @@ class Services:
             lambda: self.status.stalled(self.now()) is not None,
             lambda: self.operations.is_stopping,
         )
+
+    @cached_property
+    def team_rows(self) -> TeamRows:
+        """Which teams have series of their own on /metrics."""
+        of_keys = (key.teams for key in self.settings.keys)
+        return TeamRows(self.named_teams.union(self.budgets, *of_keys), self.settings.metrics_teams)
 
     @property
     def advisor_status(self) -> AdvisingStatus:

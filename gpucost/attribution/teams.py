@@ -26,12 +26,11 @@ from gpucost.domain.configfile import (
     wrong,
 )
 from gpucost.domain.errors import Remark
-from gpucost.domain.holders import NO_TEAM
+from gpucost.domain.holders import NO_TEAM, RESERVED
 from gpucost.domain.money import NANO
 from gpucost.domain.time import Window
 from gpucost.domain.validity import Validity
 
-RESERVED = "__"
 CONDITIONS = ("namespace", "team_label", "project", "queue", "cluster_queue", "user")
 
 _PATTERNS = "a name or a pattern with *, ? or [a-z], or a list of them"
@@ -158,6 +157,12 @@ class TeamRules:
     @property
     def teams(self) -> tuple[Team, ...]:
         return self.file.teams
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Teams that the rules name; others get their names from pods."""
+        given = {rule.team for rule in self.file.rules if rule.team is not None}
+        return frozenset(given | {team.name for team in self.teams})
 
     @property
     def quotas(self) -> dict[str, Fraction]:

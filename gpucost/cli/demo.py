@@ -151,6 +151,7 @@ def _serve(run: Demo) -> None:
         quotas=run.quotas,
         budgets=run.teams.budgets,
         accounts=accounts_of(run.teams),
+        named_teams=run.teams.names,
     )
     with _free() as listener:
         base = url_of(listener)

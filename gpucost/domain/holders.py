@@ -20,6 +20,8 @@ class Bucket(StrEnum):
         return self is not Bucket.OVERCOMMITTED
 
 
+RESERVED = "__"
+"""What no name of a team begins with: those that do are nobody's, or several teams together."""
 UNALLOCATED = "__unallocated__"
 UNAVAILABLE = "__unavailable__"
 UNKNOWN = "__unknown__"
@@ -32,3 +34,5 @@ HOLDER_OF_BUCKET = {
 
 # The team of a pod that no rule places: listed in reports, never dropped.
 NO_TEAM = "__no_team__"
+# On /metrics only: all teams beyond the limit, as one.
+OTHER_TEAMS = "__other_teams__"

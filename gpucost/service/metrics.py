@@ -182,6 +182,13 @@ WASTE_WINDOWS = ServiceMetric(
     ("gpu_cluster", "assessment"),
     "Windows of the ledger by what detectors said of them: final, provisional or missing.",
 )
+OTHER_TEAMS = ServiceMetric(
+    "gpucost_metrics_other_teams",
+    GAUGE,
+    (),
+    "Teams without series of their own here, by api.metrics_teams: in families by team they are one, with "
+    "the owner_team __other_teams__. Findings name their team all the same.",
+)
 LAST_EVALUATION = ServiceMetric(
     "gpucost_detectors_last_evaluation_timestamp_seconds",
     GAUGE,
@@ -340,7 +347,7 @@ SERVICE_METRICS = (
     ),
     *(ERRORS, LAST_TURN, LAST_EVALUATION, EVALUATION, DETECTOR_ERRORS, WITHHELD, TEAM_COST, JOB_COST),
     *(TEAM_COST_PER_HOUR, TEAM_BUDGET, CAPACITY, TEAM_GPUS, LAST_DAY, OBSERVED, MONTH_CLOSED),
-    *(FINDING_ACTIVE, FINDING_WASTED, FINDINGS, WASTE_WINDOWS, WASTE),
+    *(FINDING_ACTIVE, FINDING_WASTED, FINDINGS, WASTE_WINDOWS, WASTE, OTHER_TEAMS),
     *(ADVISOR_ANSWERS, ADVISOR_SECONDS, WEBHOOK_REVIEWS, WAIT_PREDICTIONS, WAIT_PREDICTION_ERRORS),
     *(WEBHOOK_CERTIFICATE_EXPIRY, WEBHOOK_CERTIFICATE_ERRORS),
     *(NOTIFY_POSTS, NOTIFY_WAITING, NOTIFY_OLDEST, NOTIFY_DEAD, NOTIFY_SUPPRESSED, NOTIFY_SUCCESS),

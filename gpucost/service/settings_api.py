@@ -145,6 +145,12 @@ class ApiSettings(Group):
     others cost is one more series per team, with an empty job.
     """
 
+    metrics_teams: Annotated[int, Field(ge=0, le=100_000)] = 500
+    """Most teams with series of their own on /metrics, 0 to 100,000, besides those that team rules or keys
+    name: what a pod's label says is its tenant's to choose. The first that came, of several at once those
+    that held most; all others are one, ``__other_teams__``, so that sums stay what they are.
+    """
+
     metrics_findings: Annotated[int, Field(ge=0, le=100_000)] = 500
     """Most findings with a series of their own on /metrics, 0 to 100,000: of those that may raise an alert,
     the dearest. ``gpucost_findings`` counts all.

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, select, text
 from sqlalchemy.exc import DBAPIError
 
 from gpucost.api import metrics_detectors
+from gpucost.api.metric_teams import TeamRows
 from gpucost.api.metrics_detectors import WasteFamilies
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import InputError, LedgerError, MonthClosed
@@ -185,10 +186,10 @@ def test_counters_that_were_catching_up_during_a_folding_begin_anew(
         [_, found] = families.collect()
         return {tuple(each.labels.values()): each.value for each in found.samples}
 
-    whole = WasteFamilies(closed)
+    whole = WasteFamilies(closed, TeamRows((), 500))
     for _ in range(10):
         before = waste(whole)
-    families = WasteFamilies(closed)
+    families = WasteFamilies(closed, TeamRows((), 500))
     waste(families)
     closed.fold(MONTH, author="ann")
     for _ in range(10):
