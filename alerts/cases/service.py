@@ -136,8 +136,8 @@ SERVICE: tuple[Case, ...] = (
         "a team is told as one of the others; not before",
         {"gpucost_metrics_other_teams": samples(("0", 10), (12, 25), ("0", 12))},
         {},
-        "12 teams are one on /metrics, __other_teams__ (api.metrics_teams). A team's name may be what a pod's "
-        "label says: name the real ones in the team rules.",
+        "12 teams are one on /metrics, __other_teams__ (api.metrics_teams). A team's name may be what a "
+        "pod's label says: name the real ones in the team rules.",
         _SELF,
     ),
     Case(

@@ -105,8 +105,8 @@ SERVICE = RuleGroup(
             "max(gpucost_metrics_other_teams) > 0",
             Severity.INFO,
             "Not all teams have metrics of their own.",
-            "{{ $value }} teams are one on /metrics, __other_teams__ (api.metrics_teams). A team's name may be "
-            "what a pod's label says: name the real ones in the team rules.",
+            "{{ $value }} teams are one on /metrics, __other_teams__ (api.metrics_teams). A team's name may "
+            "be what a pod's label says: name the real ones in the team rules.",
             SELF,
             t.PATIENT,
         ),
