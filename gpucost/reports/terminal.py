@@ -161,7 +161,7 @@ def _capacity(report: MonthReport, width: int) -> RenderableType:
         bar.append(_BLOCKS[bucket] * cells, _STYLES[bucket])
     table = new_table("")
     table.add_column("capacity")
-    for head in ("GPU-hours", "share", "cost"):
+    for head in ("GPU-hours", "of capacity", "cost"):
         table.add_column(head, justify="right", no_wrap=True)
     for bucket, amount in amounts.items():
         share = ratio(amount.board_ms, capacity.buckets.capacity.board_ms)
@@ -194,7 +194,7 @@ def _teams(report: MonthReport, wide: bool) -> Table:
     money = ("adjustments", "net") if adjusted else ()
     for head in ("cost", *money, "GPU-hours", *(() if adjusted and not wide else ("jobs",))):
         table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("share", no_wrap=True, justify="left" if wide else "right")
+    table.add_column("of cost", no_wrap=True, justify="left" if wide else "right")
     heads = _signal_heads(wide, adjusted)
     for head in (*heads, *(("change",) if report.totals.change else ())):
         table.add_column(head, justify="right", no_wrap=True)
@@ -305,7 +305,7 @@ def _models(report: MonthReport) -> Table:
 def _clusters(report: MonthReport) -> Table:
     table = new_table("Clusters, held")
     table.add_column("cluster", overflow="ellipsis", no_wrap=True, max_width=28)
-    for head in ("cost", "GPU-hours", "jobs", "share"):
+    for head in ("cost", "GPU-hours", "jobs", "of cost"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in report.clusters[:MOST_ROWS]:
         numbers = (Text(display.hours(row.held.board_ms)), Text(f"{row.jobs:,}"), _share(row, wide=False))

@@ -198,7 +198,7 @@ def _account(account: JobAccount) -> Iterator[RenderableType]:
         return
     table = new_table("Where its time went")
     table.add_column("", no_wrap=True)
-    for head in ("GPU-hours", "share", "cost"):
+    for head in ("GPU-hours", "of held", "cost"):
         table.add_column(head, justify="right", no_wrap=True)
     for row in rows:
         style = "yellow" if row.is_waste else "dim" if row.waste == Waste.UNKNOWN else ""

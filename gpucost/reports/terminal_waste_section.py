@@ -127,7 +127,7 @@ def bucket_table(report: WasteReport, width: int) -> RenderableType:
     sums = added.label if width >= _NO_WORDS else "Sum"
     for cells in ((sums, added.hours, added.percent, cost_text(added.amount)), capacity):
         rows.append([Text(text, "bold") for text in (f"  {cells[0]}", *cells[1:], "")])
-    heads = ("bucket", "GPU-hours", "share", "cost", *(("",) if drawn else ()))
+    heads = ("bucket", "GPU-hours", f"of {whole(report).lower()}", "cost", *(("",) if drawn else ()))
     table = filled("", heads, rows, (0, 4), width)
     table.rows[len(lines) - 1].end_section = True
     caption(
@@ -141,7 +141,7 @@ def bucket_table(report: WasteReport, width: int) -> RenderableType:
 def team_table(report: WasteReport, width: int) -> RenderableType:
     """What each team held, what of it was wasted, in which bucket most of that is, and what is not known."""
     teams = report.teams
-    heads = ("team", "wasted h", "cost", "share", "unknown h", "held h", "mostly")
+    heads = ("team", "wasted h", "cost of it", "of held", "unknown h", "held h", "mostly")
     rows = [
         [
             name_text(team.team),

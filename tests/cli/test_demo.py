@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.findings_recomputed import Recomputed
 from gpucost.attribution.conservation import Difference
 from gpucost.service.demo import DEMO_MONTH
+from tests.cli.faces import Faces
 
 ROOT = Path(__file__).parents[2]
 LAST_LINE = "conservation: difference 0 GPU-ms, 0 nano-USD"
@@ -71,6 +73,64 @@ def test_the_files_of_a_run_are_a_ledger_like_any_other(demo: tuple[Path, str]) 
     assert report["provenance"]["state"] == "settled"
     assert len(report["teams"]) >= 6
     assert len(report["capacity"]["models"]) == 3
+
+
+@pytest.fixture(scope="module")
+def faces(demo: tuple[Path, str]) -> Faces:
+    return Faces.of(demo[0], demo[1].split("\nreport: ")[0])
+
+
+def test_equal_names_have_equal_numbers_on_every_face(faces: Faces) -> None:
+    """Every amount that ``report``, ``waste``, ``findings`` and ``digest`` print, as text and as HTML, by the
+    words that stand at it, against JSON, CSV and /metrics. One that no rule knows the name of fails as well.
+    """
+    shown = faces.shown()
+    assert shown.conflicts() == []
+    assert len(shown.shown) > 1_900
+    assert {face for found in shown.shown.values() for face, _ in found} == {
+        *("report", "report html", "waste", "findings", "digest", "digest html")
+    }
+
+
+@pytest.mark.parametrize(
+    ("face", "said", "instead"),
+    [
+        ("report", "cost of it", "cost"),
+        ("report", "of held", "of cost"),
+        ("report", "not observed", "unknown"),
+        ("report html", "Not observed<small>cost", "Unknown<small>cost"),
+        ("report html", " USD in its last day", " USD a day at its rate of now"),
+        ("digest", "Capacity", "Held by teams"),
+        ("findings", "1,317.59", "1,317.95"),
+    ],
+)
+def test_a_name_that_is_used_for_another_number_is_found(
+    faces: Faces, face: str, said: str, instead: str
+) -> None:
+    text = faces.texts[face]
+    assert said in text
+    assert faces.shown({face: text.replace(said, instead.rjust(len(said)))}).conflicts()
+
+
+def test_what_findings_cost_follows_from_intervals_and_prices(demo: tuple[Path, str], faces: Faces) -> None:
+    """Within a GPU-second, and within what that costs, of all findings: their last day and a day at their
+    rate of now. All of the life of a job's finding is what the waste ledger has of the job."""
+    folder, _ = demo
+    found = list(Recomputed(folder / "ledger.db", folder / "recording").findings())
+    assert len(found) == 16
+    jobs = {row["finding"]: row for row in json.loads(faces.texts["report json"])["waste"]["jobs"]}
+    lives = 0
+    for said, again in found:
+        assert said.day.seconds == pytest.approx(again.day.seconds, abs=1), said
+        assert said.day.money == pytest.approx(again.day.money, abs=0.002), said
+        if said.daily is not None:
+            assert said.daily == pytest.approx(again.daily, abs=0.002), said
+        if said.id in jobs:
+            lives += 1
+            amount = jobs[said.id]["amount"]
+            assert again.life.seconds == pytest.approx(amount["board_ms"] / 1000, abs=1), said
+            assert again.life.money == pytest.approx(float(amount["cost"]), abs=0.002), said
+    assert lives == 2
 
 
 def test_the_settings_of_a_run_name_its_prices_and_teams(demo: tuple[Path, str]) -> None:

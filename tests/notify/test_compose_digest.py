@@ -100,10 +100,10 @@ def test_the_facts_of_a_team() -> None:
         "Busy": "67%; use was measured for 94% of what was held",
     }
     assert section(found, "Where it went").items == (
-        "Idle: USD 68.80 (15.6%), 10.0 GPU-hours; held, and seen to do nothing",
-        "In use: USD 344 (78.1%), 50.0 GPU-hours; held, observed, and none of the above"
+        "Idle: USD 68.80 (15.6% of the cost), 10.0 GPU-hours; held, and seen to do nothing",
+        "In use: USD 344 (78.1% of the cost), 50.0 GPU-hours; held, observed, and none of the above"
         "; all that was held was busy 67% of the time (94% of it observed)",
-        "Unknown: USD 27.52 (6.2%), 4.0 GPU-hours; not observed, or no detector has looked at it",
+        "Unknown: USD 27.52 (6.2% of the cost), 4.0 GPU-hours; not observed, or no detector has looked at it",
     )
     assert section(found, "Costliest jobs").items == (
         "nlp/train: USD 413, 60.0 GPU-hours, busy 67%",
@@ -118,8 +118,9 @@ def test_the_platform_names_its_teams() -> None:
         "114% of USD 385, the week's part of USD 1,706 a month of 1 team with a budget; they held USD 440"
     )
     assert section(found, "Costliest teams").items == (
-        "nlp: USD 440 (16% wasted), 64.0 GPU-hours, 114% of the week's budget, as much as the week before",
-        "vision: USD 172 (20% wasted), 25.0 GPU-hours, as much as the week before",
+        "nlp: USD 440 (16% of it wasted), 64.0 GPU-hours, 114% of the week's budget, as much as the week "
+        "before",
+        "vision: USD 172 (20% of it wasted), 25.0 GPU-hours, as much as the week before",
     )
 
 
@@ -140,7 +141,7 @@ def test_shares_of_a_message_are_of_one_base() -> None:
     assert "75% of the GPU-hours were wasted" in found.summary
     assert facts(found)["Wasted"] == "USD 20.64, 3.0 GPU-hours (75.0% of the GPU-hours)"
     [row] = section(message(uses=uses, previous_windows=()), "Costliest teams").items
-    assert row == "nlp: USD 20.64, 4.0 GPU-hours (75% wasted), 1.0 of them without a price"
+    assert row == "nlp: USD 20.64, 4.0 GPU-hours (75% of it wasted), 1.0 of them without a price"
 
 
 def test_what_is_unknown_since_nobody_looked_is_not_called_unmeasured_alone() -> None:

@@ -160,7 +160,8 @@ def _missing(digest: WeekDigest) -> Iterator[str]:
 
 def _facts(digest: WeekDigest) -> Iterator[Fact]:
     currency, busy = digest.currency, digest.utilisation.busy
-    yield Fact("Cost", amount(digest.cost, currency))
+    # Of all teams it is what the clusters cost, whoever held them: the capacity of reports.
+    yield Fact("Cost" if digest.team else "Capacity", amount(digest.cost, currency))
     if not digest.team:
         yield Fact("Held by teams", amount(digest.held, currency))
     if digest.change is None:
@@ -253,7 +254,7 @@ def _buckets(digest: WeekDigest, waste: WasteReport) -> Iterator[str]:
     rows = [row for row in shown_buckets(waste) if row.amount.board_ms]
     for row in sorted(rows, key=lambda row: (not row.is_waste, costliest_first(row.amount, row.waste))):
         label, meaning = LABELS[Waste(row.waste)], meaning_of(waste, row)
-        yield f"{label}: {_part(row.amount, digest)}; {meaning}"
+        yield f"{label}: {_part(row.amount, digest, f' of the {_base(digest)}')}; {meaning}"
 
 
 def _actions(digest: WeekDigest) -> Iterator[Section]:
@@ -307,7 +308,7 @@ def _teams(digest: WeekDigest) -> Iterator[str]:
         wasted = (
             ""
             if each.waste is None
-            else f"{display.percent(_share(each.waste.wasted, row.held, digest))} wasted"
+            else f"{display.percent(_share(each.waste.wasted, row.held, digest))} of it wasted"
         )
         change = change_words(row.change, _BEFORE)
         than = f", {change}" if change else ""
