@@ -30,7 +30,8 @@ CODE = ROOT / "gpucost" / "detectors" / "rules"
 VARIANTS: dict[Pattern, set[str]] = {
     Pattern.IDLE_ALLOCATION: {"whole", "partly"},
     Pattern.OVERSIZED_REQUEST: {
-        *("fits_smaller", "too_many_gpus", "low_efficiency", "memory_over_ask", "host_share")
+        *("fits_smaller", "too_many_gpus", "serving_peak", "serving_memory"),
+        *("low_efficiency", "memory_over_ask", "host_share"),
     },
     Pattern.FRAGMENTATION: {"blocked", "blocked_many", "unusable", "jobs_spread", "gauge", "repack"},
     Pattern.GANG_STALL: {"partial", "lost_rank", "deadlock", "straggler", "below_replicas"},

@@ -73,6 +73,30 @@ def _state(cores: int, node_cores: int) -> ClusterState:
     return ClusterState(at(RUN), nodes={"node-1": node}, pods={"p1": pod})
 
 
+def server(
+    hours: int = 24,
+    *,
+    peak: float,
+    pods: int = 1,
+    gpus: int = 1,
+    kind: str = "Deployment",
+    memory: float = 40 * GIB,
+    rest: float = 0.05,
+    busy: float = 1.0,
+    gap: range = range(0),
+    product: str = A100_80,
+) -> World:
+    """Replicas side by side, in steps of an hour: SMs at ``rest``, and at ``peak`` from 12 to 13 o'clock; no
+    rows in the hours of ``gap``. ``busy`` is how much more they are busy."""
+    world = World(hours * 60).node("n1", boards=pods * gpus, product=product)
+    for pod in range(pods):
+        world.pod(f"p{pod}", "n1", 0, units=gpus, job="web", kind=kind)
+        for gpu in range(gpus):
+            levels = [None if n in gap else busy * (peak if n == 12 else rest) for n in range(hours)]
+            world.work(f"p{pod}", "n1", f"g{pod}{gpu}", levels, step=60, sm=1 / busy, memory=memory)
+    return world
+
+
 CASES: tuple[Case, ...] = (
     Case(
         "fits_smaller",
@@ -91,6 +115,25 @@ CASES: tuple[Case, ...] = (
         short=job(69, gpus=(0.9, 0.147, 0.049, 0.01), sm=0.5),
         gap=job(70, gpus=(0.9, 0.147, 0.049, 0.01), sm=0.5, gap=range(30, 45)),
         board_ms=2 * 60 * MINUTE_MS,
+    ),
+    Case(
+        "serving_peak",
+        # 4 x 36.75 % are 147 %, 70 % of 2.1 replicas: three will do. A little more, and it needs all four.
+        positive=server(pods=4, memory=62 * GIB, peak=0.3675),
+        below=server(pods=4, memory=62 * GIB, peak=0.5251),
+        short=server(1, pods=4, memory=62 * GIB, peak=0.3675),
+        gap=server(pods=4, memory=62 * GIB, peak=0.3675, gap=range(3)),
+        board_ms=24 * HOUR_MS,
+    ),
+    Case(
+        "serving_memory",
+        # 4 x 35 % are 70 % of two GPUs; 4 x 62 GiB are 97 % of 80 % of four.
+        positive=server(gpus=4, peak=0.35, kind="LeaderWorkerSet", memory=62 * GIB),
+        below=server(gpus=4, peak=0.3501, kind="LeaderWorkerSet", memory=62 * GIB),
+        short=server(1, gpus=4, peak=0.35, kind="LeaderWorkerSet", memory=62 * GIB),
+        gap=server(gpus=4, peak=0.35, kind="LeaderWorkerSet", memory=62 * GIB, gap=range(3)),
+        board_ms=2 * 24 * HOUR_MS,
+        is_view=True,
     ),
     Case(
         "low_efficiency",

@@ -161,20 +161,6 @@ def test_a_job_needs_what_its_busiest_steps_need() -> None:
     assert evidence["smallest slice that fits"] == "3g.40gb"
 
 
-def _server(hours: int, burst: float) -> World:
-    world = World(hours * 60).node("n1").pod("p1", "n1", 0, kind="Deployment")
-    levels = [burst if n % 24 < 2 else 0.1 for n in range(hours * 12)]
-    return world.work("p1", "n1", "g", levels, sm=1.0, memory=4 * GIB)
-
-
-def test_servers_are_looked_at_for_a_day_and_not_in_their_bursts() -> None:
-    assert only(_server(24, 0.1)).variant == "fits_smaller"
-    short, bursty = detect(_server(23, 0.1)), detect(_server(24, 0.4))
-    assert (short.drafts, bursty.drafts) == ((), ())
-    assert short.withheld[0].lacks_data
-    assert "bursts" in bursty.withheld[0].because
-
-
 def test_jobs_on_several_nodes_or_slices_get_no_advice_on_slices() -> None:
     world = World(105).node("n1").node("n2").pod("p1", "n1", 5, job="j").pod("p2", "n2", 5, job="j")
     for n in (1, 2):

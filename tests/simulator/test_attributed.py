@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -11,9 +12,13 @@ from gpucost.attribution import attribute
 from gpucost.attribution.conservation import difference
 from gpucost.attribution.result import Attribution
 from gpucost.attribution.teams import TeamRules
+from gpucost.detectors.evaluate import evaluate
+from gpucost.detectors.facts import Facts, History, Prices
+from gpucost.detectors.findings import Pattern
+from gpucost.detectors.registry import RuleSettings
 from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.problems import ProblemCode
-from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, parse_instant
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window, parse_instant
 from gpucost.pricing.book import PriceBook
 from gpucost.simulator.cluster import DEMO_MONTH, SimulatedCluster
 from gpucost.simulator.demo import (
@@ -156,3 +161,43 @@ def _interrupted(cluster: SimulatedCluster) -> set[str]:
     servers = {"chat-70b"}
     assert cut - servers
     return cut - servers
+
+
+def test_the_dearest_server_is_told_what_its_peak_needs(
+    cluster: SimulatedCluster, lines: pd.DataFrame
+) -> None:
+    """On a Thursday chat-70b takes at most 21 % of the SMs of its four GPUs: 0.83 of one, at 70 % two. Its
+    memory keeps it on all of them. Training is told nothing of the sort, nor are servers with real peaks."""
+    start_ms = parse_instant("2026-10-22T00:00:00Z")
+    day = Window(start_ms, start_ms + DAY_MS)
+    frames = cluster.frames
+    held = _within(frames.allocations, day).assign(
+        start_ms=lambda rows: rows["start_ms"].clip(lower=day.start_ms),
+        end_ms=lambda rows: rows["end_ms"].clip(upper=day.end_ms),
+    )
+    frames = replace(frames, allocations=held, activity=_within(frames.activity, day))
+    history = History(frames, day, TEAMS)
+    facts = Facts(cluster.name, history, Prices(history, BOOK.rates))
+    found = evaluate(facts, RuleSettings().only([Pattern.OVERSIZED_REQUEST, Pattern.IDLE_ALLOCATION]))
+    told = {each.draft.subject.name: each for each in found.findings if "serving" in each.draft.variant}
+    assert set(told) == {"chat-70b", "embedder"}
+
+    chat = told["chat-70b"]
+    uids = held.loc[held["job"] == "chat-70b", "pod_uid"]
+    rows = frames.activity[frames.activity["pod_uid"].isin(uids)]
+    boards = rows["sm_active_ms"] / rows["sm_observed_ms"]
+    peak = boards.groupby(rows["start_ms"]).sum().max()
+    memory = rows.groupby("start_ms")["memory_used_bytes"].sum().max()
+    assert 0.7 < peak < 1.4
+    assert 0.8 * 3 * 80 * 2**30 < memory < 0.8 * 4 * 80 * 2**30
+    evidence = {each.name: each.value for each in chat.draft.evidence}
+    assert (evidence["has"], evidence["its peak needs"]) == ("4 GPUs", "2 GPUs per pod")
+    assert evidence["SM activity at the peak"] == pytest.approx(100 * peak / 4, abs=0.01)
+    assert (chat.draft.variant, chat.wasted.counted, chat.boards_now) == ("serving_memory", False, 2.0)
+    assert chat.wasted.board_ms == pytest.approx(rows["held_ms"].sum() / 2, abs=1)
+    bill = lines[(lines["job"] == "chat-70b") & (lines["window_start_ms"] == day.start_ms)]
+    assert chat.wasted.nano == pytest.approx(bill["nano"].sum() / 2, rel=1e-9)
+
+
+def _within(frame: pd.DataFrame, window: Window) -> pd.DataFrame:
+    return frame[(frame["start_ms"] < window.end_ms) & (frame["end_ms"] > window.start_ms)]

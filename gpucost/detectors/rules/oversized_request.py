@@ -1,7 +1,8 @@
 """Jobs that hold more GPU than they have use for (antipatterns, section 5.2).
 
-``fits_smaller`` and ``too_many_gpus`` claim time of the waste ledger; ``low_efficiency``, ``host_share`` and
-``memory_over_ask`` are views. A job is told of one of them at most, in this order.
+``fits_smaller``, ``too_many_gpus`` and ``serving_peak`` claim time of the waste ledger; ``serving_memory``,
+``low_efficiency``, ``host_share`` and ``memory_over_ask`` are views. A job is told of one of them at most, in
+this order.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from gpucost.detectors.rules.oversized_common import NAME, Search
 from gpucost.detectors.rules.oversized_count import too_many_gpus
 from gpucost.detectors.rules.oversized_host import host_share
 from gpucost.detectors.rules.oversized_memory import memory_over_ask
+from gpucost.detectors.rules.oversized_servers import serving_peak
 from gpucost.detectors.rules.oversized_settings import Settings
 from gpucost.detectors.rules.oversized_small import fits_smaller
 from gpucost.detectors.rules.oversized_teams import low_efficiency
@@ -25,6 +27,7 @@ def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
     search = Search(facts, settings, Workloads.of(facts.history))
     drafts = search.of_teams(list(fits_smaller(search)))
     drafts += search.of_teams(list(too_many_gpus(search)))
+    drafts += search.of_teams(list(serving_peak(search, {draft.subject for draft in drafts})))
     drafts += low_efficiency(search)
     drafts += memory_over_ask(search, {draft.subject for draft in drafts})
     drafts += host_share(search)

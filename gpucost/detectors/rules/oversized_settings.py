@@ -29,6 +29,16 @@ class Settings(DetectorSettings):
     serving_history: Duration = Field(timedelta(hours=24), ge=_ZERO)
     """How long servers must have been seen: their load comes in bursts, once a day or more. Ours."""
 
+    peak_room: float = Field(0.7, gt=0, le=1)
+    """Part of the SMs that a server is told to do with, for its busiest step to take at most: bursts within a
+    step of minutes are not seen. Ours."""
+
+    serving_saves: float = Field(0.25, gt=0, le=1)
+    """Part of what a server holds that it must be able to do without at its peak, to be told so. Ours."""
+
+    least_replicas: int = Field(2, ge=1)
+    """No fewer replicas are proposed: one may fail. Ours."""
+
     team_gpu_hours: float = Field(24.0, ge=0)
     """GPU-hours in seven days that a team's jobs which one variant finds must have held together, before any
     of them is reported; a shorter history needs its part of them. JDS, per user."""

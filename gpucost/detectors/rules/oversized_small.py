@@ -1,4 +1,4 @@
-"""Jobs of one GPU that would fit a slice of it."""
+"""Jobs of one GPU that would fit a slice of it. Servers are judged by their peak: ``oversized_servers``."""
 
 from __future__ import annotations
 
@@ -47,7 +47,11 @@ def fits_smaller(search: Search) -> Iterator[Candidate]:
         settings = search.settings(row)
         least = milliseconds(settings.least_run)
         worked = search.expected[job]
-        if search.held_ms[job] < least or worked < least - milliseconds(settings.warm_up):
+        if (
+            row.workload_class == "serving"
+            or search.held_ms[job] < least
+            or worked < least - milliseconds(settings.warm_up)
+        ):
             continue
         if (active[job] == 0 and busy[job] == 0 and both[job] > 0) or mean[job] > settings.small_sm:
             continue
@@ -88,16 +92,6 @@ def _judge(search: Search, job: int, row: JobRow, settings: Settings, mean: floa
     fit = smallest_fit(model, seen.memory_total, seen.memory_p99, seen.sm_p95, settings.memory_room, basis)
     if fit is None:
         return None
-    if row.workload_class == "serving":
-        if seen.sm_p95 > settings.small_sm:
-            because = f"its load comes in bursts: {100 * seen.sm_p95:.0f} % of the SMs in its busiest steps"
-            search.hold_back(row.subject, because, VARIANT)
-            return None
-        needed = milliseconds(settings.serving_history)
-        if search.held_ms[job] < needed:
-            because = f"a server must be seen for {settings.serving_history} to know its busiest hours"
-            search.hold_back(row.subject, because, VARIANT, lacks_data=True)
-            return None
     return Candidate(
         _draft(search, job, row, settings, seen, fit, _host_words(search.host_share(job), settings)),
         settings,
