@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpucost.detectors.findings import Detection, Draft, Withheld
 from gpucost.detectors.rules import idle_allocation
 from gpucost.detectors.rules.idle_allocation import Settings
-from gpucost.detectors.rules.idle_hazard import Gap, GapEnd, hazard
+from gpucost.detectors.rules.idle_hazard import Gap, GapEnd, Hazard, PastGaps
 from gpucost.detectors.settings import Scoped, overridden
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from tests.detectors.case_idle_allocation import idle
@@ -151,15 +154,36 @@ def test_hazard_by_hand() -> None:
     later, or with its pods, or is open at 30 h, does not; one that is open at 20 h says nothing yet."""
     past = [gap(4, GapEnd.WORK), gap(6, GapEnd.WORK), gap(28, GapEnd.WORK), gap(40, GapEnd.WORK)]
     past += [gap(9, GapEnd.REMOVED), gap(30, GapEnd.OPEN), gap(20, GapEnd.OPEN), gap(5, GapEnd.WORK)]
-    known = hazard(past, gap(5, GapEnd.OPEN, job=9), 24 * HOUR_MS)
+    known = PastGaps(past).hazard(gap(5, GapEnd.OPEN, job=9), 24 * HOUR_MS)
     assert (known.gaps, known.worked) == (6, 3)
     z, half = 1.645, 1.645 * sqrt(0.25 / 6 + 1.645**2 / 144)
     assert known.high == pytest.approx((0.5 + z * z / 12 + half) / (1 + z * z / 6))
     assert known.low == pytest.approx((0.5 + z * z / 12 - half) / (1 + z * z / 6))
-    long = hazard(past, gap(26, GapEnd.OPEN, job=9), 24 * HOUR_MS)
+    long = PastGaps(past).hazard(gap(26, GapEnd.OPEN, job=9), 24 * HOUR_MS)
     assert (long.gaps, long.worked, long.ahead_ms) == (2, 2, 26 * HOUR_MS)
-    nothing = hazard([], gap(5, GapEnd.OPEN), HOUR_MS)
+    nothing = PastGaps([]).hazard(gap(5, GapEnd.OPEN), HOUR_MS)
     assert (nothing.chance, nothing.low, nothing.high) == (1.0, 0.0, 1.0)
+
+
+_GAPS = st.builds(
+    Gap,
+    st.integers(0, 3),
+    st.integers(0, 3),
+    st.integers(1, 60).map(HOUR_MS.__mul__),
+    st.sampled_from(GapEnd),
+)
+
+
+@given(st.lists(_GAPS, max_size=30, unique_by=lambda each: (each.job, each.start_ms)), _GAPS, st.booleans())
+def test_a_hazard_is_a_count_over_all_gaps(past: list[Gap], other: Gap, is_own: bool) -> None:
+    """Gap by gap, as it is said of one: by what the sums must come to."""
+    present = past[0] if is_own and past else replace(other, job=9)
+    ahead = max(24 * HOUR_MS, present.length_ms)
+    known = [each for each in past if each != present and each.length_ms >= present.length_ms]
+    followed = [each.length_ms >= present.length_ms + ahead for each in known]
+    counted = [n for n, each in enumerate(known) if followed[n] or each.end is not GapEnd.OPEN]
+    worked = sum(known[n].end is GapEnd.WORK and not followed[n] for n in counted)
+    assert PastGaps(past).hazard(present, 24 * HOUR_MS) == Hazard(len(counted), worked, ahead)
 
 
 def test_what_worked_again_is_no_finding_without_a_signal() -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from math import sqrt
 
+import numpy as np
+
 from gpucost.domain.time import DAY_MS
 
 _Z = 1.645
@@ -61,21 +63,41 @@ class Hazard:
         return (part + z * z / (2 * n) + half) / (1 + z * z / n)
 
 
-def hazard(past: Iterable[Gap], present: Gap, ahead_ms: int = DAY_MS) -> Hazard:
-    """What became of past gaps, of its own and of its peers, that lasted at least as long as ``present``:
-    whether they ended in work within ``ahead_ms``, or within as long again where that is longer.
+class PastGaps:
+    """Gaps of servers in order of their lengths, with how many from each on came to which end: however many
+    there are, a look at them is a binary search."""
 
-    A gap that is still open, and younger than that, says nothing yet. Leaving it out can only make work
-    look likelier than it is: those that ended in work are all in.
-    """
-    ahead = max(ahead_ms, present.length_ms)
-    gaps = worked = 0
-    for each in past:
-        if (each.job, each.start_ms) == (present.job, present.start_ms) or each.length_ms < present.length_ms:
-            continue
-        followed = each.length_ms >= present.length_ms + ahead
-        if each.end is GapEnd.OPEN and not followed:
-            continue
-        gaps += 1
-        worked += each.end is GapEnd.WORK and not followed
-    return Hazard(gaps, worked, ahead)
+    def __init__(self, gaps: Iterable[Gap]) -> None:
+        self._gaps = sorted(gaps, key=lambda gap: (gap.length_ms, gap.start_ms, gap.job))
+        self._lengths = np.array([each.length_ms for each in self._gaps], np.int64)
+        self._from = {
+            end: np.append(np.cumsum([each.end is end for each in self._gaps][::-1])[::-1], 0)
+            for end in GapEnd
+        }
+
+    def __len__(self) -> int:
+        return len(self._gaps)
+
+    def hazard(self, present: Gap, ahead_ms: int = DAY_MS) -> Hazard:
+        """What became of gaps, of its own and of its peers, that lasted at least as long as ``present``:
+        whether they ended in work within ``ahead_ms``, or within as long again where that is longer.
+
+        A gap that is still open, and younger than that, says nothing yet. Leaving it out can only make work
+        look likelier than it is: those that ended in work are all in.
+        """
+        ahead = max(ahead_ms, present.length_ms)
+        first = int(np.searchsorted(self._lengths, present.length_ms))
+        followed = int(np.searchsorted(self._lengths, present.length_ms + ahead))
+        worked = self._between(GapEnd.WORK, first, followed)
+        gaps = len(self) - first - self._between(GapEnd.OPEN, first, followed)
+        # The present one is none of its own past. It is the youngest of its length, and is not followed.
+        if self._has(present, first) and present.end is not GapEnd.OPEN:
+            gaps, worked = gaps - 1, worked - (present.end is GapEnd.WORK)
+        return Hazard(gaps, worked, ahead)
+
+    def _between(self, end: GapEnd, first: int, last: int) -> int:
+        return int(self._from[end][first] - self._from[end][last])
+
+    def _has(self, present: Gap, first: int) -> bool:
+        last = int(np.searchsorted(self._lengths, present.length_ms, side="right"))
+        return present in self._gaps[first:last]

@@ -118,14 +118,18 @@ class ServedPods:
         rows = rows[(rows["end_ms"] > rows["start_ms"]).to_numpy(bool)].sort_values("start_ms", kind="stable")
         return {str(uid): _PodRows.of(part) for uid, part in rows.groupby("pod_uid", observed=True)}
 
+    @cached_property
+    def _nothing(self) -> _PodRows:
+        return _PodRows.of(empty_frame(SERVING))
+
     def of_job(self, job: int, start_ms: int, end_ms: int) -> Traffic:
         """What reached the pods of a job in ``[start, end)``."""
-        table, nothing = self.table, _PodRows.of(empty_frame(SERVING))
+        table = self.table
         parts = list[tuple[_PodRows, int, int]]()
         for pod in table.pods_of_job[job].tolist():
             start, end = max(start_ms, int(table.start[pod])), min(end_ms, int(table.end[pod]))
             if start < end:
-                rows = self._by_pod.get(table.uids[pod], nothing)
+                rows = self._by_pod.get(table.uids[pod], self._nothing)
                 parts.append((rows.within(start, end), start, end))
         signal: Signal | None = None
         if parts and all(rows.is_read(rows.measured, start, end) for rows, start, end in parts):

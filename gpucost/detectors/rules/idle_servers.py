@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from gpucost.detectors.held import lasting
-from gpucost.detectors.rules.idle_hazard import LEAST_GAPS, Gap, GapEnd, Hazard, hazard
+from gpucost.detectors.rules.idle_hazard import LEAST_GAPS, Gap, GapEnd, Hazard, PastGaps
 from gpucost.detectors.rules.idle_requests import ServedPods, Traffic
 from gpucost.detectors.rules.idle_settings import Settings
 from gpucost.detectors.rules.idle_stretches import LEAST_SEEN, JobSpans
@@ -44,8 +43,8 @@ class Servers:
         return ServedPods(self.table)
 
     @cached_property
-    def gaps(self) -> list[Gap]:
-        """Of all servers, the shortest first. What nobody saw is no gap, unless work is seen to end it."""
+    def gaps(self) -> PastGaps:
+        """Of all servers. What nobody saw is no gap, unless work is seen to end it."""
         found = list[Gap]()
         spans = self.spans
         for job, start, end in zip(spans.job.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True):
@@ -54,14 +53,7 @@ class Servers:
             kind = self._end(job, end)
             if kind is GapEnd.WORK or (kind is not None and self.coverage(job, start, end) >= LEAST_SEEN):
                 found.append(Gap(job, start, end - start, kind))
-        return sorted(found, key=lambda gap: (gap.length_ms, gap.start_ms, gap.job))
-
-    @cached_property
-    def _lengths(self) -> list[int]:
-        return [each.length_ms for each in self.gaps]
-
-    def _at_least(self, length_ms: int) -> list[Gap]:
-        return self.gaps[bisect_left(self._lengths, length_ms) :]
+        return PastGaps(found)
 
     def _end(self, job: int, end_ms: int) -> GapEnd | None:
         """How a stretch of a job ended; None where it held nothing for a while, and nobody knows."""
@@ -86,7 +78,7 @@ class Servers:
         ended = self._end(job, end_ms)
         present = Gap(job, start_ms, end_ms - start_ms, ended or GapEnd.REMOVED)
         ahead = milliseconds(settings.serving_ahead)
-        chance = hazard(self._at_least(present.length_ms), present, ahead)
+        chance = self.gaps.hazard(present, ahead)
         if traffic.signal is None:
             return self._without_signal(quiet, present, chance, settings)
         told = f"nobody called it for at least {lasting(needed)}, {_by(traffic)}"
