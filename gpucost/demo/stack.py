@@ -20,7 +20,15 @@ from typing import TypeVar
 
 from gpucost.demo.backfill import Backfill
 from gpucost.demo.chat import ROOM, ChatServer, Room
-from gpucost.demo.exporters import COLLECTOR, COLLECTOR_JOB, GPU_JOB, SERVICE_JOB, Exporters, Target
+from gpucost.demo.exporters import (
+    COLLECTOR,
+    COLLECTOR_JOB,
+    GPU_JOB,
+    SERVERS_JOB,
+    SERVICE_JOB,
+    Exporters,
+    Target,
+)
 from gpucost.demo.incident import Incident
 from gpucost.demo.processes import Program, create_blocks, running
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS
@@ -232,11 +240,12 @@ def _prometheus_config(
 ) -> str:
     host = pages.address.removeprefix("http://")
     scrapes: list[dict[str, object]] = []
-    for job in (COLLECTOR_JOB, GPU_JOB):
+    for job in (COLLECTOR_JOB, GPU_JOB, SERVERS_JOB):
         scrapes += [
             {
                 "job_name": f"{job}/{target.instance}",
                 "metrics_path": path_of(target),
+                "honor_labels": job == SERVERS_JOB,
                 "static_configs": [
                     {
                         "targets": [host],

@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gpucost.attribution.frames import conform
-from gpucost.contract.frames import ACTIVITY, SERVING
-from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
-from gpucost.domain.time import HOUR_MS, SECOND_MS, Window
+from gpucost.contract.frames import ACTIVITY
+from gpucost.domain.time import HOUR_MS, Window
 from gpucost.simulator.inventory import Node
 from gpucost.simulator.levels import Levels, draw_levels
 from gpucost.simulator.plants import GIB, MIB, Script
@@ -195,21 +193,6 @@ def hour_sums(activity: Activity, hours: pd.DataFrame) -> dict[str, Floats]:
     sums["memory_peak_mib"] = np.zeros(len(hours))
     np.maximum.at(sums["memory_peak_mib"], at, used_mib)
     return sums
-
-
-REQUESTS = "vllm:request_success_total"
-
-
-def draw_serving(activity: Activity, held: pd.DataFrame) -> pd.DataFrame:
-    """The serving frame: servers count a request for each second, or part of one, in which a GPU worked."""
-    serves = {kind.value for kind in JobKind if workload_class(kind) is WorkloadClass.SERVING}
-    rows = activity.frame[held["job_kind"].isin(serves).to_numpy(bool)[activity.row]]
-    work = np.fmax(rows["busy_ms"].to_numpy(np.float64), rows["sm_active_ms"].to_numpy(np.float64))
-    by_step = rows.assign(requests=np.ceil(work / SECOND_MS)).groupby(
-        ["cluster", "pod_uid", "start_ms", "end_ms"], observed=True, sort=True
-    )
-    found = by_step["requests"].sum().reset_index().assign(metric=REQUESTS, received_bytes=np.nan)
-    return conform(found[list(SERVING.column_names)], SERVING)
 
 
 def _texts(values: pd.Series[str], at: Ints) -> pd.Categorical:

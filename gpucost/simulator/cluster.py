@@ -16,7 +16,7 @@ from gpucost.contract.frames import ACTIVITY, ALLOCATIONS, OBSERVED
 from gpucost.detectors.findings import Pattern
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import Month, Window, iso
-from gpucost.simulator.activity import draw_activity, draw_serving, hour_sums
+from gpucost.simulator.activity import draw_activity, hour_sums
 from gpucost.simulator.boards import Boards, board_uuid, of_pods
 from gpucost.simulator.history import Steps, demand, evictions, free_units, health, stalls, workload_name
 from gpucost.simulator.incidents import HandOver, double_booking, gap_of, go_unseen, hand_over_of
@@ -24,6 +24,7 @@ from gpucost.simulator.inventory import inventory
 from gpucost.simulator.machines import capacity_frame, nodes_frame
 from gpucost.simulator.plants import Plant, Script, arrive_late, of_jobs, planted
 from gpucost.simulator.quotas import RELEASE, RELEASE_UNITS, QueueQuota, queue_quotas, quotas
+from gpucost.simulator.requests import draw_serving
 from gpucost.simulator.scheduler import Placement, Scheduler, Wait
 from gpucost.simulator.signals import draw_progress, draw_signals, hourly
 from gpucost.simulator.staged import XID, stage

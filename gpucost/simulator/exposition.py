@@ -1,4 +1,5 @@
-"""Frames as the metric contract's OpenMetrics text: what Prometheus would hold after scraping the exporters.
+"""Frames as the metric contract's OpenMetrics text: what Prometheus would hold after scraping the exporters,
+and the servers, which count their own requests.
 
 Any stretch of time can be written on its own, so that months of samples need little memory; stretches
 that follow one another add up to the whole.
@@ -34,6 +35,7 @@ from gpucost.contract.metrics import (
 from gpucost.contract.openmetrics import EOF, header
 from gpucost.contract.spec import MetricSpec
 from gpucost.domain.time import Window
+from gpucost.simulator.requests import of_servers
 from gpucost.simulator.series import Life, Run, Scrapes
 from gpucost.simulator.series_gpu import of_gpus
 from gpucost.simulator.series_queues import of_queues
@@ -65,6 +67,7 @@ def exposition(frames: Frames, scrape_ms: int, window: Window | None = None) -> 
         first = next(texts, None)
         if first is not None:
             yield from chain((header(spec), first), texts)
+    yield from of_servers(frames, scrapes)
     yield EOF
 
 

@@ -20,10 +20,11 @@ from gpucost.simulator.workloads import Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A counter that rises evenly between known points."""
+    """A counter that rises evenly between known points; ``is_whole`` where it counts things."""
 
     at_ms: Ints
-    seconds: Floats
+    total: Floats
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +86,22 @@ class Scrapes:
 
     def lines(self, run: Run) -> str:
         """One line per scrape that sees the run."""
-        low, high = np.searchsorted(self._at, [run.start_ms, run.end_ms])
+        series = series_name(run.spec, run.labels, {"cluster": run.cluster})
+        return self.samples(series, run.value, run.start_ms, run.end_ms)
+
+    def samples(self, series: str, value: Value, start_ms: int, end_ms: int) -> str:
+        """One line per scrape in ``[start_ms, end_ms)``."""
+        low, high = np.searchsorted(self._at, [start_ms, end_ms])
         if low >= high:
             return ""
-        series = series_name(run.spec, run.labels, {"cluster": run.cluster})
-        if isinstance(run.value, Curve):
-            values = np.interp(self._at[low:high], run.value.at_ms, run.value.seconds).round(3).tolist()
+        if isinstance(value, Curve):
+            found = np.interp(self._at[low:high], value.at_ms, value.total)
+            values = (np.floor(found) if value.is_whole else found.round(3)).tolist()
             return "".join(f"{series} {v!r}{t}" for v, t in zip(values, self._text[low:high], strict=True))
-        if isinstance(run.value, Levels):
-            at = np.searchsorted(run.value.start_ms, self._at[low:high], "right") - 1
-            there = (at >= 0) & (self._at[low:high] < run.value.end_ms[at])
-            pairs = zip(run.value.value[at[there]].tolist(), np.flatnonzero(there) + low, strict=True)
-            return "".join(f"{series} {value!r}{self._text[n]}" for value, n in pairs)
-        line = f"{series} {run.value!r}"
+        if isinstance(value, Levels):
+            at = np.searchsorted(value.start_ms, self._at[low:high], "right") - 1
+            there = (at >= 0) & (self._at[low:high] < value.end_ms[at])
+            pairs = zip(value.value[at[there]].tolist(), np.flatnonzero(there) + low, strict=True)
+            return "".join(f"{series} {level!r}{self._text[n]}" for level, n in pairs)
+        line = f"{series} {value!r}"
         return line + line.join(self._text[low:high])

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from gpucost.demo.backfill import Backfill
 from gpucost.demo.chat import Room
 from gpucost.demo.clock import cluster_around, span_around
-from gpucost.demo.exporters import COLLECTOR_JOB, GPU_JOB, Exporters
+from gpucost.demo.exporters import COLLECTOR_JOB, GPU_JOB, SERVERS_JOB, Exporters
 from gpucost.demo.incident import JOB, NODE, UNITS, Incident
 from gpucost.domain.time import DAY_MS, MINUTE_MS
 
@@ -58,6 +58,25 @@ def test_the_incident_is_there_until_it_ends(
     shares = [line for line in node.splitlines() if line.startswith("gpucost_pod_gpu_share") and JOB in line]
     ends = [line for line in collected.splitlines() if "gpu_end_timestamp" in line and JOB in line]
     assert (len(shares), len(ends)) == (held, ended)
+
+
+def test_servers_count_their_requests_and_nobody_elses_pods(exporters: Exporters) -> None:
+    """What a pod counted in half an hour is what the simulator says, within the steps at its ends."""
+    counted = list[dict[str, float]]()
+    from_ms, to_ms = AT_MS + 10 * MINUTE_MS, AT_MS + 40 * MINUTE_MS
+    for at_ms in (from_ms, to_ms):
+        (page,) = (page for target, page in exporters.pages(at_ms) if target.job == SERVERS_JOB)
+        (family,) = text_string_to_metric_families(page)
+        counted.append({each.labels["pod"]: each.value for each in family.samples})
+    frames = exporters.cluster.frames
+    held = frames.allocations.drop_duplicates("pod_uid", keep="last").set_index("pod_uid")
+    rows = frames.serving.assign(pod=frames.serving["pod_uid"].astype("str").map(held["pod"]))
+    rows = rows[(rows["start_ms"] >= from_ms) & (rows["end_ms"] <= to_ms)]
+    truth = rows.groupby("pod")["requests"].sum()
+    assert len(counted[1]) > 10
+    assert set(held.loc[[*held["pod"].isin(counted[1])], "job"]) >= {"asr", "embedder", "feed-ranker"}
+    for pod, value in counted[1].items():
+        assert value - counted[0].get(pod, 0.0) == pytest.approx(truth.get(pod, 0.0), abs=1)
 
 
 def test_the_cluster_stands_on_for_a_week() -> None:

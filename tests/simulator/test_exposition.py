@@ -78,7 +78,8 @@ def test_all_metrics_of_the_contract_are_written_once_each_and_end_with_eof(
         CLUSTER_QUEUE_BORROWING_LIMIT,
     }
     simulated |= {WORKLOAD_INFO, WORKLOAD_LAYER, WORKLOAD_SET_PODS, WORKLOAD_SET_MIN, WORKLOAD_SET_UNITS}
-    assert types == [spec.family for spec in METRICS if spec.family in types]
+    families = [spec.family for spec in METRICS if spec.family in types]
+    assert types == [*families, "vllm:request_success"]
     assert {spec.family for spec in simulated} <= set(types)
     samples = list(_samples(iter(pieces)))
     assert len({(series, at) for series, _, at in samples}) == len(samples)

@@ -101,6 +101,27 @@ def trip(
     return Trip(window, truth, found)
 
 
+def test_requests_come_back_step_by_step(trip: Trip) -> None:
+    """Within a request, where a scrape fell between two edges, of every whole step of a pod but its last, of
+    which no scrape sees the end."""
+    names = ["pod_uid", "start_ms", "end_ms", "requests"]
+    truth, found = (
+        each.serving.astype({"pod_uid": "str"})[names].set_index(names[:3])["requests"]
+        for each in (trip.truth, trip.found)
+    )
+    both = pd.concat([truth, found], axis=1, keys=["truth", "found"])
+    inner = both.index.get_level_values("start_ms") > trip.window.start_ms + 10 * MINUTE_MS
+    whole = both.index.get_level_values("end_ms") - both.index.get_level_values("start_ms") == 5 * MINUTE_MS
+    last = truth.reset_index("end_ms").groupby("pod_uid")["end_ms"].max()
+    ends = both.index.get_level_values("pod_uid").map(last) == both.index.get_level_values("end_ms")
+    known = both[inner & whole & ~ends].dropna()
+    assert len(known) > 0.9 * len(truth)
+    assert (known["found"] - known["truth"]).abs().max() <= 1
+    idle = known["truth"] == 0
+    assert idle.any()
+    assert (known.loc[idle, "found"] == 0).all()
+
+
 def _steps(frames: Frames) -> pd.DataFrame:
     """Activity by GPU, pod and step. The simulator's first and last steps of a pod begin and end with it."""
     rows = frames.activity.astype({"gpu": "str", "pod_uid": "str"})
