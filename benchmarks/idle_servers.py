@@ -110,7 +110,7 @@ def walked(past: Sequence[Gap], present: Gap, ahead_ms: int) -> Hazard:
         if followed or each.end is not GapEnd.OPEN:
             gaps += 1
             worked += each.end is GapEnd.WORK and not followed
-    return Hazard(gaps, worked, ahead)
+    return Hazard(gaps, worked, present.length_ms, ahead)
 
 
 def speed(count: int = 20_000, looks: int = 200) -> float:

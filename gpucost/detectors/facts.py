@@ -20,6 +20,7 @@ from gpucost.contract.frames import ACTIVITY, FRAMES, PROGRESS, SERVING, SIGNALS
 from gpucost.detectors.activity import Activity
 from gpucost.detectors.coverage import Watched, covered_runs
 from gpucost.detectors.findings import ViewTime
+from gpucost.detectors.past import PastWork
 from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.jobs import JobKind, workload_class
@@ -201,12 +202,14 @@ class Prices:
 @dataclass(frozen=True)
 class Facts:
     """One look at a cluster. ``overview`` is its state now, None where nobody watches it: rules that need it
-    answer so. ``now_ms`` is the end of the history; what reaches it goes on."""
+    answer so. ``past`` is what servers did before the history, where somebody remembers. ``now_ms`` is the
+    end of the history; what reaches it goes on."""
 
     cluster: str
     history: History
     prices: Prices
     overview: Overview | None = None
+    past: PastWork | None = None
 
     @property
     def now_ms(self) -> int:

@@ -39,6 +39,7 @@ from gpucost.service.detect_loop import DetectLoop, State
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.detecting import SLOW, Detecting
 from gpucost.service.past_runs import History
+from gpucost.service.past_work import PastServers
 from gpucost.service.pipeline import Pipeline, Rules, attribute_windows
 from gpucost.service.rehearsing import Rehearsing
 from gpucost.service.reporting import Reporting
@@ -338,7 +339,12 @@ def build_detecting(settings: DetectorsSettings, pipeline: Pipeline) -> Detectin
         history_ms=max(milliseconds(settings.looks_back), milliseconds(around) + pipeline.window_ms),
         slow_ms=milliseconds(settings.quota_history),
         overlap_ms=_OVERLAP_MS,
+        past=_past(settings, pipeline),
     )
+
+
+def _past(settings: DetectorsSettings, pipeline: Pipeline) -> PastServers:
+    return PastServers(pipeline.ledger, milliseconds(settings.past), max(pipeline.window_ms, HOUR_MS))
 
 
 def build_rehearsing(settings: DetectorsSettings, source: Source, rules: Rules) -> Rehearsing:
@@ -359,6 +365,7 @@ def build_assessing(
         before_ms=milliseconds(settings.looks_before),
         after_ms=milliseconds(settings.looks_after),
         code_version=pipeline.code_version,
+        past=_past(settings, pipeline),
         recent=lambda cluster: None if detecting is None else detecting.rolling(cluster).known,
     )
 

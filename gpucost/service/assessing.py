@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pandas as pd
@@ -25,6 +25,7 @@ from gpucost.detectors.registry import RuleSettings
 from gpucost.domain.errors import InputError, LedgerConflict, MonthClosed, SourceError
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import Ledger, WasteOfWindow, WindowInfo
+from gpucost.service.past_work import PastServers
 from gpucost.service.pipeline import OnWindow, Rules, attribute_windows, nobody
 from gpucost.service.status import Failure
 from gpucost.telemetry.source import Source
@@ -60,6 +61,7 @@ class Assessing:
     before_ms: int
     after_ms: int
     code_version: str
+    past: PastServers
     recent: Callable[[str], Known | None] = lambda cluster: None  # noqa: ARG005  nothing is in memory
 
     def pending(self, cluster: str, span: Window) -> tuple[WindowInfo, ...]:
@@ -104,7 +106,9 @@ class Assessing:
     def _day(self, cluster: str, batch: Sequence[WindowInfo]) -> list[WasteOfWindow]:
         is_final = self.is_final(cluster, batch[0])
         frames, history = self._history(cluster, batch, is_final)
-        found = evaluate(look(cluster, frames, history, self.rules), self.detectors)
+        past = self.past.read(cluster, self.past.window(history.start_ms))
+        facts = replace(look(cluster, frames, history, self.rules), past=past)
+        found = evaluate(facts, self.detectors)
         for failure in found.failures:
             logger.error("%s: the detector %s failed", cluster, failure.pattern, exc_info=failure.error)
         seen = plausible(frames.activity)

@@ -12,6 +12,7 @@ from gpucost.contract.frames import WASTE_PIECES
 from gpucost.detectors.evaluate import Evaluation, Failure, evaluate
 from gpucost.detectors.findings import Draft, Pattern, Subject, SubjectKind, Withheld
 from gpucost.detectors.lifecycle import REOPEN_MS, Change, Exemption, Life, State, advance
+from gpucost.detectors.past import PastWork
 from gpucost.detectors.registry import RULES, RuleSettings
 from gpucost.domain.errors import LedgerConflict
 from gpucost.domain.time import HOUR_MS, Window
@@ -19,6 +20,7 @@ from gpucost.ledger import FindingEvent, FindingRecord, Ledger
 from gpucost.ledger.findings import SERVICE
 from gpucost.service.assessing import look
 from gpucost.service.finding_records import is_readable, life_of, record_of
+from gpucost.service.past_work import PastServers
 from gpucost.service.pipeline import Rules
 from gpucost.service.rolling import Rolling
 from gpucost.telemetry.source import Source
@@ -63,8 +65,10 @@ class Detecting:
     history_ms: int
     slow_ms: int
     overlap_ms: int
+    past: PastServers
     _rolling: dict[str, Rolling] = field(default_factory=dict, compare=False, repr=False)
     _slow: dict[str, Evaluation] = field(default_factory=dict, compare=False, repr=False)
+    _past: dict[str, tuple[Window, PastWork | None]] = field(default_factory=dict, compare=False, repr=False)
 
     def once(self, cluster: str, now_ms: int, overview: Overview | None = None) -> Looked | None:
         """Look at the cluster as it is known now, and bring its findings' lives up to date in the ledger.
@@ -74,7 +78,11 @@ class Detecting:
         known = self.rolling(cluster).upto(now_ms)
         if known is None:
             return None
-        facts = replace(look(cluster, *known, self.rules), overview=overview)
+        facts = replace(
+            look(cluster, *known, self.rules),
+            overview=overview,
+            past=self._before(cluster, known[1].start_ms),
+        )
         fast = evaluate(facts, self.detectors.only(set(RULES) - SLOW))
         found = _together(fast, self._slow_or_failed(cluster, facts.now_ms))
         for failure in found.failures:
@@ -86,6 +94,14 @@ class Detecting:
         return self._rolling.setdefault(
             cluster, Rolling(self.source, cluster, self.history_ms, self.overlap_ms)
         )
+
+    def _before(self, cluster: str, until_ms: int) -> PastWork | None:
+        """Read anew when an hour is added: it is asked for every few minutes."""
+        window = self.past.window(until_ms)
+        kept = self._past.get(cluster)
+        if kept is None or kept[0] != window:
+            kept = self._past[cluster] = window, self.past.read(cluster, window)
+        return kept[1]
 
     def _slow_or_failed(self, cluster: str, now_ms: int) -> Evaluation | None:
         """What the slow rules say. Where their history cannot be read, the others are not their hostages."""

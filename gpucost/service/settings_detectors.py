@@ -118,6 +118,11 @@ class DetectorsSettings(Group):
     is used at month end only; never longer than what the source holds.
     """
 
+    past: Duration = timedelta(days=14)
+    """How much of the ledger before that is looked at, hour by hour, for how long servers idle before they
+    work again. One of which nothing counts the requests is found only where enough is known of others.
+    """
+
     after: Duration = timedelta(hours=5)
     """How much after it: then its assessment is final. Longer than what rules need by default to be sure that
     something is idle (four hours for serving, and its start), and longer by itself where they need more.
@@ -161,7 +166,11 @@ class DetectorsSettings(Group):
 
     @model_validator(mode="after")
     def _fit(self) -> Self:
-        for name, least in (("interval", timedelta(seconds=10)), ("history", timedelta(days=1))):
+        for name, least in (
+            ("interval", timedelta(seconds=10)),
+            ("history", timedelta(days=1)),
+            ("past", timedelta(days=1)),
+        ):
             if getattr(self, name) < least:
                 raise wrong(str(getattr(self, name)), f"at least {least}", name)
         if self.interval > timedelta(minutes=30):

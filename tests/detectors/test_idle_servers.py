@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from math import sqrt
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.detectors.findings import Detection, Draft, Withheld
+from gpucost.detectors.past import PastWork
 from gpucost.detectors.rules import idle_allocation
 from gpucost.detectors.rules.idle_allocation import Settings
 from gpucost.detectors.rules.idle_hazard import Gap, GapEnd, Hazard, PastGaps
@@ -174,16 +176,24 @@ _GAPS = st.builds(
 )
 
 
-@given(st.lists(_GAPS, max_size=30, unique_by=lambda each: (each.job, each.start_ms)), _GAPS, st.booleans())
-def test_a_hazard_is_a_count_over_all_gaps(past: list[Gap], other: Gap, is_own: bool) -> None:
+@given(
+    st.lists(_GAPS, max_size=30, unique_by=lambda each: (each.job, each.start_ms)),
+    _GAPS,
+    st.booleans(),
+    st.integers(1, 60),
+)
+def test_a_hazard_is_a_count_over_all_gaps(past: list[Gap], other: Gap, is_own: bool, most: int) -> None:
     """Gap by gap, as it is said of one: by what the sums must come to."""
     present = past[0] if is_own and past else replace(other, job=9)
-    ahead = max(24 * HOUR_MS, present.length_ms)
-    known = [each for each in past if each != present and each.length_ms >= present.length_ms]
-    followed = [each.length_ms >= present.length_ms + ahead for each in known]
+    after = min(present.length_ms, most * HOUR_MS)
+    ahead = max(24 * HOUR_MS, after)
+    known = [each for each in past if each != present and each.length_ms >= after]
+    followed = [each.length_ms >= after + ahead for each in known]
     counted = [n for n, each in enumerate(known) if followed[n] or each.end is not GapEnd.OPEN]
     worked = sum(known[n].end is GapEnd.WORK and not followed[n] for n in counted)
-    assert PastGaps(past).hazard(present, 24 * HOUR_MS) == Hazard(len(counted), worked, ahead)
+    assert PastGaps(past).hazard(present, 24 * HOUR_MS, most * HOUR_MS) == Hazard(
+        len(counted), worked, after, ahead
+    )
 
 
 def test_what_worked_again_is_no_finding_without_a_signal() -> None:
@@ -191,3 +201,80 @@ def test_what_worked_again_is_no_finding_without_a_signal() -> None:
     world.work("p1", "n1", "g0", [*[1.0] * 6, *idle(300), *[1.0] * 13], start=5)
     told = withheld(world)
     assert told.because == "nothing says how many requests it served, and it worked again after 5.0 h"
+
+
+HOURS_BEFORE = 14 * 24
+
+
+def before(dead: int, back: int) -> PastWork:
+    """Two weeks of hours before ``at(0)``: servers that work for an hour and never again, and some that do so
+    after ten. ``web`` always works."""
+    rows = list[dict[str, object]]()
+    for n in range(dead + back):
+        for hour in range(HOURS_BEFORE):
+            works = hour == 0 or (n >= dead and hour > 10)
+            rows.append(past_row(f"d{n}", hour, float(works)))
+    rows += [past_row("uid-web", hour, 1.0) for hour in range(HOURS_BEFORE)]
+    return PastWork(HOUR_MS, pd.DataFrame(rows))
+
+
+def past_row(uid: str, hour: int, busy: float, seen: float = 1.0) -> dict[str, object]:
+    held = float(HOUR_MS)
+    return {
+        "namespace": "ns", "job_uid": uid, "step_start_ms": at(60 * (hour - HOURS_BEFORE)), "board_ms": held,
+        "observed_ms": seen * held, "busy_ms": busy * held, "sm_observed_ms": None, "sm_active_ms": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("dead", "back", "is_found"), [(25, 0, True), (24, 0, False), (25, 3, False)])
+def test_the_ledger_remembers_what_a_day_of_history_cannot(dead: int, back: int, is_found: bool) -> None:
+    world = server(360)
+    facts = replace(world.facts(), past=before(dead, back))
+    detection = idle_allocation.run(facts, Scoped(Settings()))
+    assert bool(detection.drafts) is is_found
+    assert withheld(world).because.endswith(
+        "no past gap of servers here was that long and followed as far; 10 % would do"
+    )
+
+
+def test_a_gap_that_began_before_the_history_is_as_long_as_it_was() -> None:
+    """It did nothing for two weeks, and nothing in the six hours since: asked is what became of others after
+    a quarter of what is known, and nobody else was idle for so long."""
+    world = World(360).node("n1").pod("web", "n1", 0, job="web", kind="Deployment")
+    world.work("web", "n1", "g0", idle(360))
+    rows = pd.DataFrame([past_row("uid-job", 0, 1.0), *(past_row("uid-web", n, 0.0) for n in range(336))])
+    past = PastWork(HOUR_MS, rows)
+    (told,) = idle_allocation.run(replace(world.facts(), past=past), Scoped(Settings())).withheld
+    assert "after 342.0 h it may well work again within 85.5 h" in told.because
+
+
+@pytest.mark.parametrize(
+    ("steps", "rests"),
+    [
+        ("wqqqw", [(1, 4, "after", "before", "")]),
+        ("qqw", [(0, 2, "", "before", "")]),
+        ("wqq", [(1, 3, "after", "", "last")]),
+        ("wq?qw", [(1, 2, "after", "", ""), (3, 4, "", "before", "")]),
+        ("wq.qw", [(1, 2, "after", "", ""), (3, 4, "", "before", "")]),
+        ("www", []),
+    ],
+)
+def test_rests_of_the_past(steps: str, rests: list[tuple[int, int, str, str, str]]) -> None:
+    """w: work; q: none; ?: not seen; a dot: it held nothing."""
+    rows = [
+        past_row("u", n, float(each == "w"), 0.5 if each == "?" else 1.0)
+        for n, each in enumerate(steps)
+        if each != "."
+    ]
+    start_ms = at(-60 * HOURS_BEFORE)
+    past = PastWork(HOUR_MS, pd.DataFrame(rows))
+    assert [
+        (
+            (each.start_ms - start_ms) // HOUR_MS,
+            (each.end_ms - start_ms) // HOUR_MS,
+            "after" * each.is_after_work,
+            "before" * each.is_before_work,
+            "last" * each.is_last,
+        )
+        for each in past.rests()
+    ] == rests

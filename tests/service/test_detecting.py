@@ -21,6 +21,7 @@ from gpucost.service.assessing import Assessing
 from gpucost.service.detect_loop import DetectLoop
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.detecting import Detecting
+from gpucost.service.past_work import PastServers
 from gpucost.service.pipeline import Pipeline, Rules
 from gpucost.service.rehearsing import Rehearsing
 from gpucost.service.settings_detectors import DetectorsSettings
@@ -29,6 +30,7 @@ from gpucost.telemetry.recorded import RecordedSource, record
 from tests.detectors.worlds import CLUSTER, GIB, World, at, four_dollars
 
 HOURS = 30
+IDLE = Pattern.IDLE_ALLOCATION
 RULES = Rules(four_dollars, TeamRules.default(), ResourceCatalog(), ShareBasis.COMPUTE)
 
 
@@ -42,15 +44,18 @@ def _world() -> World:
     world.work("busy", "n1", "g2", [0.8] * (HOURS * 12))
     for uid, start, end, gpus in (("dead", 60, 780, 2), ("busy", 0, HOURS * 60, 1)):
         for begin in range(start, end, 60):
-            ms = 60 * MINUTE_MS * gpus
-            nan = float("nan")
-            world.add(
-                "signals", node="n1", pod_uid=uid, start_ms=at(begin), end_ms=at(begin + 60),
-                observed_ms=ms, busy_ms=0.0, sm_observed_ms=ms, sm_active_ms=0.0, tensor_active_ms=nan,
-                tensor_observed_ms=nan, memory_observed_ms=nan, memory_used_mib_s=nan, memory_total_mib_s=nan,
-                memory_peak_mib=nan, energy_observed_ms=nan, energy_mj=nan,
-            )  # fmt: skip
+            _signals(world, uid, begin, 0.0, gpus)
     return world
+
+
+def _signals(world: World, uid: str, begin: int, busy: float, gpus: int = 1) -> None:
+    ms, nan = float(60 * MINUTE_MS * gpus), float("nan")
+    world.add(
+        "signals", node="n1", pod_uid=uid, start_ms=at(begin), end_ms=at(begin + 60),
+        observed_ms=ms, busy_ms=busy * ms, sm_observed_ms=ms, sm_active_ms=0.0, tensor_active_ms=nan,
+        tensor_observed_ms=nan, memory_observed_ms=nan, memory_used_mib_s=nan, memory_total_mib_s=nan,
+        memory_peak_mib=nan, energy_observed_ms=nan, energy_mj=nan,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +76,16 @@ def _pipeline(source: RecordedSource, ledger: Ledger) -> Pipeline:
 
 
 def _detecting(source: RecordedSource, ledger: Ledger, *exemptions: Exemption) -> Detecting:
-    return Detecting(
-        source, ledger, RULES, RuleSettings(), exemptions, DAY_MS + 6 * HOUR_MS, 28 * DAY_MS, 15 * MINUTE_MS
-    )
+    lengths = DAY_MS + 6 * HOUR_MS, 28 * DAY_MS, 15 * MINUTE_MS
+    return Detecting(source, ledger, RULES, RuleSettings(), exemptions, *lengths, _past(ledger))
 
 
 def _assessing(source: RecordedSource, ledger: Ledger) -> Assessing:
-    return Assessing(source, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, "test")
+    return Assessing(source, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, "test", _past(ledger))
+
+
+def _past(ledger: Ledger) -> PastServers:
+    return PastServers(ledger, 14 * DAY_MS, HOUR_MS)
 
 
 def _idle(ledger: Ledger) -> dict[str, tuple[str, int]]:
@@ -251,7 +259,9 @@ def test_a_final_day_is_the_same_whatever_the_source_holds_before_it(tmp_path: P
             span = Window(at(day), at(day) + DAY_MS)
             pipeline = Pipeline(source, ledger, RULES, HOUR_MS, DAY_MS, 0, lambda: at(end), "test")
             pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, span))
-            assessing = Assessing(source, ledger, RULES, RuleSettings(), learnt, 5 * HOUR_MS, "test")
+            assessing = Assessing(
+                source, ledger, RULES, RuleSettings(), learnt, 5 * HOUR_MS, "test", _past(ledger)
+            )
             assert assessing.assess(CLUSTER, assessing.pending(CLUSTER, span)).final == 24
             found.append(ledger.waste(EVERYTHING, span, ("team", "node"), step_ms=HOUR_MS))
     assert "oversized" in found[0]["waste"].tolist()
@@ -270,7 +280,7 @@ class _Counted(Assessing):
 def test_the_loop_assesses_again_only_when_something_came(source: RecordedSource, ledger: Ledger) -> None:
     growing = _Growing(source._folder)
     pipeline = _pipeline(growing, ledger)
-    assessing = _Counted(growing, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, "test")
+    assessing = _Counted(growing, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, "test", _past(ledger))
     assessing.looks.clear()
     loop = DetectLoop(
         _detecting(growing, ledger), assessing, DetectStatus(), interval_s=300, state=lambda _: None,
@@ -301,3 +311,44 @@ def test_rehearsal_says_what_would_have_been_found(source: RecordedSource) -> No
     assert (idle.days, idle.of) == (1, 1)
     assert idle.board_ms == 20 * HOUR_MS
     assert idle.nano == 80_000_000_000
+
+
+def _servers() -> World:
+    """Twenty-six servers that stop on the first of six days, and one ten hours before the end."""
+    minutes = 6 * 24 * 60
+    world = World(minutes).node("n1", 27)
+    for n in range(27):
+        name, last = (f"dead-{n}", 300) if n < 26 else ("web", minutes - 600)
+        world.pod(name, "n1", 0, job=name, kind="Deployment")
+        for hour in range(minutes // 60):
+            _signals(world, name, hour * 60, 1.0 if hour * 60 < last else 0.0)
+        first = minutes - 48 * 60
+        levels = [1.0 if first + 5 * step < last else 0.0 for step in range(48 * 12)]
+        world.work(name, "n1", f"g{n}", levels, start=first)
+    return world
+
+
+def test_a_day_of_history_and_the_ledgers_past_find_a_server_that_nobody_counts(tmp_path: Path) -> None:
+    record(tmp_path / "recording", _servers().frames())
+    source, end_ms = RecordedSource(tmp_path / "recording"), at(6 * 24 * 60)
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=lambda: end_ms) as ledger:
+        before = _detecting(source, ledger).once(CLUSTER, end_ms)
+        assert before is not None
+        assert {each.subject.name for each in before.withheld if each.pattern is IDLE} >= {"web", "dead-0"}
+        pipeline = Pipeline(source, ledger, RULES, HOUR_MS, DAY_MS, 0, lambda: end_ms, "test")
+        pipeline.ingest(CLUSTER, pipeline.pending(CLUSTER, Window(at(0), end_ms)))
+        found = _detecting(source, ledger).once(CLUSTER, end_ms)
+        assert found is not None
+        idle = {
+            each.draft.subject.name: each.draft
+            for each in found.evaluation.findings
+            if each.draft.pattern is IDLE
+        }
+        assert "web" in idle
+        assert any("by what servers here did before" in each for each in idle["web"].checked)
+        assert idle["web"].since_ms == end_ms - 10 * HOUR_MS
+        assessing = _assessing(source, ledger)
+        day = Window(end_ms - DAY_MS, end_ms)
+        assessing.assess(CLUSTER, assessing.pending(CLUSTER, day))
+        waste = ledger.waste(EVERYTHING, day, ("job",)).set_index(["job", "waste"])["board_ms"]
+        assert waste["dead-0", Waste.IDLE.value] == DAY_MS

@@ -192,7 +192,8 @@ class _Search:
             )
             return seen.coverage() if len(seen.row) else 0.0
 
-        return Servers(self.table, self._whole_stretches, self.facts.now_ms, coverage)
+        facts = self.facts
+        return Servers(self.table, self._whole_stretches, facts.now_ms, coverage, facts.past)
 
     def _ended(self, seen: Span, end: int) -> int | None:
         now = self.facts.now_ms

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from math import sqrt
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from gpucost.domain.time import DAY_MS
 
 _Z = 1.645
 """One-sided 95 %."""
+_SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 LEAST_GAPS = 10
 """Of fewer past gaps the part that ended in work says nothing."""
 
@@ -37,12 +39,13 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Hazard:
-    """Of ``gaps`` that lasted as long and were seen for ``ahead_ms`` longer, ``worked`` ended in work by
+    """Of ``gaps`` that lasted ``after_ms`` and were seen for ``ahead_ms`` longer, ``worked`` ended in work by
     then. The chance of the next one lies between ``low`` and ``high``, each with 95 % (Wilson's score
     interval, E. B. Wilson, JASA 22, 1927)."""
 
     gaps: int
     worked: int
+    after_ms: int
     ahead_ms: int
 
     @property
@@ -78,26 +81,29 @@ class PastGaps:
     def __len__(self) -> int:
         return len(self._gaps)
 
-    def hazard(self, present: Gap, ahead_ms: int = DAY_MS) -> Hazard:
-        """What became of gaps, of its own and of its peers, that lasted at least as long as ``present``:
-        whether they ended in work within ``ahead_ms``, or within as long again where that is longer.
+    def hazard(self, present: Gap, ahead_ms: int = DAY_MS, most_ms: int | None = None) -> Hazard:
+        """What became of gaps, of its own and of its peers, that lasted at least as long as ``present``, or
+        ``most_ms`` where that is less: whether they ended in work within ``ahead_ms``, or within as long
+        again where that is longer.
 
         A gap that is still open, and younger than that, says nothing yet. Leaving it out can only make work
         look likelier than it is: those that ended in work are all in.
         """
-        ahead = max(ahead_ms, present.length_ms)
-        first = int(np.searchsorted(self._lengths, present.length_ms))
-        followed = int(np.searchsorted(self._lengths, present.length_ms + ahead))
+        after = present.length_ms if most_ms is None else min(present.length_ms, most_ms)
+        ahead = max(ahead_ms, after)
+        first = int(np.searchsorted(self._lengths, after))
+        followed = int(np.searchsorted(self._lengths, after + ahead))
         worked = self._between(GapEnd.WORK, first, followed)
         gaps = len(self) - first - self._between(GapEnd.OPEN, first, followed)
-        # The present one is none of its own past. It is the youngest of its length, and is not followed.
-        if self._has(present, first) and present.end is not GapEnd.OPEN:
-            gaps, worked = gaps - 1, worked - (present.end is GapEnd.WORK)
-        return Hazard(gaps, worked, ahead)
+        # The present one is none of its own past.
+        is_followed = present.length_ms >= after + ahead
+        if self._has(present) and (is_followed or present.end is not GapEnd.OPEN):
+            gaps, worked = gaps - 1, worked - (present.end is GapEnd.WORK and not is_followed)
+        return Hazard(gaps, worked, after, ahead)
 
     def _between(self, end: GapEnd, first: int, last: int) -> int:
         return int(self._from[end][first] - self._from[end][last])
 
-    def _has(self, present: Gap, first: int) -> bool:
-        last = int(np.searchsorted(self._lengths, present.length_ms, side="right"))
+    def _has(self, present: Gap) -> bool:
+        first, last = (int(np.searchsorted(self._lengths, present.length_ms, side)) for side in _SIDES)
         return present in self._gaps[first:last]

@@ -46,11 +46,11 @@ class Settings(DetectorSettings):
 
     serving_risk: float = Field(0.1, gt=0, lt=1)
     """How likely a server may be to work again for it to be called idle. Where nothing counts its requests,
-    the upper end of a 95 % interval must lie below it, by past gaps of servers in the same history. Ours."""
+    the upper end of a 95 % interval must lie below it, by past gaps of servers of the same cluster. Ours."""
 
     serving_ahead: Duration = Field(_minutes(24 * 60), ge=_minutes(60))
-    """Within which time it may not work again; as long as it has been idle where that is longer. A history
-    (``detectors.history``) that is not longer than this says nothing of it. Ours."""
+    """Within which time it may not work again; as long as it has been idle where that is longer. What is
+    known of servers (``detectors.history`` and ``detectors.past``) must be longer than both. Ours."""
 
     unknown: Duration = Field(_minutes(240), ge=_minutes(5))
     """How long a pod may idle of which nothing says what it is for: as patient as with servers. Ours."""

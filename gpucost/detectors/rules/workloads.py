@@ -130,11 +130,12 @@ class Workloads:
         return _positions(job, len(self.jobs))
 
     @cached_property
-    def _rows(self) -> list[JobRow]:
+    def rows(self) -> list[JobRow]:
+        """Of each job."""
         return [JobRow(*row) for row in zip(*(self.jobs[name].tolist() for name in _JOB), strict=True)]
 
     def row(self, job: int) -> JobRow:
-        return self._rows[job]
+        return self.rows[job]
 
     @cached_property
     def step_ms(self) -> int:
