@@ -114,6 +114,11 @@ def test_the_way_off(kind: str, component: str, monitor: str, prefix: str) -> No
         assert "MIND: scrapes" in texts(values)["NOTES.txt"]
 
 
+def test_values_of_an_older_chart_are_not_taken_for_a_way_off() -> None:
+    """With ``helm upgrade --reuse-values`` the new defaults are missing."""
+    assert "scrapes: missing" in refusal({"scrapes": None})
+
+
 def test_both_are_on_by_default() -> None:
     scrapes = defaults()["scrapes"]
     assert (scrapes["token"]["enabled"], scrapes["tls"]["certificates"]) == (True, "self-signed")
