@@ -79,9 +79,8 @@ class Assembled:
 def assemble(settings: CollectorSettings, environ: Mapping[str, str]) -> Assembled:
     """All parts of a collector with these settings, none started yet. Raises InputError."""
     keys = owner_keys(settings)
-    rules = Rules(
-        ResourceCatalog.with_whole(settings.extra_resources), keys, settings.node_labels, settings.replicas
-    )
+    catalog = ResourceCatalog.with_whole(settings.extra_resources)
+    rules = Rules(catalog, keys, settings.node_labels, settings.replicas, settings.most_per_namespace)
     way = transport(settings, environ)
     schedulers = tuple(SchedulerMetrics(endpoint) for endpoint in _scheduler_endpoints(settings))
     further = [_part(schedulers)] if schedulers else []

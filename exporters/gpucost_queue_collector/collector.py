@@ -31,10 +31,19 @@ from gpucost_queue_collector import (
 from gpucost_queue_collector.claims import ClaimMemory
 from gpucost_queue_collector.ended import Ended
 from gpucost_queue_collector.gang_series import Stalls, write_gang
+from gpucost_queue_collector.namespace_limit import NamespaceLimit
 from gpucost_queue_collector.node_series import GpuNode, GpuNodes, write_node
 from gpucost_queue_collector.page import Page
-from gpucost_queue_collector.pod_series import HeldPod, held_pods, waiting_pods, write_held, write_waiting
+from gpucost_queue_collector.pod_series import (
+    WAITING_LIMIT,
+    HeldPod,
+    held_pods,
+    waiting_pods,
+    write_held,
+    write_waiting,
+)
 from gpucost_queue_collector.queue_series import (
+    LOCAL_LIMIT,
     write_cluster_queue,
     write_cohort,
     write_local_queue,
@@ -43,7 +52,9 @@ from gpucost_queue_collector.queue_series import (
 from gpucost_queue_collector.rows import Rows
 from gpucost_queue_collector.self_series import Self, write_problems, write_self
 from gpucost_queue_collector.workload_series import (
+    JOB_LIMIT,
     WAITING_JOB,
+    WORKLOAD_LIMIT,
     ShownWorkload,
     shown_workloads,
     waiting_jobs,
@@ -84,15 +95,18 @@ class Rules:
     owner_keys: OwnerKeys = field(default_factory=OwnerKeys)
     node_labels: Sequence[str] = ()
     replicas: int = 1
+    most_per_namespace: int = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Series of one kind: ``facts`` are the rows by key, worked out at each refresh."""
+    """Series of one kind: ``facts`` are the rows by key, worked out at each refresh; with a ``limit`` no more
+    of a namespace than the settings allow."""
 
     name: str
     rows: Rows[Any]
     facts: Callable[[Overview], Mapping[str, Any]]
+    limit: NamespaceLimit[Any] | None = None
 
 
 class Collector:
@@ -127,6 +141,8 @@ class Collector:
         self._parts = (*self._make_parts(), *further)
         self._failures: Counter[str] = Counter({part.name: 0 for part in self._parts})
         self._failed: frozenset[str] = frozenset()
+        self._others = {part.name: 0 for part in self._parts if part.limit is not None}
+        self._crowded = set[str]()
         self._shows_current = False
         self._needed = self.watch.required
         self._closed = threading.Event()
@@ -168,7 +184,7 @@ class Collector:
         made, failed = [], set()
         for part in self._parts:
             try:
-                made.append((part, part.facts(overview)))
+                made.append((part, self._limited(part, part.facts(overview))))
             except Exception:
                 failed.add(part.name)
                 self._report(part)
@@ -192,6 +208,19 @@ class Collector:
         state = self.watch.snapshot()
         ended, history = self._ended.pods(), self._claims.history()
         return Overview(state, self._rules.catalog, self._rules.owner_keys, ended, history)
+
+    def _limited(self, part: Part, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        if part.limit is None:
+            return facts
+        rows, beyond = part.limit.rows(facts, self._rules.most_per_namespace)
+        if beyond and part.name not in self._crowded:  # once: whoever floods must not flood the log as well
+            self._crowded.add(part.name)
+            logger.warning(
+                "%d of the %s have no series of their own: a namespace has more than most_per_namespace (%d)",
+                *(beyond, part.name.replace("_", " "), self._rules.most_per_namespace),
+            )
+        self._others[part.name] = beyond
+        return rows
 
     def _report(self, part: Part) -> None:
         """To be called in an except clause."""
@@ -222,14 +251,16 @@ class Collector:
 
     def _make_parts(self) -> Iterator[Part]:
         yield Part(PODS, Rows(pod_series.HELD, write_held), self._held_pods)
-        yield Part("waiting_pods", Rows(pod_series.WAITING, write_waiting), waiting_pods)
+        yield Part("waiting_pods", Rows(pod_series.WAITING, write_waiting), waiting_pods, WAITING_LIMIT)
         yield Part(NODES, Rows(node_series.SPECS, write_node), self._nodes)
-        yield Part("workloads", Rows(workload_series.SPECS, write_workload), self._shown_workloads)
-        yield Part("waiting_jobs", Rows(WAITING_JOB, write_waiting_job), waiting_jobs)
+        workloads = Rows(workload_series.SPECS, write_workload)
+        yield Part("workloads", workloads, self._shown_workloads, WORKLOAD_LIMIT)
+        yield Part("waiting_jobs", Rows(WAITING_JOB, write_waiting_job), waiting_jobs, JOB_LIMIT)
         yield Part(
             "gangs",
             Rows(gang_series.SPECS, write_gang),
             lambda o: self._stalls.find(o.gangs, o.state.at_ms),
+            gang_series.LIMIT,
         )
         yield Part(
             "cluster_queues",
@@ -241,6 +272,7 @@ class Collector:
             "local_queues",
             Rows(queue_series.LOCAL_QUEUE, write_local_queue),
             lambda o: {"/".join(name): view for name, view in o.queues.local_queues.items()},
+            LOCAL_LIMIT,
         )
         yield Part(
             "volcano_queues",
@@ -272,6 +304,7 @@ class Collector:
             self.watch.errors(),
             dict(self._failures),
             self._failed,
+            dict(self._others),
         )
 
 

@@ -6,12 +6,15 @@ was whole in between: what told of the loss may be forgotten long before the gan
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from gpucost.cluster.gangs import Gang
 from gpucost.contract import queue_metrics as m
+from gpucost.domain.jobs import Job, JobKind
 from gpucost_queue_collector.lines import labels, line, sample
+from gpucost_queue_collector.namespace_limit import OTHERS, NamespaceLimit, others_uid
 
 SPECS = (
     m.GANG_INFO,
@@ -47,6 +50,34 @@ def _since(gang: Gang, before_ms: int | None, at_ms: int) -> int:
     if before_ms is None:
         return at_ms if since_ms is None else since_ms
     return since_ms if since_ms is not None and since_ms > before_ms and gang.was_whole else before_ms
+
+
+def _others(gangs: Sequence[Gang]) -> Mapping[str, Gang]:
+    """Sums. That some of them are partial is not said: which, nobody could tell."""
+    first, held = gangs[0], Counter[str]()
+    for each in gangs:
+        held.update(each.held)
+    uid = others_uid(first.namespace)
+    one = replace(
+        first,
+        name=OTHERS,
+        uid=uid,
+        job=Job(JobKind.OTHER, OTHERS, uid),
+        queue="",
+        min_members=sum(each.min_members for each in gangs),
+        running=sum(each.running for each in gangs),
+        pending=sum(each.pending for each in gangs),
+        held=dict(sorted(held.items())),
+        is_partial=False,
+        partial_since_ms=None,
+    )
+    return {uid: one}
+
+
+# Those that hold GPUs first: what they waste when they are partial is somebody's.
+LIMIT = NamespaceLimit[Gang](
+    lambda gang: gang.namespace, lambda gang: (int(not any(gang.held.values())), gang.uid), _others
+)
 
 
 def write_gang(gang: Gang) -> Sequence[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from gpucost.contract.metrics import (
 )
 from gpucost.contract.queue_metrics import POD_DISRUPTED, POD_GPU_WAITING, POD_GPU_WAITING_SINCE
 from gpucost_queue_collector.lines import labels, line, sample
+from gpucost_queue_collector.namespace_limit import OTHERS, NamespaceLimit, others_uid
 
 HELD = (POD_GPU_REQUEST, POD_GPU_START, POD_GPU_END, POD_OWNER_INFO, POD_DISRUPTED)
 WAITING = (POD_GPU_WAITING, POD_GPU_WAITING_SINCE)
@@ -41,6 +43,15 @@ class WaitingPod(NamedTuple):
 
     pod: Pod
     units: Resources
+
+
+class OtherPods(NamedTuple):
+    """Waiting pods of a namespace that have no rows of their own: GPU ``units`` they want, by resource and
+    reason, and since when the first of them waits."""
+
+    namespace: str
+    units: Mapping[tuple[str, str], int]
+    since_ms: int
 
 
 def held_pods(overview: Overview, before: Mapping[str, HeldPod]) -> dict[str, HeldPod]:
@@ -155,8 +166,29 @@ def _owner(held: HeldPod) -> bytes:
     return line(POD_OWNER_INFO, values, 1)
 
 
-def write_waiting(waiting: WaitingPod) -> Sequence[bytes]:
+def _others(pods: Sequence[WaitingPod]) -> Mapping[str, OtherPods]:
+    wanted: Counter[tuple[str, str]] = Counter()
+    for each in pods:
+        for resource, count in each.units.items():
+            wanted[resource, pod_reason(each.pod)] += count
+    since_ms = min(pod_since_ms(each.pod) for each in pods)
+    namespace = pods[0].pod.meta.namespace
+    return {others_uid(namespace): OtherPods(namespace, dict(sorted(wanted.items())), since_ms)}
+
+
+WAITING_LIMIT = NamespaceLimit[WaitingPod](
+    lambda waiting: waiting.pod.meta.namespace,
+    lambda waiting: (waiting.pod.meta.created_ms, waiting.pod.meta.uid),
+    _others,
+)
+
+
+def write_waiting(waiting: WaitingPod | OtherPods) -> Sequence[bytes]:
     """One text for each of WAITING."""
+    if isinstance(waiting, OtherPods):
+        identity = (waiting.namespace, OTHERS, others_uid(waiting.namespace))
+        units = [line(POD_GPU_WAITING, (*identity, *of), count) for of, count in waiting.units.items()]
+        return b"".join(units), line(POD_GPU_WAITING_SINCE, identity, waiting.since_ms / 1000)
     pod = waiting.pod
     identity = (pod.meta.namespace, pod.meta.name, pod.meta.uid)
     why = pod_reason(pod)

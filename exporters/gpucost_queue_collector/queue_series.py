@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from gpucost.cluster.kueue import FlavorResource
+from gpucost.cluster.kueue import FlavorResource, LocalQueue
 from gpucost.cluster.objects import Resources
 from gpucost.cluster.pending import Pending
 from gpucost.cluster.quantities import base_units
@@ -13,6 +15,7 @@ from gpucost.cluster.volcano_queues import VolcanoQueueView
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.spec import MetricSpec
 from gpucost_queue_collector.lines import line
+from gpucost_queue_collector.namespace_limit import OTHERS, NamespaceLimit, others_uid
 
 # What a metric is of a view's quotas.
 _OF_CLUSTER_QUEUE: Mapping[MetricSpec, str] = {
@@ -102,6 +105,38 @@ def write_cohort(view: CohortView) -> Sequence[bytes]:
         *_all_quotas(_OF_COHORT, name, view.quotas),
         *_pending(m.COHORT_PENDING_WORKLOADS, m.COHORT_PENDING_UNITS, m.COHORT_OLDEST, name, view.pending),
     )
+
+
+def _others(views: Sequence[LocalQueueView]) -> Mapping[str, LocalQueueView]:
+    """Sums, in a LocalQueue that leads nowhere."""
+    meta = views[0].queue.meta
+    reserved, used = Counter[FlavorResource](), Counter[FlavorResource]()
+    workloads, units = Counter[str](), Counter[tuple[str, str]]()
+    waiting = [each.pending for each in views if each.pending is not None]
+    for each in views:
+        reserved.update(each.reserved)
+        used.update(each.used)
+    for pending in waiting:
+        workloads.update(pending.workloads)
+        units.update(pending.units)
+    oldest_ms = min((each.oldest_ms for each in waiting if each.oldest_ms is not None), default=None)
+    one = LocalQueueView(
+        LocalQueue(replace(meta, name=OTHERS, uid=others_uid(meta.namespace)), ""),
+        is_active=None,
+        reason="",
+        reserved=reserved,
+        used=used,
+        pending=Pending(workloads, units, oldest_ms) if waiting else None,
+        from_status=views[0].from_status,
+    )
+    return {"/".join((meta.namespace, OTHERS)): one}
+
+
+LOCAL_LIMIT = NamespaceLimit[LocalQueueView](
+    lambda view: view.queue.meta.namespace,
+    lambda view: (view.queue.meta.created_ms, view.queue.meta.name),
+    _others,
+)
 
 
 def write_local_queue(view: LocalQueueView) -> Sequence[bytes]:

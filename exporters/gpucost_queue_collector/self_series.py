@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gpucost.cluster.state import CollectionStatus
@@ -22,13 +23,15 @@ SPECS = (
     m.COLLECTION_ERRORS,
     SOURCE_UP,
     SOURCE_ERRORS,
+    m.STATE_OTHERS,
 )
 NO_VERSION = "none"
 
 
 class Self(NamedTuple):
     """``counts`` are objects by collection, ``errors`` by collection and reason; ``failures`` count by part
-    of the series, ``failed`` are the parts that could not be renewed the last time."""
+    of the series, ``failed`` are the parts that could not be renewed the last time; ``others`` count what has
+    no series of its own, by part."""
 
     is_current: bool
     replicas: int
@@ -38,6 +41,7 @@ class Self(NamedTuple):
     errors: Mapping[tuple[str, str], int]
     failures: Mapping[str, int]
     failed: Collection[str]
+    others: Mapping[str, int] = MappingProxyType({})
 
 
 def write_self(found: Self) -> Sequence[bytes]:
@@ -55,6 +59,7 @@ def write_self(found: Self) -> Sequence[bytes]:
         _lines(m.COLLECTION_ERRORS, found.errors.items()),
         _lines(SOURCE_UP, (((part,), part not in found.failed) for part in found.failures)),
         _lines(SOURCE_ERRORS, (((part,), n) for part, n in found.failures.items())),
+        _lines(m.STATE_OTHERS, (((part,), n) for part, n in found.others.items())),
     )
 
 

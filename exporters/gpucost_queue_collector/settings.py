@@ -48,6 +48,13 @@ class CollectorSettings(ScrapeSettings):
     kubernetes_url: UrlOrEmpty = ""
     """Address of an API server that needs no credentials (``kubectl proxy``), instead of a kubeconfig."""
 
+    most_per_namespace: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000
+    """A whole number from 1 to 1,000,000: how many waiting pods, waiting jobs, workloads, gangs and
+    LocalQueues of one namespace have series of their own, each kind by itself: the oldest, but workloads with
+    quota and gangs with GPUs first. Those beyond are one row, ``__others__``. Pods that hold GPUs always have
+    their series.
+    """
+
     extra_resources: Names = ()
     """Further resource names of which each unit is a whole GPU, with commas between them."""
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gpucost.cluster.kueue import Workload, WorkloadState
@@ -13,16 +14,19 @@ from gpucost.cluster.state import ClusterState
 from gpucost.cluster.waiting import Hold
 from gpucost.contract import queue_metrics as m
 from gpucost.contract.metrics import LINGER_MS
+from gpucost.contract.queue_metrics import Admitting, Layer
 from gpucost.contract.spec import MetricSpec
-from gpucost.domain.jobs import Job
+from gpucost.domain.jobs import Job, JobKind
 from gpucost_queue_collector.demand_series import (
     JOB_SETS,
     WORKLOAD_SETS,
     Demand,
     WaitingSet,
+    Wanted,
     write_sets,
 )
 from gpucost_queue_collector.lines import labels, line, sample
+from gpucost_queue_collector.namespace_limit import OTHERS, NamespaceLimit, others_uid
 
 SPECS = (
     m.WORKLOAD_INFO,
@@ -40,6 +44,8 @@ SPECS = (
     *WORKLOAD_SETS,
 )
 WAITING_JOB = (m.JOB_WAITING, m.JOB_WAITING_INFO, *JOB_SETS)
+_LATER_MS = 1 << 50
+"""More than any time of creation."""
 # The condition that says why a workload is in a state.
 _WHY = {
     WorkloadState.PENDING: "QuotaReserved",
@@ -67,8 +73,8 @@ class ShownWorkload(NamedTuple):
 
 
 class WaitingJob(NamedTuple):
-    """A job without a workload that waits. ``belonging`` is that of one of its waiting pods, ``pod_group``
-    the PodGroup it names; empty before there are pods."""
+    """A job without a workload that waits. ``queue`` and ``team`` are those of one of its waiting pods,
+    ``pod_group`` the PodGroup it names; empty before there are pods."""
 
     job: Job
     hold: Hold
@@ -77,6 +83,22 @@ class WaitingJob(NamedTuple):
     queue: str = ""
     team: str = ""
     wants: tuple[WaitingSet, ...] = ()
+    jobs: int = 1
+    """More than one for what stands for several."""
+
+
+class OtherWorkloads(NamedTuple):
+    """``workloads`` of a namespace and ClusterQueue that have no rows of their own, all held back in
+    ``layer`` (empty: not held back), by state; ``queued_ms`` is that of the longest waiting one."""
+
+    namespace: str
+    cluster_queue: str
+    layer: str
+    workloads: int
+    states: Mapping[str, int]
+    units: Resources
+    queued_ms: int | None
+    wants: tuple[WaitingSet, ...]
 
 
 def shown_workloads(overview: Overview, before: Mapping[str, ShownWorkload]) -> dict[str, ShownWorkload]:
@@ -121,8 +143,10 @@ def _cluster_queue(state: ClusterState, workload: Workload) -> str:
     return queue.cluster_queue if queue else ""
 
 
-def write_workload(shown: ShownWorkload) -> Sequence[bytes]:
+def write_workload(shown: ShownWorkload | OtherWorkloads) -> Sequence[bytes]:
     """One text for each of SPECS."""
+    if isinstance(shown, OtherWorkloads):
+        return _write_others(shown)
     workload, meta = shown.workload, shown.workload.meta
     identity = (meta.namespace, meta.name, meta.uid)
     written = labels(m.WORKLOAD_LABELS, identity)
@@ -153,6 +177,77 @@ def write_workload(shown: ShownWorkload) -> Sequence[bytes]:
     )
 
 
+def _other_workloads(found: Sequence[ShownWorkload]) -> Mapping[str, OtherWorkloads]:
+    """One for each ClusterQueue and layer: what waits there is what the queue's demand is made of."""
+    groups: dict[tuple[str, str, str], list[ShownWorkload]] = {}
+    for each in found:
+        layer = "" if each.hold is None else each.hold.layer.value
+        groups.setdefault((each.workload.meta.namespace, each.cluster_queue, layer), []).append(each)
+    return {
+        others_uid(*where): OtherWorkloads(
+            *where,
+            len(mine),
+            dict(sorted(Counter(each.workload.state.value for each in mine).items())),
+            _total(each.units for each in mine),
+            min((each.queued_ms for each in mine if each.hold and each.queued_ms is not None), default=None),
+            _together(wants for each in mine for wants in each.wants),
+        )
+        for where, mine in groups.items()
+    }
+
+
+def _total(amounts: Iterable[Resources]) -> Resources:
+    found: Counter[str] = Counter()
+    for each in amounts:
+        found.update(each)
+    return dict(sorted(found.items()))
+
+
+def _together(sets: Iterable[WaitingSet]) -> tuple[WaitingSet, ...]:
+    """GPU units of several pod sets, one set for each resource: as many pods of one unit. Which nodes would
+    take them is not said, nor that some must start at once."""
+    units: Counter[str] = Counter()
+    for each in sets:
+        for wanted in each.wants:
+            units[wanted.resource] += each.pods * wanted.units
+    return tuple(
+        WaitingSet(resource, count, 1, (Wanted(resource, 1, Admitting.UNKNOWN),))
+        for resource, count in sorted(units.items())
+    )
+
+
+def _rank(shown: ShownWorkload) -> tuple[int, str]:
+    """What has quota before what waits, that before what has finished; of each the oldest first."""
+    workload = shown.workload
+    rank = 2 if workload.finished_ms is not None else int(not workload.has_quota)
+    return rank * _LATER_MS + workload.meta.created_ms, workload.meta.uid
+
+
+WORKLOAD_LIMIT = NamespaceLimit[ShownWorkload](
+    lambda shown: shown.workload.meta.namespace, _rank, _other_workloads
+)
+
+
+def _write_others(others: OtherWorkloads) -> Sequence[bytes]:
+    """One text for each of SPECS. Counts of evictions are not among them: of what stands for now these, now
+    those, a count that falls would look like evictions."""
+    uid = others_uid(others.namespace, others.cluster_queue, others.layer)
+    identity = (others.namespace, OTHERS, uid)
+    info = ("", others.cluster_queue, JobKind.OTHER.value, OTHERS, uid, "", "")
+    states = (line(m.WORKLOAD_STATE, (*identity, state, ""), n) for state, n in others.states.items())
+    return (
+        line(m.WORKLOAD_INFO, (*identity, *info), 1),
+        b"".join(states),
+        _by(m.WORKLOAD_UNITS, identity, others.units),
+        b"",
+        _instant(m.WORKLOAD_QUEUED, labels(m.WORKLOAD_LABELS, identity), others.queued_ms),
+        *(b"", b"", b"", b""),
+        line(m.WORKLOAD_LAYER, (*identity, others.layer, ""), others.workloads) if others.layer else b"",
+        *(b"", b""),
+        *write_sets(WORKLOAD_SETS, identity, others.wants),
+    )
+
+
 def waiting_jobs(overview: Overview) -> dict[str, WaitingJob]:
     """Jobs without a workload that wait, by uid."""
     demand = Demand(overview)
@@ -162,11 +257,32 @@ def waiting_jobs(overview: Overview) -> dict[str, WaitingJob]:
 def _waiting_job(job: Job, hold: Hold, demand: Demand) -> WaitingJob:
     pods = demand.pods_of(job)
     if not pods:
-        return WaitingJob(job, hold)
+        known = demand.overview.state.jobs.get(job.uid)
+        return WaitingJob(job, hold, "" if known is None else known.meta.namespace)
     first = min(pods, key=lambda pod: (pod.meta.created_ms, pod.meta.uid))
     of, group = demand.ownership.of(first), demand.ownership.pod_group_of(first)
     name = "" if group is None else group.meta.name
     return WaitingJob(job, hold, first.meta.namespace, name, of.queue, of.team, demand.of_job(job))
+
+
+def _other_jobs(found: Sequence[WaitingJob]) -> Mapping[str, WaitingJob]:
+    """One for each layer."""
+    layers: dict[Layer, list[WaitingJob]] = {}
+    for each in found:
+        layers.setdefault(each.hold.layer, []).append(each)
+    jobs = dict[str, WaitingJob]()
+    for layer, mine in layers.items():
+        namespace, uid = mine[0].namespace, others_uid(mine[0].namespace, layer.value)
+        hold = Hold(layer, "", "", min(each.hold.since_ms for each in mine))
+        sets = _together(wants for each in mine for wants in each.wants)
+        job = Job(JobKind.OTHER, OTHERS, uid)
+        jobs[uid] = WaitingJob(job, hold, namespace, wants=sets, jobs=len(mine))
+    return jobs
+
+
+JOB_LIMIT = NamespaceLimit[WaitingJob](
+    lambda waiting: waiting.namespace, lambda waiting: (waiting.hold.since_ms, waiting.job.uid), _other_jobs
+)
 
 
 def write_waiting_job(waiting: WaitingJob) -> Sequence[bytes]:
@@ -175,7 +291,7 @@ def write_waiting_job(waiting: WaitingJob) -> Sequence[bytes]:
     identity = (job.kind.value, job.name, job.uid)
     info = (waiting.namespace, waiting.pod_group, waiting.queue, waiting.team)
     return (
-        line(m.JOB_WAITING, (*identity, hold.layer.value, hold.reason), 1),
+        line(m.JOB_WAITING, (*identity, hold.layer.value, hold.reason), waiting.jobs),
         line(m.JOB_WAITING_INFO, (*identity, *info), 1),
         *write_sets(JOB_SETS, identity, waiting.wants),
     )

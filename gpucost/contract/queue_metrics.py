@@ -273,7 +273,8 @@ WORKLOAD_INFO = _gauge(
 WORKLOAD_STATE = _gauge(
     "workload_state",
     (*WORKLOAD_LABELS, "state", "reason"),
-    "The state a workload is in: inactive, pending, reserved, admitted, evicting or finished; always 1.",
+    "The state a workload is in: inactive, pending, reserved, admitted, evicting or finished; 1, or how many "
+    "__others__ there are.",
 )
 WORKLOAD_UNITS = _gauge(
     "workload_units", (*WORKLOAD_LABELS, "resource"), "GPU units the workload asks for, or was given."
@@ -309,12 +310,14 @@ WORKLOAD_POSITION = _gauge(
 WORKLOAD_LAYER = _gauge(
     "workload_waiting",
     (*WORKLOAD_LABELS, "layer", "reason"),
-    "The first layer that holds a workload back: quota, placement or device; always 1.",
+    "The first layer that holds a workload back: quota, placement or device; 1, or how many __others__ there "
+    "are.",
 )
 JOB_WAITING = _gauge(
     "job_waiting",
     (*JOB_LABELS, "layer", "reason"),
-    "The first layer that holds back a job which no Kueue workload stands for; always 1.",
+    "The first layer that holds back a job which no Kueue workload stands for; 1, or how many __others__ "
+    "there are.",
 )
 JOB_WAITING_INFO = _gauge(
     "job_waiting_info",
@@ -418,6 +421,12 @@ STATE_REPLICAS = _gauge(
     "state_replicas",
     (),
     "How many collectors should run, all with the same values (setting replicas).",
+)
+STATE_OTHERS = _gauge(
+    "state_other_objects",
+    ("part",),
+    "Objects without series of their own, since their namespace has more than most_per_namespace of them: in "
+    "that part of the series they are one row of the namespace, named __others__.",
 )
 COLLECTION_UP = _gauge(
     "state_collection_up",
