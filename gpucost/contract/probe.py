@@ -100,6 +100,31 @@ class UnbelievedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class Stranger:
+    """A scrape job of which some series are refused, and what they claim in a window: GPUs times
+    milliseconds, None where they name no GPU. ``what`` they would be, ``setting`` says whose are believed,
+    ``believed`` are the jobs that are; ``namespaces`` are those of its targets, as far as ``up`` says."""
+
+    job: str
+    namespaces: tuple[str, ...]
+    what: str
+    setting: str
+    believed: tuple[str, ...]
+    gpu_ms: int | None
+
+    def __str__(self) -> str:
+        is_placed = self.namespaces and self.setting == OWN_JOBS
+        home = " and its namespace in prometheus.gpucost_namespace" if is_placed else ""
+        where = f" in namespace {', '.join(self.namespaces)}" if self.namespaces else ""
+        who = f"those of {', '.join(self.believed)}" if self.believed else "nobody's, since none can be told"
+        elsewhere = " elsewhere" if self.job in self.believed else ""
+        return (
+            f"job {self.job}{where} gives series of {self.what} and is not taken for it: {who}{elsewhere} "
+            f"are believed. If it is, name it in prometheus.{self.setting}{home}; if not, stop the target"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PodSeries:
     """What kube-state-metrics says of pods that request GPUs. ``labels`` and the like are label names as they
     stand in Prometheus; None where they could not be read. ``unread`` are names of series that are not known
@@ -186,7 +211,8 @@ class ClusterProbe:
     where there are none, and where ``gpus_unread`` not known. ``jobs`` are the scrape jobs that give series
     of kube-state-metrics and of gpucost, by the setting that would choose among them, with how many nodes
     (series) each gives; ``others`` are, for a setting that names only jobs without such series, those that
-    have them, most first; ``unbelieved`` are jobs whose series of kube-state-metrics' names are not counted.
+    have them, most first; ``unbelieved`` are jobs whose series of kube-state-metrics' names are not counted,
+    ``strangers`` those of which a report believes nothing, with what they claimed in the last day.
     ``trial`` is what a report says of the last minutes, None where it was not or could not be read. ``at_ms``
     is its own instant, None for that of all."""
 
@@ -203,6 +229,7 @@ class ClusterProbe:
     jobs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unbelieved: tuple[UnbelievedJob, ...] = ()
+    strangers: tuple[Stranger, ...] = ()
     trial: TrialReading | None = None
     at_ms: int | None = None
 

@@ -64,10 +64,10 @@ from gpucost.telemetry.recorded import RecordedSource
 from gpucost.telemetry.settings import SERVING_COUNTERS, ProgressMetric, ServingCounter
 from gpucost.telemetry.settings import PrometheusSettings as SourceOptions
 from gpucost.telemetry.source import Source
-from gpucost.telemetry.trust import Stranger, kinds_read, strangers
+from gpucost.telemetry.trust import kinds_read, strangers
 
 if TYPE_CHECKING:
-    from gpucost.contract.probe import TrialReading
+    from gpucost.contract.probe import Stranger, TrialReading
     from gpucost.kube.certificates.keeper import Keeper
     from gpucost.service.digesting import Schedule
     from gpucost.service.foretelling import Foretelling

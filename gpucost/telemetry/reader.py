@@ -66,11 +66,9 @@ class ClusterReader:
     @property
     def not_believed(self) -> str:
         """Whose heartbeats there are that are not believed, for a message; empty where there are none."""
-        kind = trust.kind_of(self.heartbeat_name) or trust.KUBE
-        words = (
-            f" of a job that is believed. {', '.join(self.false_hearts)} is not: name yours in {kind.setting}"
-        )
-        return words if self.false_hearts else ""
+        kind, false = trust.kind_of(self.heartbeat_name) or trust.KUBE, ", ".join(self.false_hearts)
+        words = f" of a job that is believed. {false} is not: name yours in prometheus.{kind.setting}"
+        return words if false else ""
 
     @property
     def of_gpus(self) -> tuple[PromQL, ...]:

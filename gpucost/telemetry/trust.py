@@ -24,6 +24,7 @@ from gpucost.contract.gpu_metrics import (
 )
 from gpucost.contract.metrics import NODE_METRICS, POD_GPU_REQUEST, POD_METRICS, STATE_UP
 from gpucost.contract.opencost import NODE_GPU, NODE_TOTAL
+from gpucost.contract.probe import GPU_JOBS, KUBE_JOBS, OWN_JOBS, Stranger
 from gpucost.contract.queue_metrics import QUEUE_METRICS
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import DAY_MS, MINUTE_MS, SECOND_MS, Window
@@ -84,7 +85,7 @@ _DCGM_BASE = tuple(
 STATE = SeriesKind(
     "gpucost's queue collector",
     "gpucost_",
-    "prometheus.gpucost_jobs",
+    OWN_JOBS,
     tuple(each.name for each in (STATE_UP, *POD_METRICS, *NODE_METRICS, *QUEUE_METRICS)),
     (STATE_UP.name,),
     _OURS,
@@ -95,7 +96,7 @@ STATE = SeriesKind(
 USE = SeriesKind(
     "gpucost's GPU exporter",
     "gpucost_",
-    "prometheus.gpucost_jobs",
+    OWN_JOBS,
     tuple(each.name for each in GPU_EXPORTER_METRICS if each not in _OF_BOTH),
     (LAST_COLLECTION.name, NVML_UP.name, STATE_UP.name),
     _OURS,
@@ -106,7 +107,7 @@ USE = SeriesKind(
 KUBE = SeriesKind(
     "kube-state-metrics",
     "kube_",
-    "prometheus.kube_state_metrics_jobs",
+    KUBE_JOBS,
     (*ksm.LASTING, ksm.REQUESTS, ksm.INIT_REQUESTS, ksm.NODE_CAPACITY, ksm.NODE_ALLOCATABLE),
     ksm.LASTING,
     re.compile("kube-?state|ksm|state-metrics"),
@@ -116,7 +117,7 @@ KUBE = SeriesKind(
 DCGM = SeriesKind(
     "dcgm-exporter",
     "DCGM_",
-    "prometheus.dcgm_exporter_jobs",
+    GPU_JOBS,
     _DCGM,
     _DCGM,
     re.compile("dcgm"),
@@ -256,30 +257,6 @@ def _matchers(party: Iterable[Claimant]) -> tuple[PromQL, ...]:
     return (jobs, one_of("instance", instances)) if instances else (jobs,)
 
 
-@dataclass(frozen=True, slots=True)
-class Stranger:
-    """A scrape job of which some series are refused, and what they claim in a window: GPUs times
-    milliseconds, None where they name no GPU. ``what`` they would be, ``setting`` says whose are believed,
-    ``believed`` are the jobs that are."""
-
-    job: str
-    namespaces: tuple[str, ...]
-    what: str
-    setting: str
-    believed: tuple[str, ...]
-    gpu_ms: int | None
-
-    def __str__(self) -> str:
-        where = f" in namespace {', '.join(self.namespaces)}" if self.namespaces else ""
-        is_placed = self.namespaces and self.setting == STATE.setting
-        home = " and its namespace in prometheus.gpucost_namespace" if is_placed else ""
-        who = f"those of {', '.join(self.believed)}" if self.believed else "nobody's, since none can be told"
-        return (
-            f"job {self.job}{where} gives series of {self.what} and is not taken for it: {who} are believed. "
-            f"If it is, name it in {self.setting}{home}; if not, stop the target"
-        )
-
-
 def strangers(reader: ClusterReader, window: Window, kinds: Iterable[SeriesKind]) -> list[Stranger]:
     """Who gives such series in ``window`` and is not believed, by most GPU time. Raises SourceError."""
     found: dict[tuple[str, str], Stranger] = {}
@@ -291,7 +268,7 @@ def strangers(reader: ClusterReader, window: Window, kinds: Iterable[SeriesKind]
         gives, claims = _claims(reader, kind, choice, window, kept)
         for job in sorted(gives):
             places = {each.namespace for each in choice.refused if each.job == job} - {""}
-            believed = tuple(sorted({each.job for each in choice.believed} - {job}))
+            believed = tuple(sorted({each.job for each in choice.believed}))
             one = Stranger(job, tuple(sorted(places)), kind.what, kind.setting, believed, claims.get(job))
             before = found.get((job, kind.setting))
             found[job, kind.setting] = one if before is None else _both(before, one)

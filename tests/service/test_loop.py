@@ -26,7 +26,7 @@ class World:
         self.ledger, self.clock, self.status = ledger, clock, LoopStatus()
         self.source = MemorySource(frames(), extent=Window(START, START + 90 * DAY_MS))
         self.pauses: list[float] = []
-        self.until = clock.now_ms
+        self.until, self.asked = clock.now_ms, 0
         self.loop = Loop(
             pipeline(ledger, self.source, clock),
             IngestSettings(**settings),
@@ -34,7 +34,12 @@ class World:
             sleep=self.sleep,
             stopped=lambda: clock.now_ms >= self.until,
             rng=random.Random(7),
+            strangers=self._named,
         )
+
+    def _named(self, cluster: str) -> list[str]:
+        self.asked += 1
+        return [f"job pods of {cluster}"]
 
     def sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -67,6 +72,17 @@ def test_every_closed_window_flows_in_by_itself(ledger: Ledger, clock: Clock) ->
     assert world.status.ingested() == {"c": 6}, "each once when it ended and once to settle it"
     assert set(world.pauses) == {60.0}
     assert world.status.clusters()["c"].pending == 0
+
+
+def test_who_is_not_believed_is_said_at_the_start_once_and_counted_with_each_window(
+    ledger: Ledger, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(ledger, clock)
+    world.run_until(START + MINUTE_MS)
+    assert (world.asked, world.status.clusters()["c"].refused) == (1, 1)
+    world.run_until(START + 2 * HOUR_MS)
+    assert world.asked < 6, "with windows, not in every turn"
+    assert [each for each in caplog.messages if "not believed" in each] == ["c: not believed: job pods of c"]
 
 
 def test_a_window_is_in_the_ledger_within_a_poll_of_its_end(ledger: Ledger, clock: Clock) -> None:

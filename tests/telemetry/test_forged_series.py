@@ -23,8 +23,10 @@ from gpucost.contract.metrics import (
     STATE_UP,
 )
 from gpucost.domain.errors import NotCovered
+from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
+from gpucost.telemetry.doctor.probing import probe
 from gpucost.telemetry.existing.settings import ExistingSettings
 from gpucost.telemetry.existing.source import ExistingSource
 from gpucost.telemetry.promapi import PrometheusClient
@@ -288,6 +290,29 @@ def test_a_forged_series_of_what_is_there_anyway_moves_nothing(
     assert problem.subject == targets[-1].job
     claimed = problem.board_ms or 0
     assert claimed == gpus * WINDOW.length_ms if gpus else 0 < claimed < 2 * FORGED * WINDOW.length_ms
+
+
+@pytest.mark.parametrize(
+    ("cluster", "setting", "gpu_ms"),
+    [
+        ("whole-collector", "gpucost_jobs", 2 * FORGED * SPAN.length_ms),
+        ("whole-kube", "kube_state_metrics_jobs", 2 * FORGED * SPAN.length_ms),
+        ("rows-alone", "dcgm_exporter_jobs", 2 * SPAN.length_ms),
+    ],
+)
+def test_the_doctor_names_who_is_not_believed(
+    client: PrometheusClient, cluster: str, setting: str, gpu_ms: int
+) -> None:
+    now = SPAN.end_ms - MINUTE_MS
+    facts = probe(client, PrometheusSettings(), ResourceCatalog(), Month(2026, 10), now, cluster)
+    ((found,), unread) = facts.clusters[0].strangers, facts.unread
+    assert (found.job, found.namespaces, found.setting, unread) == (
+        TENANT.job,
+        (TENANT.namespace,),
+        setting,
+        (),
+    )
+    assert found.gpu_ms == pytest.approx(gpu_ms, rel=0.01)
 
 
 @pytest.mark.parametrize("cluster", sorted(OTHER_BELIEVED))

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from gpucost.contract.dcgm import Field
-from gpucost.contract.probe import KUBE_JOBS
+from gpucost.contract.probe import KUBE_JOBS, Stranger
+from gpucost.domain.time import HOUR_MS
 from gpucost.reports.doctor.model import Feature, Setting, Step
 from gpucost.reports.doctor.wanted import Allowlist
 
@@ -139,6 +140,20 @@ def believed_jobs(setting: str, job: str, what: str) -> Step:
         (),
         "Whoever can have a target of their own scraped can write such series. This job shows most of them; "
         "list several where each sees a part of the cluster.",
+    )
+
+
+def stranger(found: Stranger) -> Step:
+    """A scrape job that gives series of an exporter, and is not taken for it."""
+    gpu_hours = (found.gpu_ms or 0) / HOUR_MS
+    hours = f" Its series claim {gpu_hours:,.1f} GPU-hours of the last day." if gpu_hours else ""
+    known = Setting(GPUCOST, f"prometheus:\n  {found.setting}: {_listed(found.believed)}")
+    said = str(found)
+    return Step(
+        f"Find out who gives series of {found.what}",
+        (known,) if found.believed else (),
+        (),
+        f"{said[0].upper()}{said[1:]}.{hours}",
     )
 
 

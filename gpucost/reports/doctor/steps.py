@@ -61,6 +61,7 @@ _UNITS = {
     "w": 7 * DAY_MS,
     "y": 365 * DAY_MS,
 }
+_MOST_STRANGERS = 5
 _FIELDS = (
     (Feature.BUSY, (Field.GRAPHICS, Field.BUSY)),
     (Feature.SM, (Field.SM,)),
@@ -74,7 +75,14 @@ _FIELDS = (
 def steps(case: Case, found: Mapping[Feature, Finding], probe: Probe) -> tuple[Step, ...]:
     """In order: what costs need, what they are divided by, use, queues, and what is only tidier."""
     if case.is_own:
-        own = (_others(case), _believed(case), _copies(case), _kept(case, probe), _health(case, found))
+        own = (
+            _others(case),
+            _believed(case),
+            _strangers(case),
+            _copies(case),
+            _kept(case, probe),
+            _health(case, found),
+        )
         return tuple(step for part in own for step in part)
     if case.state is None and not case.is_there_now:
         return (*_others(case), *_missing(case))
@@ -82,6 +90,7 @@ def steps(case: Case, found: Mapping[Feature, Finding], probe: Probe) -> tuple[S
         *_stopped(case, probe),
         *_others(case),
         *_believed(case),
+        *_strangers(case),
         *_copies(case),
         *_kept(case, probe),
         *_beside(case),
@@ -259,9 +268,20 @@ def _queues(case: Case) -> Iterator[Step]:
 
 def _believed(case: Case) -> Iterator[Step]:
     for setting, what in JOBS.items():
-        found = case.probe.jobs.get(setting, {})
+        refused = {each.job for each in case.probe.strangers if each.job not in each.believed}
+        jobs = case.probe.jobs.get(setting, {})
+        found = {job: size for job, size in jobs.items() if job not in refused}
         if len(found) > 1:
             yield settings.believed_jobs(setting, min(found, key=lambda job: (-found[job], job)), what)
+
+
+def _strangers(case: Case) -> Iterator[Step]:
+    """Jobs of which nothing is believed; of kube-state-metrics' names those that tell of nodes, as others are
+    told of beside it."""
+    nodes = case.probe.jobs.get(KUBE_JOBS, {})
+    told = [each for each in case.probe.strangers if each.setting != KUBE_JOBS or each.job in nodes]
+    for each in told[:_MOST_STRANGERS]:
+        yield settings.stranger(each)
 
 
 def beside_kube_state(probe: ClusterProbe) -> tuple[UnbelievedJob, ...]:

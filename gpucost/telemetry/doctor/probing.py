@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.gpu_metrics import POD_BUSY, POD_SM_ACTIVE
@@ -26,12 +27,13 @@ from gpucost.contract.probe import (
     Probe,
     Scrapes,
     Seen,
+    Stranger,
     TrialReading,
     Unread,
 )
 from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.gpu import ResourceCatalog
-from gpucost.domain.time import Month, Window
+from gpucost.domain.time import DAY_MS, Month, Window
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.doctor import believed, gpus, scrapes, state
 from gpucost.telemetry.doctor.asking import LONGEST, Asker, grouped
@@ -39,6 +41,7 @@ from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.promql import by
 from gpucost.telemetry.reader import own_label
 from gpucost.telemetry.settings import PrometheusSettings
+from gpucost.telemetry.trust import OTHER_KINDS, OWN_KINDS, strangers
 
 _RETENTION = "storage.tsdb.retention.time"
 _COUNTED = (
@@ -207,6 +210,7 @@ class _Facts:
                 jobs=self.jobs.get(name, {}),
                 others=self._hidden(name, others),
                 unbelieved=self.asker.unbelieved.get(name, ()),
+                strangers=self._strangers(name),
                 trial=self._trial(name),
             )
             for name in sorted(named.intersection(self.only) if self.only else named)
@@ -221,6 +225,13 @@ class _Facts:
             what = f"what a report says of the last minutes of {cluster}"
             self.asker.unread.append(Unread(what, str(error)[:LONGEST]))
             return None
+
+    def _strangers(self, cluster: str) -> tuple[Stranger, ...]:
+        """Who gave series in the last day that no report believes."""
+        start_ms = min(max(self.asked.start_ms, self.at_ms - DAY_MS), self.at_ms - 1)
+        window = Window(start_ms, self.at_ms)
+        ask = partial(strangers, self.asker.reader(cluster, window), window, (*OWN_KINDS, *OTHER_KINDS))
+        return tuple(self.asker.tried("who gives series that are not believed", ask) or ())
 
     def _hidden(
         self, cluster: str, others: Mapping[str, Mapping[str, tuple[str, ...]]]

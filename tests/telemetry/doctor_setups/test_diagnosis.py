@@ -22,6 +22,7 @@ from gpucost.contract.probe import (
     Probe,
     Scrapes,
     Seen,
+    Stranger,
     Unread,
 )
 from gpucost.domain.errors import InputError, QueryRejected, SourceUnreachable
@@ -227,6 +228,17 @@ def test_two_jobs_of_a_kind_are_told_with_the_one_that_shows_most() -> None:
     facts = {each.what: each.found for each in diagnosis.clusters[0].facts}
     assert facts["jobs of gpucost"].startswith("2 give its series: b: x (2 targets), a (1 target)")
     assert "jobs of kube-state-metrics" not in facts
+
+
+def test_a_job_that_is_not_believed_is_named_with_its_claim_and_not_advised() -> None:
+    other = Stranger("pods", ("tenant",), "gpucost's queue collector", "gpucost_jobs", ("ours",), 5 * HOUR_MS)
+    jobs = {"gpucost_jobs": {"ours": 1, "pods": 2}}
+    diagnosis = found(replace(CLUSTER, jobs=jobs, strangers=(other,)))
+    one = step(diagnosis, "Find out who gives series of gpucost's queue collector")
+    assert one.settings[0].text == "prometheus:\n  gpucost_jobs: [ours]"
+    assert "Job pods in namespace tenant" in one.note
+    assert "claim 5.0 GPU-hours of the last day" in one.note
+    assert "Say which scrape job of gpucost is right" not in titles(diagnosis)
 
 
 @pytest.mark.parametrize(
@@ -496,7 +508,8 @@ def test_a_question_that_is_refused_is_not_known_and_the_others_are_asked() -> N
     [cluster] = facts.clusters
     assert (cluster.pods, facts.retention) == (None, None)
     assert cluster.nodes is not None
-    assert [each.what for each in facts.unread] == ["jobs of kube-state-metrics", "GPU requests of pods"]
+    of_jobs = ["jobs of kube-state-metrics", "GPU requests of pods", "who gives series that are not believed"]
+    assert [each.what for each in facts.unread] == of_jobs
     assert diagnose(facts).clusters[0].features[Feature.TEAMS].verdict is Verdict.NO
 
 
