@@ -152,13 +152,17 @@ class ClusterReader:
     def vector(self, expression: PromQL, at_ms: int) -> list[Series]:
         return self._whole(holding("value", self._client.query(expression, at_ms)))
 
-    def label_sets(self, selector: PromQL) -> list[dict[str, str]]:
-        """The labels of all series that ``selector`` matches around the window."""
-        return self._whole(self._client.series(selector, *self.around))
+    def label_sets(self, selector: PromQL, since_ms: int | None = None) -> list[dict[str, str]]:
+        """The labels of all series that ``selector`` matches around the window, or since then."""
+        start, end = self.around
+        return self._whole(self._client.series(selector, start if since_ms is None else since_ms, end))
 
-    def label_values(self, label: str, selector: PromQL) -> list[str]:
-        """The values that a label has in series that ``selector`` matches around the window, sorted."""
-        found = self._whole(self._client.label_values(label, selector, *self.around))
+    def label_values(self, label: str, selector: PromQL, since_ms: int | None = None) -> list[str]:
+        """The values that a label has in series that ``selector`` matches around the window, or since then;
+        sorted."""
+        start, end = self.around
+        since = start if since_ms is None else since_ms
+        found = self._whole(self._client.label_values(label, selector, since, end))
         return sorted(str(each["label"]) for each in found)
 
     def matrix(self, expression: PromQL, start_ms: int, end_ms: int, step_ms: int) -> list[Series]:

@@ -27,7 +27,7 @@ from gpucost.contract.opencost import NODE_GPU, NODE_TOTAL
 from gpucost.contract.probe import GPU_JOBS, KUBE_JOBS, OWN_JOBS, Stranger
 from gpucost.contract.queue_metrics import QUEUE_METRICS
 from gpucost.domain.problems import Problem, ProblemCode
-from gpucost.domain.time import DAY_MS, MINUTE_MS, SECOND_MS, Window
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window
 from gpucost.telemetry.answers import Series
 from gpucost.telemetry.claimants import (
     Choice,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gpucost.telemetry.reader import ClusterReader
 
 _STEP_MS = 5 * MINUTE_MS
+_MEMORY_MS = 400 * DAY_MS
 _LOOKS = 60
 _MOST_JOBS = 50
 _MOST_TOLD = 20
@@ -126,8 +127,6 @@ DCGM = SeriesKind(
     subjects=(*dcgm.UUID_LABELS, *_POD),
 )
 OWN_KINDS, OTHER_KINDS = (STATE, USE), (KUBE, DCGM)
-_LIKE_KINDS = {STATE.what: OWN_KINDS, USE.what: OWN_KINDS, KUBE.what: (KUBE,), DCGM.what: (DCGM,)}
-"""Kinds whose names begin alike: asked for together."""
 _KIND_OF = {name: kind for kind in (USE, STATE) for name in kind.names}
 
 
@@ -142,12 +141,9 @@ def chosen(reader: ClusterReader, kind: SeriesKind) -> Choice:
     """Who is believed around the reader's window, and who gives such series beside them. Raises
     SourceError."""
     jobs = reader.once(("jobs", kind.start), lambda: reader.label_values("job", _every(reader, kind)))
-    given = {each.what: _proven(reader, each, jobs) for each in _LIKE_KINDS[kind.what]}
-    known = sorted({job for each in given.values() for job, _ in each})
-    up = reader.once(
-        ("up", kind.start), lambda: reader.label_sets(reader.select_of_all(ksm.UP, one_of("job", known)))
-    )
-    targets = given[kind.what]
+    targets = _proven(reader, kind, jobs)
+    known = sorted({job for job, _ in targets})
+    up = reader.label_sets(reader.select_of_all(ksm.UP, one_of("job", known)), _since(reader, kind))
     proven = claimants(targets, up)
     named = reader.settings_jobs(kind.start)
     home = reader.settings.own_namespace if kind in OWN_KINDS else ""
@@ -159,13 +155,28 @@ def chosen(reader: ClusterReader, kind: SeriesKind) -> Choice:
     return Choice(tuple(believed), (*refused, *_unproven(reader, kind, jobs, targets)))
 
 
+def _since(reader: ClusterReader, kind: SeriesKind) -> int:
+    """From when on claimants count: who was there before stays the one, also while it is down."""
+    start, _ = reader.around
+    return max(0, start - reader.settings.max_outage_ms) if kind.is_whole else start
+
+
 def _proven(reader: ClusterReader, kind: SeriesKind, jobs: Sequence[str]) -> set[Target]:
     """Targets that give what proves them."""
+    since = _since(reader, kind)
+    if kind in OWN_KINDS:
+        return {_labels_target(each) for each in reader.label_sets(reader.select_of_all(kind.proof), since)}
     if kind is DCGM:
         return {(job, each) for job in jobs[:_MOST_JOBS] for each in _instances(reader, kind, job)}
-    proofs = USE.proof if kind in OWN_KINDS else kind.proof
-    found = reader.once(("proofs", kind.start), lambda: reader.label_sets(reader.select_of_all(proofs)))
-    return {_labels_target(each) for each in found if each.get("__name__") in kind.proof}
+    # Of each target there is a series for every node: of these the index alone is asked.
+    proofs = reader.select_of_all(kind.proof)
+    return {
+        (job, each)
+        for job in reader.label_values("job", proofs, since)[:_MOST_JOBS]
+        for each in reader.label_values(
+            "instance", reader.select_of_all(kind.proof, one_of("job", [job])), since
+        )
+    }
 
 
 def _instances(reader: ClusterReader, kind: SeriesKind, job: str) -> list[str]:
@@ -206,19 +217,21 @@ def _first(reader: ClusterReader, kind: SeriesKind, found: Sequence[Claimant]) -
 
 
 def _standing(reader: ClusterReader, kind: SeriesKind, party: Sequence[Claimant]) -> Standing:
-    """Looked for by the day in all of the server's memory, and closely on the first day and in the window."""
+    """Looked for by the day in all that the server remembers, and closely around the first and the last day
+    and the window."""
     start, end = reader.around
     counted = by("count", (), reader.select_of_all(_steady(kind), *_matchers(party)))
-    days = _points(reader, counted, max(0, end - reader.settings.history_ms), end, DAY_MS)
-    near = _points(reader, counted, start, end, _STEP_MS)
-    if days:
-        closely = _points(reader, counted, min(days) - DAY_MS, min(days), _STEP_MS)
-        days = {**days, **closely}
-    seen = {**days, **near}
+    days = _points(reader, counted, end - _MEMORY_MS, end, DAY_MS)
+    # Whoever is younger than a day is on none of these days.
+    seen = {**days, **_points(reader, counted, start - DAY_MS, end, _STEP_MS)}
+    if not seen:
+        seen = _points(reader, counted, _since(reader, kind), end, HOUR_MS)
+    for day in {min(days), max(days) + DAY_MS} if days else ():
+        seen |= _points(reader, counted, day - DAY_MS, min(day, end), _STEP_MS)
     if not seen:
         return Standing(end, end, 0)
     keys = frozenset[Key]() if kind.is_whole else _keys(reader, kind, party)
-    return Standing(min(seen), max(near, default=max(seen)), max(seen.values()), keys)
+    return Standing(min(seen), max(seen), max(seen.values()), keys)
 
 
 def _steady(kind: SeriesKind) -> tuple[str, ...]:

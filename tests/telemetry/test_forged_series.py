@@ -125,6 +125,7 @@ ATTACKS: dict[str, tuple[tuple[Scraped, ...], dict[str, object], int | None]] = 
 }  # fmt: skip
 """Targets, settings, and the GPUs that are claimed in all of the window; None where it is less."""
 
+DOWN = Window(SPAN.start_ms, T0 + 90 * MINUTE_MS)
 TURN = T0 + 3 * HOUR_MS
 BEFORE, AFTER = Window(SPAN.start_ms, TURN), Window(TURN - MINUTE_MS, SPAN.end_ms)
 BELIEVED: dict[str, tuple[Scraped, ...]] = {
@@ -206,6 +207,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusClien
     data = tmp_path_factory.mktemp("forged") / "data"
     writer = Writer()
     clusters: dict[str, Iterable[Scraped]] = {"tie": (COLLECTOR, AS_OURS)}
+    began = Window(SPAN.start_ms + 20 * MINUTE_MS, SPAN.end_ms)
+    gone = replace(COLLECTOR, job="gpus-1", namespace="", window=DOWN)
+    clusters["ours-is-down"] = (gone, replace(TENANT, series=FULL_LIE, window=began))
     clusters |= {name: case[0] for name, case in ATTACKS.items()}
     clusters |= BELIEVED
     clusters |= {name: case[0] for name, case in OTHER_ATTACKS.items()}
@@ -218,9 +222,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrometheusClien
         yield found
 
 
-def read_own(client: PrometheusClient, cluster: str, **settings: object) -> Frames:
+def read_own(client: PrometheusClient, cluster: str, window: Window = WINDOW, **settings: object) -> Frames:
     options = PrometheusSettings(replica_labels=("instance",), **settings)  # type: ignore[arg-type]
-    return PrometheusSource(client, options, now=lambda: SPAN.end_ms).read(cluster, WINDOW)
+    return PrometheusSource(client, options, now=lambda: SPAN.end_ms).read(cluster, window)
 
 
 def read_other(client: PrometheusClient, cluster: str) -> Frames:
@@ -265,6 +269,9 @@ def test_where_nobody_can_tell_nothing_is_believed_and_the_setting_is_named(clie
         NotCovered, match=r"gpucost-queue-collector is not: name yours in prometheus\.gpucost_jobs"
     ):
         read_own(client, "tie")
+    # Ours is down for hours: whoever was there beside it is not taken for it.
+    with pytest.raises(NotCovered, match=r"kubernetes-pods is not: name yours"):
+        read_own(client, "ours-is-down", window=Window(SPAN.end_ms - HOUR_MS, SPAN.end_ms - 30 * MINUTE_MS))
     named = read_own(client, "tie", jobs=NAMED, own_namespace="gpucost")
     assert moved(named)[0] == HELD
 
