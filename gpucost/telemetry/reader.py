@@ -162,7 +162,7 @@ class ClusterReader:
         sorted."""
         start, end = self.around
         since = start if since_ms is None else since_ms
-        found = self._whole(self._client.label_values(label, selector, since, end))
+        found = self._whole(holding("label", self._client.label_values(label, selector, since, end)))
         return sorted(str(each["label"]) for each in found)
 
     def matrix(self, expression: PromQL, start_ms: int, end_ms: int, step_ms: int) -> list[Series]:

@@ -203,7 +203,12 @@ def test_infos_alone_are_no_partial_answer() -> None:
         "data": {"resultType": "matrix", "result": [matrix]},
         "infos": ["by the way"],
     }
-    with scripted_server(Reply(200, beats), Reply(200, EMPTY)) as server, client_of(server) as client:
+    # Jobs, heartbeats and targets are asked for first: nobody else is there.
+    nobody = [Reply(200, EMPTY)] * 3
+    with (
+        scripted_server(*nobody, Reply(200, beats), Reply(200, EMPTY)) as server,
+        client_of(server) as client,
+    ):
         source = PrometheusSource(client, PrometheusSettings(), now=lambda: T0)
         assert len(source.read("c", WINDOW).observed) == 1
 
