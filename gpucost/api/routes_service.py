@@ -90,7 +90,7 @@ def readyz(principal: Operator, known: Known) -> Readiness:
     Clusters are those that the caller may see.
     """
     scope = principal.scope
-    stalled = known.status.stalled(known.now())
+    stalled = known.status.stalled()
     if stalled is not None:
         raise loop_stalled(stalled)
     ledger, status = known.ledger, known.status.clusters()

@@ -62,7 +62,7 @@ class Services:
         """Whether requests should be sent here."""
         return Readiness(
             lambda: self.ledger.currency,
-            lambda: self.status.stalled(self.now()) is not None,
+            lambda: self.status.stalled() is not None,
             lambda: self.operations.is_stopping,
         )
 

@@ -61,10 +61,11 @@ def past_of(
     teams = TeamRules.parse(demo_teams_text(), TEAMS_NAME)
     rules = build_rules(AttributionSettings(), book, teams)
     now = _clock(window.end_ms)
-    status, detect_status = LoopStatus(), DetectStatus()
+    # Nothing flows in any more, and nothing shall: its loop is as it was.
+    status, detect_status = LoopStatus(lambda: 0.0), DetectStatus()
     with Ledger.open(url, now=now) as ledger:
         pipeline = build_pipeline(IngestSettings(), RecordedSource(recording), ledger, rules, now)
-        status.started(window.end_ms, HOUR_MS)
+        status.started(HOUR_MS)
         pending = pipeline.pending(cluster.name, window)
         outcome = pipeline.ingest(
             cluster.name, pending, on_window=lambda name, _: status.window_ingested(name, window.end_ms)

@@ -67,6 +67,7 @@ _SQLITE_UNAVAILABLE = {
     sqlite3.SQLITE_NOMEM,
     sqlite3.SQLITE_PROTOCOL,
 }
+_WRITABLE = "the file and its folder must be writable: SQLite keeps a log beside it, also while it is read"
 _SQLITE_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 # data_corrupted and index_corrupted
 _POSTGRES_DAMAGED = ("XX001", "XX002")
@@ -390,7 +391,8 @@ def _our_error(error: BaseException | None, *, disconnected: bool) -> LedgerErro
         return MonthClosed(message)
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and code & 0xFF in _SQLITE_UNAVAILABLE:
-        return LedgerUnavailable(f"{message} ({getattr(error, 'sqlite_errorname', code)})")
+        hint = f"; {_WRITABLE}" if code & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY) else ""
+        return LedgerUnavailable(f"{message} ({getattr(error, 'sqlite_errorname', code)}){hint}")
     if is_damage(error):
         return LedgerDamaged(f"{message}: {_DAMAGED}")
     if isinstance(error, psycopg.Error):

@@ -63,7 +63,7 @@ class Loop:
     def run(self) -> None:
         """Until a stop is asked for. The window being written is finished first."""
         stale_after = _MISSED_TURNS * (self._settings.poll + self._settings.retry_max)
-        self._status.started(self._pipeline.now(), milliseconds(stale_after))
+        self._status.started(milliseconds(stale_after))
         try:
             while not self._stopped():
                 self._sleep(self.turn())

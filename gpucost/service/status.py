@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
-from gpucost.domain.time import Window
+from gpucost.domain.time import SECOND_MS, Window
 
 _KEPT_FAILURES = 50
 
@@ -51,8 +52,13 @@ class ClusterStatus:
 
 @dataclass
 class LoopStatus:
-    """Counters since the start of the process. All methods may be called from any thread."""
+    """Counters since the start of the process. All methods may be called from any thread.
 
+    ``seconds`` is a clock that nobody sets: a host whose time jumps has no dead loop, and no dead loop looks
+    alive for as long as its time went back.
+    """
+
+    seconds: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _clusters: dict[str, ClusterStatus] = field(default_factory=dict)
     _ingested: Counter[str] = field(default_factory=Counter)
@@ -60,18 +66,18 @@ class LoopStatus:
     _other_errors: Counter[str] = field(default_factory=Counter)
     _stale_after_ms: int | None = None
     _last_turn_ms: int | None = None
-    _last_sign_ms: int = 0
+    _last_sign_s: float = 0.0
     _has_ended: bool = False
 
-    def started(self, now_ms: int, stale_after_ms: int) -> None:
+    def started(self, stale_after_ms: int) -> None:
         """The loop begins; it is stalled when it gives no sign of life for ``stale_after_ms``."""
         with self._lock:
-            self._stale_after_ms, self._last_sign_ms, self._has_ended = stale_after_ms, now_ms, False
+            self._stale_after_ms, self._last_sign_s, self._has_ended = stale_after_ms, self.seconds(), False
 
     def turned(self, now_ms: int) -> None:
         """The end of a turn over all clusters, whatever became of it."""
         with self._lock:
-            self._last_turn_ms = self._last_sign_ms = now_ms
+            self._last_turn_ms, self._last_sign_s = now_ms, self.seconds()
 
     def ended(self) -> None:
         """The loop is over: stopped, or dead."""
@@ -83,22 +89,22 @@ class LoopStatus:
         with self._lock:
             return self._last_turn_ms
 
-    def stalled(self, now_ms: int) -> str | None:
+    def stalled(self) -> str | None:
         """Why nothing flows into the ledger any more; None while the loop lives, or where there is none."""
         with self._lock:
             if self._stale_after_ms is None:
                 return None
             if self._has_ended:
                 return "the loop has ended"
-            silent_ms = now_ms - self._last_sign_ms
-            if silent_ms > self._stale_after_ms:
-                return f"the loop has given no sign for {silent_ms // 1000} s"
+            silent_s = self.seconds() - self._last_sign_s
+            if silent_s * SECOND_MS > self._stale_after_ms:
+                return f"the loop has given no sign for {silent_s:.0f} s"
             return None
 
     def window_ingested(self, cluster: str, now_ms: int) -> None:
         with self._lock:
             self._ingested[cluster] += 1
-            self._last_sign_ms = now_ms
+            self._last_sign_s = self.seconds()
             self._change(cluster, up=True, last_success_ms=now_ms)
 
     def cluster_read(self, cluster: str, *, pending: int, lost: int, failures: tuple[Failure, ...]) -> None:

@@ -59,11 +59,11 @@ def test_every_error_of_the_ledger_has_the_one_shape(
 
 @pytest.mark.fault(23)
 def test_a_dead_loop_is_not_ready(ledger: Ledger) -> None:
-    status = LoopStatus()
+    status = LoopStatus(lambda: 0.0)
     app = create_app(ledger, ApiSettings(auth="off"), now=Clock(), status=status)
     ask = Clients(app).anybody
     host = {"Host": "localhost"}
-    status.started(NOW_MS, 1000)
+    status.started(1000)
     status.turned(NOW_MS)
     assert ask.get("/readyz", headers=host).status_code == 200
     stamp = f"gpucost_loop_last_turn_timestamp_seconds {NOW_MS / 1000!r}"

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -272,6 +273,40 @@ def test_a_full_disk_leaves_no_half_window(sqlite_url: str) -> None:
             assert everything(ledger) == before
     with opened(sqlite_url) as ledger:
         then_it_works(ledger, before)
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Read-only means nothing to root."""
+    mine = os.geteuid()
+    os.seteuid(65_534 if mine == 0 else mine)
+    try:
+        yield
+    finally:
+        os.seteuid(mine)
+
+
+@pytest.mark.fault(44)
+@pytest.mark.parametrize(("of_folder", "of_file"), [(0o555, 0o666), (0o777, 0o444)])
+def test_a_read_only_file_or_folder_is_said_and_then_it_works(of_folder: int, of_file: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder, url = Path(name), f"sqlite:///{name}/ledger.db"
+        with opened(url) as ledger:
+            ingest(ledger, WINDOW, line(WINDOW))
+            before = everything(ledger)
+        (folder / "ledger.db").chmod(of_file)
+        folder.chmod(of_folder)
+        with (
+            unprivileged(),
+            pytest.raises(LedgerUnavailable, match="folder must be writable"),
+            opened(url) as ledger,
+        ):
+            ingest(ledger, hour(1), line(hour(1)))
+        folder.chmod(0o777)
+        (folder / "ledger.db").chmod(0o666)
+        with opened(url) as ledger:
+            then_it_works(ledger, before)
+            assert ledger.integrity().damage == ()
 
 
 @pytest.mark.fault(44)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, MetaData, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
@@ -28,9 +27,8 @@ from gpucost.ledger import Ledger, LedgerState, LedgerTooNew
 from gpucost.ledger.database import Database, alembic_config
 from gpucost.ledger.tables import METADATA
 from tests.ledger.builders import MONTH, NOW_MS, ingest, line
+from tests.ledger.first_release import load
 
-# What the first release wrote, table by table, in an order that foreign keys and triggers accept. Frozen.
-FIRST_RELEASE = json.loads((Path(__file__).parent / "data" / "first_release.json").read_text())
 DAY = Window(MONTH.window.start_ms, MONTH.window.start_ms + DAY_MS)
 
 
@@ -51,22 +49,6 @@ def revisions(connection: Connection) -> list[str]:
     return [revision.revision for revision in reversed(list(script.walk_revisions()))]
 
 
-def load(connection: Connection, tables: dict[str, list[dict[str, Any]]]) -> None:
-    metadata = MetaData()
-    metadata.reflect(connection)
-    for name, rows in tables.items():
-        table = metadata.tables[name]
-        if name == "month":
-            connection.execute(text("UPDATE ledger_window SET state = 'closed' WHERE month = '2026-10'"))
-        connection.execute(table.insert(), rows)
-        if connection.dialect.name == "postgresql" and table.primary_key.columns.keys() in (["id"], ["seq"]):
-            [key] = table.primary_key.columns.keys()
-            sequence = f"pg_get_serial_sequence('{name}', '{key}')"
-            connection.execute(
-                text(f"SELECT setval({sequence}, max({key})) FROM {name} WHERE {sequence} <> ''")
-            )
-
-
 @pytest.mark.fault(45)
 def test_a_ledger_of_the_first_release_goes_through_every_migration(
     ledger_url: str, connection: Connection
@@ -74,7 +56,7 @@ def test_a_ledger_of_the_first_release_goes_through_every_migration(
     first, *later = revisions(connection)
     with connection.begin():
         command.upgrade(alembic_config(connection), first)
-        load(connection, FIRST_RELEASE)
+        load(connection)
     for revision in later:
         with connection.begin():
             command.upgrade(alembic_config(connection), revision)

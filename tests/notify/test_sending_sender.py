@@ -141,6 +141,23 @@ def test_the_service_says_how_long_to_wait(
     assert sorted(shown(chat)) == ["about a", "about b"]
 
 
+def test_a_clock_that_was_set_back_makes_no_channel_rest(
+    ledger: Ledger, clock: Clock, chat: ChatServer
+) -> None:
+    tell(ledger, "a")
+    chat.script = [Trouble(503)]
+    sends = sender(ledger, clock, slack_webhook(chat))
+    clock.now_ms = NOW_MS + DAY_MS
+    sends.turn()
+    clock.now_ms = NOW_MS
+    tell(ledger, "b")
+    sends.turn()
+    assert shown(chat) == ["about b"]
+    clock.now_ms = NOW_MS + DAY_MS + MINUTE_MS
+    sends.turn()
+    assert shown(chat) == ["about b", "about a"]
+
+
 def test_a_failure_that_stays_becomes_a_dead_letter(
     ledger: Ledger, clock: Clock, chat: ChatServer, caplog: pytest.LogCaptureFixture
 ) -> None:

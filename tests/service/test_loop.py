@@ -319,16 +319,50 @@ def test_no_error_of_the_source_ends_the_loop(
     assert world.status.ingested()["c"] >= 2
 
 
-def test_a_loop_that_is_dead_or_silent_is_stalled(ledger: Ledger, clock: Clock) -> None:
-    world = World(ledger, clock)
-    assert world.status.stalled(clock.now_ms) is None, "there is no loop yet"
-    world.status.started(START, 1000)
-    assert world.status.stalled(START + 1000) is None
-    assert "no sign" in (world.status.stalled(START + 1001) or "")
-    world.status.window_ingested("c", START + 900)
-    assert world.status.stalled(START + 1900) is None
-    world.status.ended()
-    assert "ended" in (world.status.stalled(START + 1900) or "")
+def test_a_loop_that_is_dead_or_silent_is_stalled() -> None:
+    """By a clock that nobody sets: a host whose time jumps by a day, either way, is as alive as it was."""
+    elapsed_s = 50.0
+    status = LoopStatus(lambda: elapsed_s)
+    assert status.stalled() is None, "there is no loop yet"
+    status.started(1000)
+    elapsed_s = 51.0
+    assert status.stalled() is None
+    elapsed_s = 51.5
+    assert "no sign for 2 s" in (status.stalled() or "")
+    for jumped_ms in (START - DAY_MS, START + DAY_MS):
+        elapsed_s += 10
+        status.window_ingested("c", jumped_ms)
+        assert status.stalled() is None
+        elapsed_s += 2
+        assert "no sign" in (status.stalled() or "")
+    status.turned(START)
+    assert status.stalled() is None
+    status.ended()
+    assert "ended" in (status.stalled() or "")
+
+
+@pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS, DAY_MS, -DAY_MS])
+def test_a_host_clock_that_jumps_loses_and_doubles_nothing(
+    ledger: Ledger, clock: Clock, tmp_path: Path, by_ms: int
+) -> None:
+    """Away and back. What there is to read has the source's own time, which goes on as it does."""
+    true_ms = START
+    with Ledger.open(f"sqlite:///{tmp_path / 'calm.db'}", now=clock) as calm:
+        for found, steps in ((calm, (0, 0, 0, 0)), (ledger, (0, by_ms, by_ms, 0))):
+            clock.now_ms = true_ms = START
+            world = World(found, clock)
+            for hour, ahead_ms in enumerate(steps, start=2):
+                true_ms = START + 3 * hour * HOUR_MS
+                world.source.extent = Window(START, true_ms)
+                clock.now_ms = true_ms + ahead_ms
+                world.run_until(clock.now_ms + 20 * MINUTE_MS)
+        assert held(ledger) == held(calm)
+        assert len(held(calm)) == (true_ms - START) // HOUR_MS
+        assert ledger.verify() == ()
+
+
+def held(ledger: Ledger) -> list[tuple[object, ...]]:
+    return [(info.window, info.state, info.version, info.digest) for info in ledger.windows(DAY, "c")]
 
 
 def test_a_source_that_holds_nothing_of_ours_is_said_once(

@@ -60,6 +60,10 @@ class _Lane:
     def is_busy(self) -> bool:
         return self.thread is not None and self.thread.is_alive()
 
+    def rests(self, now_ms: int) -> bool:
+        """No rest is longer than what a channel may ask for: a clock that was set back makes none."""
+        return now_ms < self.rests_until_ms <= now_ms + MOST_ASKED_MS
+
 
 class Sender:
     """Delivers what is due in ``outbox`` on ``channels``. ``turn`` is for one thread; ``status`` for any.
@@ -142,7 +146,7 @@ class Sender:
         idle = [
             name
             for name, lane in self._lanes.items()
-            if not lane.is_busy and lane.rests_until_ms <= now_ms and not self._stopped.is_set()
+            if not (lane.is_busy or lane.rests(now_ms) or self._stopped.is_set())
         ]
         due = {each.post.channel for each in self._outbox.due_posts(now_ms, idle, 1)} if idle else set()
         return [name for name in idle if name in due or self._lanes[name].sent]
