@@ -86,13 +86,15 @@ class Waiting:
     def seconds(self, by: Sequence[str]) -> str:
         """The longest wait. Of jobs without a workload, nothing says since when."""
         since = latest("gpucost_workload_queued_timestamp_seconds", ("workload_uid",))
-        waits = f"{self._workloads()} * on (cluster, workload_uid) group_left () (time() - {since})"
+        workloads = _each(self._workloads())
+        waits = f"{workloads} * on (cluster, workload_uid) group_left () (time() - {since})"
         return f"max by ({_names(by)}) ({waits})"
 
     def units(self, by: Sequence[str]) -> str:
         """GPU units that the pods which wait ask for."""
-        of_workloads = f"{self._workloads()} * on (cluster, workload_uid) group_left () {_units('workload')}"
-        of_jobs = f"{self._jobs()} * on (cluster, job_uid) group_left () {_units('job')}"
+        workloads, jobs = _each(self._workloads()), _each(self._jobs())
+        of_workloads = f"{workloads} * on (cluster, workload_uid) group_left () {_units('workload')}"
+        of_jobs = f"{jobs} * on (cluster, job_uid) group_left () {_units('job')}"
         return f"sum by ({_names(by)}) ({of_workloads} or {of_jobs})"
 
     def place(self, by: Sequence[str]) -> str:
@@ -113,6 +115,11 @@ class Waiting:
         layers = one_per(latest("gpucost_job_waiting", labels, *_only(layer)), "job_uid")
         info = one_per(self.job_info, "job_uid")
         return f"{layers} * on (cluster, job_uid) group_left (namespace, queue) {info}"
+
+
+def _each(waiting: str) -> str:
+    """1 for each that waits: the collector's ``__others__`` of a namespace are many in one, with sums."""
+    return f"({waiting} > bool 0)"
 
 
 def waiting(*matchers: str, workloads_only: Sequence[str] = ()) -> Waiting:

@@ -40,6 +40,13 @@ def samples() -> Samples:
             asked = f'{by},{workload},pod_set="main",resource="nvidia.com/gpu",nodes="all"'
             add("gpucost_workload_pod_set_units", asked, 4)
         add("gpucost_workload_evictions_total", f'{by},{W1},reason="Preempted"', 1, 20)
+        # Five jobs of a crowded namespace in one row, which want seven GPUs together.
+        others = 'job_kind="Other",job_name="__others__",job_uid="__others__:far:placement"'
+        add("gpucost_job_waiting", f'{by},{others},layer="placement",reason=""', 5)
+        add("gpucost_job_waiting_info", f'{by},{others},namespace="far",queue="far"', 1)
+        add("gpucost_job_pod_set_pods", f'{by},{others},pod_set="nvidia.com/gpu"', 7)
+        asked = f'{by},{others},pod_set="nvidia.com/gpu",resource="nvidia.com/gpu",nodes="unknown"'
+        add("gpucost_job_pod_set_units", asked, 1)
     for namespace, team in (("lab", "vision"), ("elsewhere", "speech")):
         job = f'gpu_cluster="",namespace="{namespace}",job_kind="Job",job_name="old",job_uid="o"'
         add("gpucost_job_cost_usd", f'{job},owner_team="{team}"', 10)
@@ -69,7 +76,7 @@ def test_no_query_fails_while_replicas_disagree(url: str, queues: BoardAnswers) 
 
 
 def test_what_waits_counts_once_while_replicas_disagree(queues: BoardAnswers) -> None:
-    assert queues.number("GPUs waiting", NOW) == 2 * (2 * 4)
+    assert queues.number("GPUs waiting", NOW) == 2 * (2 * 4) + 7
     assert len(queues.of("What waits now", NOW, "B")) == 2
     assert set(queues.of("What waits now", NOW, "B").values()) == {(END - 1) * 60}
 
