@@ -133,8 +133,8 @@ def amount(number: float, one: str, many: str = "") -> str:
 
 
 def since(instant_ms: int) -> str:
-    """To the minute; an earlier second says nothing to anybody."""
-    return iso(instant_ms // MINUTE_MS * MINUTE_MS)
+    """To the second, as the finding itself says since when."""
+    return iso(instant_ms // SECOND_MS * SECOND_MS)
 
 
 def with_names(action: Action, *names: str) -> Action:
