@@ -8,15 +8,17 @@ again for what cannot have changed.
 
 A route's first answers are made while all 50 wait for the same one (``cold``); then it is asked for some
 seconds (``warm``). Then 50 ask different things at once, which take turns or are told to wait; and a mix of
-all routes is asked until 10,000 requests are answered, and memory is compared.
+all routes is asked until 10,000 requests are answered, and memory is compared. At last six viewers send
+parsing bombs as fast as they may, beside 50 readers with a key each: nobody else is to notice.
 
-    python benchmarks/api_load.py [--lines 5000000] [--seconds 10] [--requests 10000]
+    python benchmarks/api_load.py [--lines 5000000] [--seconds 10] [--requests 10000] [--only-bombs]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -24,7 +26,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +42,7 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.report import BARE, MONTH, fill, lines_of
+from benchmarks.support import bombs
 from benchmarks.support.processes import resident_mib
 from gpucost.access.keys import format_key, hash_secret
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
@@ -63,12 +66,13 @@ SLOWEST_MS = 1_000.0
 SECRET = "0123456789abcdef" * 4
 KEY = format_key("bench", SECRET)
 LUA = """
-local paths = {%s}
+local paths, keys = {%s}, {%s}
 local at = 0
 function init(args) math.randomseed(7) at = math.random(0, #paths - 1) end
 function request()
-  at = at %% #paths + 1
-  return wrk.format("GET", paths[at])
+  at = at + 1
+  local key = "Bearer " .. keys[at %% #keys + 1]
+  return wrk.format("GET", paths[at %% #paths + 1], {["Authorization"] = key})
 end
 function done(summary, latency)
   local errors = summary.errors
@@ -164,8 +168,9 @@ def _idle(window: Window, per_window: int, hour: int, digest: str) -> WasteOfWin
 
 
 @contextmanager
-def serving(url: str, folder: Path) -> Iterator[tuple[Program, str]]:
-    """The service over a ledger that is full, with a source that has nothing more."""
+def serving(url: str, folder: Path, more: Mapping[str, Any] | None = None) -> Iterator[tuple[Program, str]]:
+    """The service over a ledger that is full, with a source that has nothing more; with the settings of
+    ``more`` in place of some."""
     record(folder / "recording", frames())
     port = free_port()
     key = {"id": "bench", "sha256": hash_secret(SECRET), "role": "admin"}
@@ -177,6 +182,7 @@ def serving(url: str, folder: Path) -> Iterator[tuple[Program, str]]:
         # One principal stands for fifty people.
         "api": {"keys": [key], "rate": 0},
     }
+    settings |= more or {}
     with service(folder, settings, port, MONTH.window.end_ms + DAY_MS) as program:
         yield program, f"http://127.0.0.1:{port}"
 
@@ -190,12 +196,14 @@ def ask(address: str, path: str) -> float:
     return time.perf_counter() - began
 
 
-def wrk(address: str, paths: Sequence[str], seconds: float, folder: Path) -> dict[str, float]:
-    """What wrk says of READERS readers that go through ``paths``."""
+def wrk(
+    address: str, paths: Sequence[str], seconds: float, folder: Path, keys: Sequence[str] = (KEY,)
+) -> dict[str, float]:
+    """What wrk says of READERS readers that go through ``paths``, with each of ``keys`` in turn."""
     script = folder / "readers.lua"
-    script.write_text(LUA % ", ".join(map(json.dumps, paths)), encoding="utf-8")
+    script.write_text(LUA % tuple(", ".join(map(json.dumps, each)) for each in (paths, keys)), "utf-8")
     command = ["wrk", "-t2", f"-c{READERS}", f"-d{seconds:.0f}s", "--timeout", "120s", "-s", str(script)]
-    command += ["-H", f"Authorization: Bearer {KEY}", address]
+    command += [address]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=seconds + 180)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found | {"per_s": found["requests"] / found["seconds"]}
@@ -286,6 +294,38 @@ def measure(server: PostgresServer, url: str, folder: Path, args: argparse.Names
     return figures
 
 
+def bombed(url: str, folder: Path, seconds: float) -> dict[str, Any]:
+    """The same readers without bombs and with them, and how long a probe took meanwhile."""
+    found: dict[str, Any] = {"load_before": os.getloadavg()[0]}
+    paths, readers = [route.path for route in ROUTES.values()], list(bombs.keys("reader", READERS).values())
+    with bombs.watched(folder) as more, serving(url, folder, more) as (_, address):
+        wrk(address, paths, 1, folder, readers)  # makes the answers that are kept
+        for name in ("without", "with"):
+            crowd = bombs.Crowd(address)
+            with crowd.asking(with_bombs=name == "with"):
+                read = wrk(address, paths, seconds, folder, readers)
+            found[name] = crowd.figures() | {"readers": read, "failed": read["failed"] + crowd.failed_probes}
+            print(
+                f"{name} bombs: /healthz p50 {found[name]['p50_ms']:,.1f}, p99 {found[name]['p99_ms']:,.1f}, "
+                f"longest {found[name]['longest_ms']:,.1f} ms; readers {read['per_s']:,.1f}/s, "
+                f"{read['failed']:.0f} failed; {found[name]['statuses']}",
+                flush=True,
+            )
+    return found
+
+
+def bombs_verdict(found: dict[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
+    """Ratios and their limits."""
+    limits = {"bombs: /healthz p99, ms": bombs.LIMIT_MS, "bombs: innocent requests that failed": 0}
+    ratios = {
+        "bombs: /healthz p99, ms": found["with"]["p99_ms"],
+        "bombs: innocent requests that failed": found["with"]["failed"],
+        "bombs: /healthz p99 / without": found["with"]["p99_ms"] / found["without"]["p99_ms"],
+        "bombs: readers / without": found["with"]["readers"]["per_s"] / found["without"]["readers"]["per_s"],
+    }
+    return ratios, limits
+
+
 def different(address: str) -> dict[str, int]:
     """READERS who each ask something of the whole month that nobody asked: by turns, or told to wait."""
 
@@ -315,8 +355,7 @@ def verdict(figures: dict[str, Any]) -> dict[str, Any]:
     whole that counts for people, and the limit is one of time: a second for the slowest of a hundred.
     Memory is flat if the answers leave what the garbage collector has not come to: 5 %.
     """
-    ratios: dict[str, float] = {}
-    limits: dict[str, float] = {}
+    ratios, limits = bombs_verdict(figures["bombs"])
     for name, found in figures["routes"].items():
         for kind in ("cold", "warm"):
             ratio = f"{name}: {kind} p99 / bare SQL p99"
@@ -326,6 +365,8 @@ def verdict(figures: dict[str, Any]) -> dict[str, Any]:
             elif kind == "warm":
                 slowest = f"{name}: warm p99, ms"
                 ratios[slowest], limits[slowest] = found[kind]["p99_ms"], SLOWEST_MS
+    if "mix" not in figures:
+        return _judged(ratios, limits)
     mix = figures["mix"]
     ratios["RSS after / before"], limits["RSS after / before"] = (
         mix["rss_after_mib"] / mix["rss_before_mib"],
@@ -336,6 +377,10 @@ def verdict(figures: dict[str, Any]) -> dict[str, Any]:
     failed += sum(found["warm"]["failed"] for found in figures["routes"].values())
     ratios |= {"readers of one question told to wait": told, "failed requests": failed}
     limits |= {"readers of one question told to wait": 0, "failed requests": 0}
+    return _judged(ratios, limits)
+
+
+def _judged(ratios: Mapping[str, float], limits: Mapping[str, float]) -> dict[str, Any]:
     holds = all(ratios[name] <= limits[name] for name in limits)
     return {
         "ratios": {name: round(value, 4) for name, value in ratios.items()},
@@ -371,6 +416,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=5_000_000)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--requests", type=int, default=10_000)
+    parser.add_argument("--only-bombs", action="store_true")
     parser.add_argument("--alone", action="store_true", help="also ask once while nobody else does")
     args = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="gpucost-load-"))
@@ -379,7 +425,8 @@ def main() -> None:
             began = time.perf_counter()
             written = prepare(server, url, args.lines)
             print(f"{written:,} lines in {time.perf_counter() - began:.0f} s", flush=True)
-            figures = measure(server, url, folder, args)
+            figures = {"routes": {}} if args.only_bombs else measure(server, url, folder, args)
+            figures["bombs"] = bombed(url, folder, args.seconds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(json.dumps({"name": "api_load", "figures": {"lines": written} | figures} | verdict(figures)))

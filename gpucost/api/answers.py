@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 
 from gpucost.api.errors import ApiError
 from gpucost.api.services import Services
+from gpucost.api.threads import in_own_thread
 from gpucost.domain.errors import GpuCostError
 from gpucost.domain.scope import Scope
 from gpucost.service.kept_answers import Landed, Ticket
@@ -54,7 +55,7 @@ async def given(
         ticket = kept.ticket(key)
         if ticket.leads:
             turn = known.gate.turn(until) if heavy else nullcontext()
-            return _of(await _made(known, ticket, turn, make, mark))
+            return _of(await _made(known, ticket, turn, make, mark, is_heavy=heavy))
         landed = await asyncio.wrap_future(ticket.landed)
         if landed is not None:
             return _of(landed.answer)
@@ -66,6 +67,8 @@ async def _made(
     turn: AbstractAsyncContextManager[None],
     make: Callable[[], Body],
     mark: str,
+    *,
+    is_heavy: bool,
 ) -> Body | Exception:
     def work() -> tuple[Body | Exception, bool]:
         try:
@@ -76,7 +79,8 @@ async def _made(
     landed, keep = None, False
     try:
         async with turn:
-            answer, keep = await run_in_threadpool(work)
+            # How many are heavy at once is bounded; what is not is small.
+            answer, keep = await (in_own_thread(work) if is_heavy else run_in_threadpool(work))
         landed = Landed(answer)
         return answer
     finally:

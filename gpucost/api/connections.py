@@ -9,7 +9,10 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 MOST = 512
-"""Connections at once. One more ends the one that has been idle longest."""
+"""Connections at once. One more ends the one that has been idle longest, or else the one that has sent its
+request for the longest time."""
+PROBES = ("/healthz", "/healthz/ready")
+"""Answered however many are connected: a service that is asked too much is not dead."""
 REQUEST_S = 15.0
 """From the first wait, or the first byte, to the end of a request, its body included."""
 WRITE_S = 30.0
@@ -61,6 +64,16 @@ class BoundedProtocol(H11Protocol):
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
         self._since = 0.0
+
+    @property
+    def limit_concurrency(self) -> int | None:
+        """uvicorn's own, which it looks at once it knows what is asked for."""
+        is_probe = self.scope is not None and self.scope["path"] in PROBES
+        return None if is_probe else self._most_concurrent
+
+    @limit_concurrency.setter
+    def limit_concurrency(self, most: int | None) -> None:
+        self._most_concurrent = most
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._make_room()
@@ -120,13 +133,15 @@ class BoundedProtocol(H11Protocol):
         self._reading = self.loop.call_later(self.request_s, self._abort)
 
     def _make_room(self) -> None:
-        """Close the connection that has been idle longest: a client that was idle simply makes a new one."""
-        connections = self.connections
-        if len(connections) < self.most:
+        """Close the connection that has been idle longest: a client that was idle simply makes a new one. If
+        none is, that which has been sending its request for longest: who is slow keeps nobody out."""
+        if len(self.connections) < self.most:
             return
-        idle = [each for each in connections if isinstance(each, BoundedProtocol) and each._is_idle]
-        if idle:
-            min(idle, key=lambda each: each._since)._abort()
+        others = [each for each in self.connections if isinstance(each, BoundedProtocol)]
+        for some in ([each for each in others if each._is_idle], [each for each in others if each._reading]):
+            if some:
+                min(some, key=lambda each: each._since)._abort()
+                return
 
     def _cancel(self, name: str) -> None:
         timer = getattr(self, name)

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpucost.api.connections import MOST, BoundedProtocol
 from gpucost.api.handshakes import BoundedServer
+from gpucost.api.threads import share
 from gpucost.settings.tls import Certificate
 
 _GRACE_S = 10
@@ -126,6 +127,10 @@ class _Server(BoundedServer):
         super().__init__(config)
         self._drain_s = drain_s
         self.asked_s: float | None = None
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        share()
+        await super().serve(sockets)
 
     async def on_tick(self, counter: int) -> bool:
         if self.asked_s is not None and time.monotonic() - self.asked_s >= self._drain_s():

@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpucost.access.principal import Principal
+from gpucost.api.connections import PROBES
 from gpucost.api.errors import ApiError, too_large, wrong_host
 from gpucost.api.limits import most_bytes
 from gpucost.service.operations_status import OperationsStatus
@@ -27,7 +28,6 @@ UNTOLD = "gpucost.untold"
 """True in a request's state where the log must not be filled with it."""
 REQUEST_ID = "X-Request-Id"
 _GIVEN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_PROBES = ("/healthz", "/healthz/ready")
 
 # A report's page is self-contained: its own styles and inline SVG, nothing fetched, no script, no form.
 CSP = (
@@ -96,7 +96,7 @@ class Outermost:
         route = getattr(scope.get("route"), "path", "")
         known = method if method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE") else "other"
         self._status.answered(known, route, status)
-        if route in _PROBES or scope["state"].get(UNTOLD):
+        if route in PROBES or scope["state"].get(UNTOLD):
             return
         asked_by = scope["state"].get(ASKED_BY)
         who, how = (asked_by.id, asked_by.method) if isinstance(asked_by, Principal) else ("", "")

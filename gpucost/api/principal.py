@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Annotated
 
@@ -15,7 +14,8 @@ from gpucost.access.authenticator import CheckUnavailable, Denied, NotGranted
 from gpucost.access.principal import LOOPBACK, Principal, Role
 from gpucost.api.errors import ApiError, forbidden, nothing_granted, unauthorized, undecided
 from gpucost.api.outermost import ASKED_BY, UNTOLD
-from gpucost.api.services import Known
+from gpucost.api.services import Known, Services
+from gpucost.api.threads import in_own_thread
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +34,14 @@ async def authenticate(request: Request, known: Known) -> Principal:
         state[UNTOLD] = error.status == HTTPStatus.TOO_MANY_REQUESTS
         raise
     state[ASKED_BY] = principal
-    if principal is not LOOPBACK:
-        known.gate.admit(f"{principal.method}:{principal.id}")
+    admit(known, principal)
     return principal
+
+
+def admit(known: Services, principal: Principal, cost: int = 1) -> None:
+    """Count ``cost`` requests of ``principal``. Raises ApiError (429) for too many."""
+    if principal is not LOOPBACK and cost:
+        known.gate.admit(f"{principal.method}:{principal.id}", cost)
 
 
 async def _authenticated(request: Request, known: Known) -> Principal:
@@ -56,9 +61,10 @@ async def _checked(request: Request, known: Known, address: str) -> Principal:
     if len(written) != 1 or scheme.lower() != "bearer":
         raise Denied("it has no bearer token, or more than one header for it")
     token, authenticator = token.strip(), known.authenticator
-    asking = known.gate.asking(address) if authenticator.must_ask(token) else nullcontext()
-    async with asking:
-        return await run_in_threadpool(authenticator.authenticate, token)
+    if authenticator.must_ask(token):
+        async with known.gate.asking(address):
+            return await in_own_thread(authenticator.authenticate, token)
+    return await run_in_threadpool(authenticator.authenticate, token)
 
 
 def _told(error: Denied | CheckUnavailable) -> ApiError:

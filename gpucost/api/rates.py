@@ -21,7 +21,7 @@ MOST_KEPT = 10_000
 PATIENCE_S = 5.0
 """How long a heavy query waits for its turn."""
 MOST_CHECKS = 8
-"""Tokens that are asked of another machine at once. Each takes a thread, of which all requests share 40."""
+"""Tokens that are asked of another machine at once. Each takes a thread of its own."""
 MOST_WAITING = 64
 """Such tokens that wait for their turn."""
 _LOOK_S = 0.02
@@ -43,16 +43,18 @@ class Buckets:
         self._held: OrderedDict[str, tuple[float, float]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def take(self, name: str) -> float:
-        """0 when it may; else the seconds after which it may."""
+    def take(self, name: str, cost: int = 1) -> float:
+        """0 when it may; else the seconds after which it may. What costs more than ``burst`` takes all of
+        it."""
         if self._rate <= 0:
             return 0.0
         with self._lock:
             now = self._seconds()
             tokens = self._tokens(name, now)
-            wait = self._wait(tokens)
+            price = min(float(cost), self._burst)
+            wait = self._wait(tokens, price)
             self._held.pop(name, None)
-            self._held[name] = (tokens if wait else tokens - 1, now)
+            self._held[name] = (tokens if wait else tokens - price, now)
             if len(self._held) > self._most:
                 self._held.popitem(last=False)
             return wait
@@ -68,8 +70,8 @@ class Buckets:
         tokens, at = self._held.get(name, (self._burst, now))
         return min(self._burst, tokens + (now - at) * self._rate)
 
-    def _wait(self, tokens: float) -> float:
-        return 0.0 if tokens >= 1 else (1 - tokens) / self._rate
+    def _wait(self, tokens: float, cost: float = 1.0) -> float:
+        return 0.0 if tokens >= cost else (cost - tokens) / self._rate
 
     def __len__(self) -> int:
         return len(self._held)
@@ -96,9 +98,10 @@ class Gate:
         self._status = status
         self._patience_s = patience_s
 
-    def admit(self, principal: str) -> None:
-        """Somebody who may ask does. Raises ApiError (429) for too much of it."""
-        wait_s = self._principals.take(principal)
+    def admit(self, principal: str, cost: int = 1) -> None:
+        """Somebody who may ask does, for what takes as long as ``cost`` small requests. Raises ApiError (429)
+        for too much of it."""
+        wait_s = self._principals.take(principal, cost)
         if wait_s:
             self._status.refused(Refusal.RATE)
             raise too_many("requests of this principal", math.ceil(wait_s))

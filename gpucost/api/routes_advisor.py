@@ -17,12 +17,13 @@ from gpucost.advisor.redact import redact_advice, redact_explanation
 from gpucost.api import bodies
 from gpucost.api.bodies import JSON, YAML, AdviceBody, require_type
 from gpucost.api.errors import advisor_busy, no_state, not_found, responses
-from gpucost.api.limits import ADVICE_PATH, LARGEST_MANIFEST
-from gpucost.api.principal import Reader, authenticate
+from gpucost.api.limits import ADVICE_PATH, BYTES_A_REQUEST, LARGEST_MANIFEST, MOST_MANIFEST_VALUES
+from gpucost.api.principal import Reader, admit, authenticate
 from gpucost.api.services import Known, Services
 from gpucost.api.strict import refuse_unknown_parameters
+from gpucost.api.threads import in_own_thread
 from gpucost.domain.errors import InputError, Remark
-from gpucost.kube.manifests.documents import documents
+from gpucost.kube.manifests.documents import checked, documents
 from gpucost.service.advising import Advising, Informed, NoState
 
 _GUARDS = [Depends(authenticate), Depends(refuse_unknown_parameters)]
@@ -55,11 +56,15 @@ async def _unread(request: Request) -> UnreadQuestion:
 
 
 def _question(unread: UnreadQuestion) -> Question:
-    """JSON is an ``AdviceBody``; YAML is the manifest itself. Raises ApiError and InputError."""
+    """JSON is an ``AdviceBody``; YAML is the manifest itself. Raises ApiError and InputError.
+
+    Neither may have an anchor, alias or tag, be nested deeper than ``dump_yaml.DEEPEST``, or hold more than
+    ``MOST_MANIFEST_VALUES``: of YAML that is refused where it begins, before anything is made of the rest.
+    """
     if unread.is_json:
         sent = bodies.parsed(AdviceBody, unread.content)
-        return Question(sent.manifest, sent.suggestions)
-    found = documents(unread.content, _BODY)
+        return Question(checked(sent.manifest, "manifest", MOST_MANIFEST_VALUES), sent.suggestions)
+    found = documents(unread.content, _BODY, MOST_MANIFEST_VALUES)
     if len(found) != 1:
         raise InputError(_BODY, Remark(f"{len(found)} documents"), "the manifest of one job")
     return Question(found[0].document)
@@ -89,13 +94,19 @@ def _described(answer: type[Advice | Explanation]) -> dict[str, Any]:
         }
     },
 )
-def get_advice(
+async def get_advice(
     principal: Reader, known: Known, unread: Annotated[UnreadQuestion, Depends(_unread)]
 ) -> Response:
     """Whether a job would run if it were submitted now, when, at what price, and what to change.
 
-    Nothing is submitted. A namespace in which nothing is of the caller's teams is not found.
+    Nothing is submitted. A namespace in which nothing is of the caller's teams is not found. Of a manifest
+    each KiB counts as one more request against ``api.rate``.
     """
+    admit(known, principal, len(unread.content) // BYTES_A_REQUEST)
+    return await in_own_thread(_advice, principal, known, unread)
+
+
+def _advice(principal: Principal, known: Services, unread: UnreadQuestion) -> Response:
     with _asked(known, principal) as (advising, informed):
         question = _question(unread)
         manifest = advising.read(question.manifest, informed, _BODY)
@@ -113,7 +124,7 @@ def get_advice(
     response_class=Response,
     responses={200: _described(Explanation), **responses(400, 401, 403, 404, 422, 503)},
 )
-def get_explanation(
+async def get_explanation(
     principal: Reader,
     known: Known,
     kind: Annotated[str, Path(max_length=253, description="kind of the job, such as Job or PyTorchJob")],
@@ -124,6 +135,10 @@ def get_explanation(
 
     A job of a team that the caller may not see is not found.
     """
+    return await in_own_thread(_explanation, principal, known, kind, namespace, name)
+
+
+def _explanation(principal: Principal, known: Services, kind: str, namespace: str, name: str) -> Response:
     with _asked(known, principal) as (advising, informed):
         found, teams, tenants = None, principal.scope.teams, informed.tenants
         if teams is None or tenants.owns(teams, Subject(kind, namespace, name)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, FailFast, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from gpucost.access.keys import KEY_ID, KeyRecord, format_key, hash_secret, new_secret
@@ -88,10 +88,13 @@ class KeyBody(Body):
     id: Annotated[str, Field(pattern=_ID, description="1 to 32 of a-z, 0-9 and dashes; appears in logs")]
     role: _Role = "viewer"
     teams: Annotated[
-        tuple[Name, ...], Field(max_length=MOST_NAMES, description="of a viewer or team-admin")
+        tuple[Name, ...],
+        FailFast(),
+        Field(max_length=MOST_NAMES, description="of a viewer or team-admin"),
     ] = ()
     clusters: Annotated[
         tuple[Name, ...],
+        FailFast(),
         Field(max_length=MOST_NAMES, description="clusters that may be seen; none: as its maker"),
     ] = ()
     expires: Annotated[

@@ -51,6 +51,7 @@ def serve(
     """
     from gpucost.api.listener import Front, Listener
     from gpucost.api.reloading import Reloading
+    from gpucost.api.threads import take_short_turns
     from gpucost.service.configuration import Configuration, read_as_seen
     from gpucost.settings.logs import Redactor
 
@@ -113,6 +114,7 @@ def serve(
                 _say(settings, f"answering admission reviews on port {webhook.port}")
             _say(settings, f"answering on {url_of(listener, is_tls=certificate is not None)}")
             reloading.start()
+            take_short_turns()
             try:
                 server.run()
             finally:
@@ -270,8 +272,10 @@ def url_of(listener: socket.socket, *, is_tls: bool = False) -> str:
 def answer(app: FastAPI, listener: socket.socket) -> None:
     """Serve ``app`` on ``listener`` until SIGTERM or Ctrl-C."""
     from gpucost.api.listener import Listener
+    from gpucost.api.threads import take_short_turns
 
     server = Listener(app, listener)
+    take_short_turns()
     with signals(server.stop):
         server.run()
 

@@ -42,8 +42,9 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 # the query takes longer than it saves. Options in the URL go over these.
 _POSTGRES_SETTINGS = "-c work_mem=256MB -c jit=off"
 
-# Connections that stay open, and more while there is need: one for each of the 40 threads that answer
-# requests and for each loop, so that none waits for one that is not coming. PostgreSQL itself allows 100.
+# Connections that stay open, and more while there is need: one for each thread that answers requests (some
+# are shared, and ``api.heavy`` have their own) and for each loop, so that none waits for one that is not
+# coming. PostgreSQL itself allows 100.
 _POOL_KEPT, _POOL_MORE = 12, 44
 
 # A snapshot tells of every commit; a server that crashed, or replays what another one wrote, may give the

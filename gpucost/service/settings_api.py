@@ -100,7 +100,8 @@ class ApiSettings(Group):
 
     rate: Annotated[int, Field(ge=0, le=100_000)] = 200
     """Most requests a second of one principal, 0 to 100,000; more are answered with 429. 0 is no limit.
-    Nobody who reads reports comes near the default; a script without a pause does.
+    Each KiB of a manifest sent for advice counts as one more. Nobody who reads reports comes near the
+    default; a script without a pause does.
     """
 
     burst: Annotated[int, Field(ge=1, le=1_000_000)] = 2_000
@@ -120,7 +121,7 @@ class ApiSettings(Group):
     max_body_bytes: Annotated[int, Field(ge=0, le=100_000_000)] = 65_536
     """Largest request body, 0 to 100,000,000 bytes; a larger one is answered with 413. The largest that a
     route has a use for is about 13,000 bytes: a note of 1,000 characters, all of them escaped. But
-    ``/v1/advisor/advice`` takes manifests of up to 256 KiB, and ``/v1/alerts/alertmanager`` groups of up to
+    ``/v1/advisor/advice`` takes manifests of up to 128 KiB, and ``/v1/alerts/alertmanager`` groups of up to
     4 MiB, whatever is set here.
     """
 

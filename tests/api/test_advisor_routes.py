@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
+import yaml
 from fastapi.testclient import TestClient
 
 from gpucost.advisor.answers import Decision
 from gpucost.advisor.redact import OTHERS
 from gpucost.advisor.wait.runtimes import NO_HISTORY, RunTimes
 from gpucost.api.app import create_app
+from gpucost.api.limits import MOST_MANIFEST_VALUES
 from gpucost.attribution.teams import TeamRules
 from gpucost.kube.manifests.documents import Placed, documents
 from gpucost.ledger import Ledger
@@ -121,18 +124,69 @@ def test_nonsense_is_refused_by_field(
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/yaml"])
 def test_a_large_manifest_is_answered(content_type: str, clients: Clients) -> None:
-    large = job() | {"spec": {**job()["spec"], "comment": "x" * 200_000}}
+    large = job() | {"spec": {**job()["spec"], "comment": "x" * 100_000}}
     sent = json.dumps({"manifest": large} if content_type == "application/json" else large).encode()
     headers = {"Content-Type": content_type}
     assert clients.fin.post(URL, content=sent, headers=headers).json()["decision"] == "waits"
-    by_parts = clients.fin.post(URL, content=iter([sent[:100_000], sent[100_000:]]), headers=headers)
+    by_parts = clients.fin.post(URL, content=iter([sent[:50_000], sent[50_000:]]), headers=headers)
     assert by_parts.json()["decision"] == "waits"
 
 
 def test_what_is_too_large_by_parts_is_refused_too(clients: Clients) -> None:
     headers = {"Content-Type": "application/yaml"}
     found = error_of(clients.fin.post(URL, content=(b"x" * 100_000 for _ in range(40)), headers=headers), 413)
-    assert (found["code"], found["allowed"]) == ("too_large", "at most 262144 bytes")
+    assert (found["code"], found["allowed"]) == ("too_large", "at most 131072 bytes")
+
+
+BOMBS = {
+    "values": b"- 1\n" * 30_000,
+    "a flow of values": b"a: [" + b"1," * 60_000 + b"1]",
+    "lists and mappings": b"a: [" + b"{a: []}," * 16_000 + b"1]",
+    "levels": b"a: " + b"[" * 100_000,
+    "levels by lines": b"".join(b" " * level + b"a:\n" for level in range(400)),
+    "aliases": b"a: &a [x]\nb: [" + b"*a, " * 30_000 + b"]",
+    "directives": b"".join(b"%%TAG !%d! x\n" % number for number in range(9_000)) + b"---\na: 1",
+    "documents": b"---\n" * 30_000,
+    "JSON values": b'{"a":[' + b"{}," * 40_000 + b"1]}",
+    "JSON levels": b'{"a":' + b"[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_bomb_is_refused_before_it_was_read(
+    bomb: str, clients: Clients, engine: SmallEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read of YAML is told by the parser's steps, which is what it costs."""
+    steps, parse = 0, yaml.parse
+
+    def counted(*given: Any) -> Iterator[Any]:
+        nonlocal steps
+        for each in parse(*given):
+            steps += 1
+            yield each
+
+    monkeypatch.setattr(yaml, "parse", counted)
+    answer = clients.fin.post(URL, content=BOMBS[bomb], headers={"Content-Type": "application/yaml"})
+    assert error_of(answer, 422)["field"] == "body"
+    assert steps <= 2 * MOST_MANIFEST_VALUES, "a list and a mapping have an end besides"
+    if bomb in ("levels", "levels by lines", "aliases", "directives", "documents"):
+        assert steps <= 1_000
+    assert engine.asked == []
+    sent = b'{"manifest": ' + BOMBS[bomb] + b"}"
+    if bomb.startswith("JSON"):
+        error_of(clients.fin.post(URL, content=sent, headers={"Content-Type": "application/json"}), 422)
+
+
+def test_each_kib_of_a_manifest_counts_as_a_request(ledger: Ledger) -> None:
+    settings = SETTINGS.model_copy(update={"rate": 1, "burst": 100})
+    clients = Clients(create_app(ledger, settings, now=Clock(), advising=advising()))
+    large = job() | {"spec": {**job()["spec"], "comment": "x" * 90_000}}
+    assert ask(clients.fin, large).status_code == 200
+    refused = ask(clients.fin, large)
+    assert error_of(refused, 429)["code"] == "too_many_requests"
+    assert 60 < int(refused.headers["retry-after"]) <= 90
+    assert ask(clients.fin).status_code == 200, "a small one may go on"
+    assert ask(clients.ada, large).status_code in (200, 404), "and so may others"
 
 
 def test_unknown_parameters_are_refused(clients: Clients) -> None:
@@ -302,9 +356,9 @@ def test_no_manifest_is_read_before_it_is_its_turn(ledger: Ledger, monkeypatch: 
     """To read a large one takes as long as an answer: not where all requests are taken, and in a turn."""
     found, threads = advising(), list[str]()
 
-    def read(content: bytes, place: str) -> list[Placed]:
+    def read(content: bytes, place: str, most_values: int) -> list[Placed]:
         threads.append(threading.current_thread().name)
-        return documents(content, place)
+        return documents(content, place, most_values)
 
     monkeypatch.setattr("gpucost.api.routes_advisor.documents", read)
     clients, headers = World(ledger, found).clients, {"Content-Type": "application/yaml"}

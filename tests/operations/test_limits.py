@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import httpx2
@@ -20,7 +20,7 @@ from fastapi.testclient import TestClient
 from gpucost.access.authenticator import Authenticator, CheckUnavailable, Denied, FixedKeys, NotGranted
 from gpucost.access.keys import format_key, hash_secret
 from gpucost.access.principal import Method, Principal, Role
-from gpucost.api import connections
+from gpucost.api import connections, listener
 from gpucost.api.app import create_app
 from gpucost.api.errors import ApiError
 from gpucost.api.listener import Listener
@@ -56,6 +56,16 @@ def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
     clock.now = 100
     assert [buckets.take("ada") == 0 for _ in range(4)] == [True, True, True, False]
     assert all(Buckets(0, 1).take("ada") == 0 for _ in range(100)), "0 is no limit"
+
+
+def test_what_costs_more_takes_more_of_a_bucket() -> None:
+    clock = Seconds()
+    buckets = Buckets(2, 10, seconds=clock)
+    assert (buckets.take("ada", 6), buckets.take("ada", 6)) == (0, 1)
+    assert buckets.take("ada", 4) == 0, "what was refused took nothing"
+    clock.now = 5
+    assert buckets.take("ada", 1_000) == 0, "of all there can be, once"
+    assert buckets.take("ada") == 0.5
 
 
 def test_the_memory_of_addresses_is_bounded() -> None:
@@ -325,11 +335,11 @@ def test_readiness_asks_the_ledger_once_and_never_waits_for_long() -> None:
 
 @contextmanager
 def listening(app: FastAPI) -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = Listener(app, listener)
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        server = Listener(app, opened)
         thread = threading.Thread(target=server.run)
         thread.start()
-        port = listener.getsockname()[1]
+        port = opened.getsockname()[1]
         try:
             yield port
         finally:
@@ -392,6 +402,46 @@ def test_who_was_idle_longest_makes_room(ledger: Ledger, monkeypatch: pytest.Mon
         assert answers(connect())
         assert answers(oldest)
         assert not answers(idle)
+
+
+BEGUN = b"POST /v1/keys HTTP/1.1\r\nHost: localhost\r\n"
+BEGUN += b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+
+
+@pytest.mark.fault(54)
+def test_a_probe_is_answered_however_many_are_connected(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bodies that somebody sends slowly, with a good key, are no idle connections."""
+    monkeypatch.setattr(listener, "MOST", 3)
+    app = create_app(ledger, ApiSettings(auth="off"), now=Clock())
+    with listening(app) as port, ExitStack() as held:
+        for _ in range(3):
+            slow = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            slow.sendall(BEGUN)
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as quick:
+            assert quick.get("/healthz").status_code == 200
+            assert quick.get("/healthz/ready").status_code in (200, 503)
+            assert quick.get("/healthz/ready").headers["X-Request-Id"], "it is ours"
+            assert quick.get("/v1/me").status_code == 503
+
+
+def test_who_sends_slowly_makes_room_where_nobody_is_idle(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections.BoundedProtocol, "most", 2)
+    app = create_app(ledger, ApiSettings(auth="off"), now=Clock())
+    with listening(app) as port, ExitStack() as held:
+        slow = [held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in "ab"]
+        for each in slow:
+            each.sendall(BEGUN)
+            time.sleep(0.05)
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as quick:
+            assert quick.get("/v1/me").status_code == 200
+        with suppress(ConnectionResetError):
+            assert slow[0].recv(1) == b""
+        slow[1].sendall(b"      }}"[:8])
+        assert slow[1].recv(12) == b"HTTP/1.1 422", "the other one stayed"
 
 
 def test_a_connection_that_is_used_stays(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

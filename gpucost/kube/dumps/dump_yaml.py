@@ -18,6 +18,9 @@ import yaml
 from gpucost.domain.errors import InputError, Remark, shorten
 
 DEEPEST = 100
+MOST_DIRECTIVES = 100
+"""Lines such as ``%TAG ! x``: libyaml compares each with all before it, in one step that nothing interrupts.
+Those in 256 kB hold the interpreter for half a second, ten times as many for a hundred times as long."""
 _ALLOWED = "YAML as kubectl writes it, with neither anchors, aliases, merge keys nor tags"
 _LONGEST_PLAIN = 64
 _NO_KEY = object()
@@ -52,6 +55,8 @@ def documents(name: str, text: str, is_strict: bool = False, most_values: int | 
 
     Raises InputError naming the file, and what PyYAML raises for what is no YAML: YAMLError, ValueError.
     """
+    if text.count("\n%") > MOST_DIRECTIVES:
+        raise InputError(name, Remark("directives (%)"), _ALLOWED)
     above: list[_Open] = []
     values = 0
     for event in yaml.parse(text, yaml.CSafeLoader):

@@ -28,13 +28,14 @@ class Placed(NamedTuple):
     place: str
 
 
-def documents(text: str | bytes, place: str) -> list[Placed]:
-    """All that are not empty; of a ``kind: List`` its items. Raises InputError naming ``place``."""
+def documents(text: str | bytes, place: str, most_values: int = MOST_VALUES) -> list[Placed]:
+    """All that are not empty; of a ``kind: List`` its items. Of what has more than ``most_values`` no more is
+    read. Raises InputError naming ``place``."""
     size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
     if size > MOST_BYTES:
         raise InputError(place, Remark(f"{size:,} bytes"), f"at most {MOST_BYTES:,} bytes")
     found: list[tuple[Any, int]] = []
-    for number, each in enumerate(_parsed(_decoded(text, place), place), 1):
+    for number, each in enumerate(_parsed(_decoded(text, place), place, most_values), 1):
         if number > MOST_DOCUMENTS:
             raise _too_many(place)
         if each is not None:
@@ -44,13 +45,13 @@ def documents(text: str | bytes, place: str) -> list[Placed]:
     placed = []
     for each, number in found:
         where = place if len(found) == 1 else f"{place}, document {number}"
-        placed += list(_items(checked(each, where), where))
+        placed += list(_items(checked(each, where, most_values), where))
         if len(placed) > MOST_DOCUMENTS:
             raise _too_many(place)
     return placed
 
 
-def checked(found: object, place: str) -> dict[str, Any]:
+def checked(found: object, place: str, most_values: int = MOST_VALUES) -> dict[str, Any]:
     """A mapping of plain values by text, not too deep and not too many. Raises InputError otherwise."""
     if not isinstance(found, Mapping):
         raise InputError(place, found, "a mapping with apiVersion, kind, metadata and spec")
@@ -68,8 +69,8 @@ def checked(found: object, place: str) -> dict[str, Any]:
             if not isinstance(each, list) and not all(isinstance(key, str) for key in each):
                 key = next(key for key in each if not isinstance(key, str))
                 raise InputError(place, Remark(f"the key {shorten(key, 64)}"), "keys that are text")
-        if values > MOST_VALUES:
-            raise InputError(place, Remark("too large"), f"at most {MOST_VALUES:,} keys and values")
+        if values > most_values:
+            raise InputError(place, Remark("too large"), f"at most {most_values:,} keys and values")
         if depth > DEEPEST:
             raise InputError(place, Remark("too deep"), f"at most {DEEPEST} levels")
         level = below
@@ -103,12 +104,12 @@ def _decoded(text: str | bytes, place: str) -> str:
         raise InputError(place, Remark("not text in UTF-8"), _ALLOWED) from None
 
 
-def _parsed(text: str, place: str) -> Iterator[Any]:
+def _parsed(text: str, place: str, most_values: int) -> Iterator[Any]:
     if text.lstrip()[:1] in ("{", "["):
         yield _json(text, place)
         return
     try:
-        yield from dump_yaml.documents(place, text, is_strict=True, most_values=MOST_VALUES)
+        yield from dump_yaml.documents(place, text, is_strict=True, most_values=most_values)
     except (yaml.YAMLError, ValueError) as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         said = f"{problem or 'a character or number that cannot be read'}"
