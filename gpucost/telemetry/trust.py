@@ -197,6 +197,8 @@ def _unproven(
     """Targets with series whose names begin like these, and nothing that says whose they are. Of
     kube-state-metrics' names many are others' too: there only whole jobs are looked at."""
     known = {job for job, _ in proven}
+    if kind is KUBE and not known:
+        return []  # without a scrape of it no window is read at all
     found = []
     for job in jobs:
         if job not in known:
