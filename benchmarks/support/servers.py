@@ -31,8 +31,20 @@ STEPS_A_DAY = DAY_MS // STEP_MS
 T0 = parse_instant("2026-10-05T00:00:00Z")
 DIE, NEVER = 0.55, 0.04
 """Parts of the servers: nobody calls them any more from some instant on, or ever."""
-MEDIAN_PAUSE, SIGMA_OF_SERVERS, SIGMA_OF_PAUSES = 1.5, 1.0, 0.7
-"""Steps, and sigmas of logarithms: between servers, and of the pauses of one."""
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How long servers pause between sessions: the median in steps, and sigmas of its logarithm, between
+    servers and of the pauses of one."""
+
+    median: float = 1.5
+    of_servers: float = 1.0
+    of_pauses: float = 0.7
+
+
+HEAVY = Habits(6.0, 1.5, 1.5)
+"""Servers that come back after days: what was idle for long says little."""
 SEEN = 0.5
 QUIET_BYTES, CALL_BYTES = 60_000.0, 8_000.0
 _PRICE = Rate("flat", 4_000_000_000, "USD", 4_000_000_000, "model", "benchmark", "2026-10-01")
@@ -99,22 +111,22 @@ class ServedFleet:
         return conform(pd.DataFrame(rows)[list(SERVING.column_names)], SERVING)
 
 
-def fleet(servers: int, days: int, seed: int) -> ServedFleet:
+def fleet(servers: int, days: int, seed: int, habits: Habits | None = None) -> ServedFleet:
     """``servers`` of one GPU each, for so many days."""
-    random = np.random.default_rng(seed)
+    random, habits = np.random.default_rng(seed), habits or Habits()
     steps = days * STEPS_A_DAY
     calls, dead = np.zeros((servers, steps)), list[int]()
     for row in calls:
         chance = random.random()
         end = 0 if chance < NEVER else int(random.integers(0, steps)) if chance < NEVER + DIE else steps
-        pause = MEDIAN_PAUSE * random.lognormal(0, SIGMA_OF_SERVERS)
+        pause = habits.median * random.lognormal(0, habits.of_servers)
         at = float(random.random() * pause)
         while (step := int(at)) < end:
             length = 1 + int(random.gamma(0.5, 6))
             row[step : min(step + length, end)] = 1 + random.gamma(
                 0.5, 20, len(row[step : min(step + length, end)])
             )
-            at += length + _awake(step, pause * random.lognormal(0, SIGMA_OF_PAUSES))
+            at += length + _awake(step, pause * random.lognormal(0, habits.of_pauses))
         dead.append(end)
     calls = np.floor(calls)
     light = (calls == 1) & (random.random(calls.shape) > SEEN)
