@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from gpucost.attribution.deal import Flags
+from gpucost.domain.time import DAY_MS
 
 LEAST_SEEN = 0.9
 _SIGNALS = ("busy_ms", "observed_ms", "sm_active_ms", "sm_observed_ms")
@@ -28,6 +31,22 @@ class PastWork:
     def since_ms(self) -> int:
         """Since when anything is known."""
         return int(self.rows["step_start_ms"].min())
+
+    @property
+    def days(self) -> float:
+        rows = self.rows["step_start_ms"]
+        return float(rows.max() - rows.min() + self.step_ms) / DAY_MS
+
+    @cached_property
+    def peaks(self) -> Mapping[tuple[str, str], float]:
+        """By namespace and job uid: how many boards' SMs its busiest step took, on average over the step."""
+        active, seen = (self.rows[name].astype("float64") for name in ("sm_active_ms", "sm_observed_ms"))
+        boards = active / seen.where(seen > 0) * self.rows["board_ms"] / self.step_ms
+        found = dict[tuple[str, str], float]()
+        for namespace, uid, peak in zip(self.rows["namespace"], self.rows["job_uid"], boards, strict=True):
+            if peak > found.get((namespace, uid), -1.0):
+                found[namespace, uid] = float(peak)
+        return found
 
     def rests(self) -> list[PastRest]:
         """All stretches of whole steps in which a job was seen to do nothing."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pandas as pd
 import pytest
 import yaml
 
 from gpucost.detectors.evaluate import evaluate
 from gpucost.detectors.findings import Detection, Draft, Pattern
 from gpucost.detectors.held import board_ms
+from gpucost.detectors.past import PastWork
 from gpucost.detectors.registry import RuleSettings
 from gpucost.detectors.rules import oversized_request
 from gpucost.detectors.rules.oversized_request import Settings
@@ -161,3 +165,21 @@ def test_a_day_must_be_seen_nearly_all_of_it() -> None:
     assert [each.because for each in detect(seen).withheld if each.subject.kind == "job"] == [
         "data are missing: SM activity and memory were observed for 88 % of the time"
     ]
+
+
+@pytest.mark.parametrize(("boards", "told"), [(1.6, "3 replicas"), (0.4, "3 replicas"), (3.2, "5 replicas")])
+def test_a_busier_hour_before_what_was_read_keeps_its_room(boards: float, told: str) -> None:
+    """8 x 20 % are 1.6 boards. An hour of 3.2 two days before is twice as much: 4.57 replicas, so five."""
+    row = {
+        "namespace": "ns",
+        "job_uid": "uid-web",
+        "step_start_ms": at(-2 * 24 * 60),
+        "board_ms": 8 * HOUR_MS,
+    }
+    row |= {"sm_active_ms": boards * HOUR_MS, "sm_observed_ms": 8 * HOUR_MS}
+    row |= {"busy_ms": None, "observed_ms": None}
+    facts = replace(server(pods=8, peak=0.2).facts(), past=PastWork(HOUR_MS, pd.DataFrame([row])))
+    (draft,) = oversized_request.run(facts, Scoped(Settings(low_gpu_hours=1e9))).drafts
+    assert draft.summary.endswith(f"{told} would do")
+    times = f"{max(1.0, boards / 1.6):.3g} times as busy: room for that is kept"
+    assert any(each.endswith(times) for each in draft.checked)

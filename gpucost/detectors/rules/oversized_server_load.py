@@ -27,6 +27,26 @@ class ServerLoad:
     busy: Floats
     memory: Floats
 
+    @cached_property
+    def busier(self) -> float | None:
+        """How many times as busy as the busiest hour of these rows one was before the history, at least 1;
+        None where nobody knows."""
+        past, row = self.search.facts.past, self.search.table.row(int(self.search.table.job[self.pod[0]]))
+        before = None if past is None else past.peaks.get((row.namespace, row.job_uid))
+        if past is None or before is None:
+            return None
+        hour = self.start // past.step_ms
+        here = np.bincount(hour - hour.min(), self.sm * self.length * self._boards) / past.step_ms
+        most = float(here.max())
+        return max(1.0, before / most) if most else None
+
+    @property
+    def _boards(self) -> Floats:
+        """Of each row: its GPU in boards."""
+        pods = self.search.table.pods.iloc[self.pod]
+        found: Floats = (pods["boards"] / pods["units"].clip(lower=1)).to_numpy(np.float64)
+        return np.nan_to_num(found)
+
     @classmethod
     def of(cls, search: Search, which: Ints) -> ServerLoad:
         """``which`` are rows of one job's GPUs that count and say something."""
@@ -110,6 +130,4 @@ class ServerLoad:
     def now(self, values: Floats) -> float:
         """Boards of the last rows, times a value of each."""
         last = self.end == self.end.max()
-        pods = self.search.table.pods.iloc[self.pod[last]]
-        boards = (pods["boards"] / pods["units"].clip(lower=1)).to_numpy(np.float64)
-        return float(np.nan_to_num(boards * values[last]).sum())
+        return float((self._boards * values)[last].sum())

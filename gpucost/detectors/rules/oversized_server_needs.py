@@ -72,7 +72,7 @@ def _replicas(load: ServerLoad, settings: Settings) -> Iterator[ServerNeed]:
     """Each keeps its GPUs, and so has the memory it had."""
     sm, busy = (load.over_time(load.most(each)) for each in (load.sm, load.busy))
     at = int(np.argmax(sm))
-    least = max(sm[at] / settings.peak_room, busy.max() / _BUSY_ROOM)
+    least = max(sm[at] / settings.peak_room, busy.max() / _BUSY_ROOM) * (load.busier or 1.0)
     needs = max(settings.least_replicas, ceil(least - _ROUNDING))
     seen = load.replicas
     saved = load.of_rows(np.maximum(seen - needs, 0) / np.maximum(seen, 1)).round(_DIGITS)
@@ -89,8 +89,9 @@ def _slice(search: Search, load: ServerLoad, settings: Settings) -> Iterator[Ser
     peak, memory = float(load.sm[at]), float(load.memory.max())
     total = float(search.table.activity.values["memory_total_bytes"][load.rows].min())
     (model,), basis = models, search.facts.history.basis
+    least = peak / settings.peak_room * (load.busier or 1.0)
     for held in (memory, 0.0):
-        fit = smallest_fit(model, total, held, peak / settings.peak_room, settings.memory_room, basis)
+        fit = smallest_fit(model, total, held, least, settings.memory_room, basis)
         if fit is not None:
             saved: Floats = np.full(len(load.rows), float(1 - fit.share))
             yield ServerNeed(
@@ -106,7 +107,7 @@ def _gpus(load: ServerLoad, has: int, settings: Settings) -> Iterator[ServerNeed
     total = float(table.activity.values["memory_total_bytes"][load.rows].min())
     for only_memory in (False, True):
         holds = 0.0 if only_memory else memory / (total * settings.memory_room)
-        least = max(sm[at] / settings.peak_room, holds) - _ROUNDING
+        least = max(sm[at] / settings.peak_room * (load.busier or 1.0), holds) - _ROUNDING
         needs = next((count for count in range(1, has) if has % count == 0 and count >= least), has)
         if needs < has:
             saved: Floats = np.full(len(load.rows), 1 - needs / has)

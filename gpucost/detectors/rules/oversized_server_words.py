@@ -65,7 +65,7 @@ def evidence(load: ServerLoad, need: ServerNeed, coverage: float) -> tuple[Evide
     )
 
 
-def checked(search: Search, need: ServerNeed, settings: Settings) -> tuple[str, ...]:
+def checked(search: Search, load: ServerLoad, need: ServerNeed, settings: Settings) -> tuple[str, ...]:
     days = search.facts.history.window.length_ms / DAY_MS
     room, memory = 100 * settings.peak_room, f"{100 * settings.memory_room:g} %"
     step = lasting(search.table.step_ms)
@@ -81,7 +81,10 @@ def checked(search: Search, need: ServerNeed, settings: Settings) -> tuple[str, 
         "that calls are spread over the replicas evenly is assumed"
         if need.part is Part.REPLICAS
         else "how much longer a call takes on less of a GPU is not known",
-        f"whether there are busier days than in the {days:.3g} that were read is not known",
+        f"whether there are busier days than in the {days:.3g} that were read is not known"
+        if load.busier is None or search.facts.past is None
+        else f"in the {search.facts.past.days:.3g} days before the {days:.3g} that were read its busiest "
+        f"hour was at most {load.busier:.3g} times as busy: room for that is kept",
         OOM_UNKNOWN,
     )
 

@@ -119,7 +119,7 @@ def _draft(
         episodes=() if need.only_memory else episodes,
         view=tuple(_shown(each) for each in episodes) if need.only_memory else None,
         boards_now=now if need.only_memory else None,
-        checked=(search.floor_in_words(settings), *words.checked(search, need, settings)),
+        checked=(search.floor_in_words(settings), *words.checked(search, load, need, settings)),
     )
 
 
