@@ -46,8 +46,9 @@ class RecordingClient(PrometheusClient):
 
     asked: list[tuple[str, Mapping[str, Any]]]
 
-    def _send(self, path: str, form: Mapping[str, Any], timeout: float | None) -> tuple[int, bytes]:
-        self.asked.append((path, dict(form)))
+    def _send(self, path: str, form: Mapping[str, Any] | None, timeout: float | None) -> tuple[int, bytes]:
+        if form is not None:  # else it asks for the targets, which is no query
+            self.asked.append((path, dict(form)))
         return super()._send(path, form, timeout)
 
 
