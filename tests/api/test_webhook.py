@@ -177,6 +177,7 @@ LARGE = job() | {"data": "x" * 3_000_000}
         (body(operation=["CREATE"]), "operation", "0d4a-uid"),
         (body(subResource="status"), "operation", "0d4a-uid"),
         (body(LARGE), "too_large", "0d4a-uid"),
+        (body(job() | {"status": {"values": [{}] * 120_000}}), "too_large", "0d4a-uid"),
         (json.dumps({"request": {"object": LARGE, "uid": "last"}}).encode(), "too_large", "last"),
         (b" " * 20_000_000, "too_large", ""),
     ],
