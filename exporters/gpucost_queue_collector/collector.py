@@ -149,6 +149,7 @@ class Collector:
         self._telling = threading.Lock()
         self._told: tuple[float, bool] | None = None  # when the self rows were renewed, with which heartbeat
         self.refreshed_ms: int | None = None
+        self._refreshed_s: float | None = None
         """When series were last brought up to date."""
         rows = (self._self, *(part.rows for part in self._parts))
         self.page = Page([each.table for each in rows])
@@ -179,7 +180,8 @@ class Collector:
     def refresh(self) -> Overview:
         """Bring the page up to date with what has been seen; what it shows changes all at once."""
         # Before the snapshot: a page of what was known before the server was heard again is an old one.
-        now_ms, current = self._clocks.now_ms(), self.watch.current(LONGEST_SILENCE_S)
+        now_ms, begun_s = self._clocks.now_ms(), self._clocks.monotonic_s()
+        current = self.watch.current(LONGEST_SILENCE_S)
         overview = self.overview()
         made, failed = [], set()
         for part in self._parts:
@@ -199,6 +201,7 @@ class Collector:
         self._needed = self.watch.required | further
         self._shows_current = self._needed <= current
         self._failed, self.refreshed_ms = frozenset(failed), now_ms
+        self._refreshed_s = begun_s
         self._told = None
         return overview
 
@@ -243,9 +246,8 @@ class Collector:
     @property
     def is_current(self) -> bool:
         """Whether the series show pods and nodes as they are: the heartbeat."""
-        longest_ms = LONGEST_SILENCE_S * 1000
-        age_ms = None if self.refreshed_ms is None else self._clocks.now_ms() - self.refreshed_ms
-        is_fresh = age_ms is not None and age_ms <= longest_ms
+        since_s = self._refreshed_s
+        is_fresh = since_s is not None and self._clocks.monotonic_s() - since_s <= LONGEST_SILENCE_S
         is_shown = is_fresh and self._shows_current and not self._failed & NEEDED
         return is_shown and self._needed <= self.watch.current(LONGEST_SILENCE_S)
 

@@ -62,7 +62,8 @@ class Ended:
             elif pod.bound_ms is not None and (ended_ms := _end_of(change)) is not None:
                 ended = replace(pod, phase=_final(pod), ended_ms=max(ended_ms, pod.bound_ms))
                 now_ms = self._now_ms()
-                is_news = ended_ms > now_ms - CATCH_UP_MS
+                # What ended before our eyes is news, also where the host's clock is a day ahead.
+                is_news = _was_running(change) or ended_ms > now_ms - CATCH_UP_MS
                 self._pods[uid] = _Ended(ended, now_ms if is_news else 0, is_there)
 
     def node_changed(self, change: Change[Node]) -> None:
@@ -104,8 +105,11 @@ def _end_of(change: Change[Pod]) -> int | None:
     """None where it ended unseen and its object does not say when."""
     if change.object.ended_ms is not None:
         return change.object.ended_ms
-    was_running = change.previous is not None and not change.previous.has_ended
-    return change.seen_ns // _MS if was_running else None
+    return change.seen_ns // _MS if _was_running(change) else None
+
+
+def _was_running(change: Change[Pod]) -> bool:
+    return change.previous is not None and not change.previous.has_ended
 
 
 def _final(pod: Pod) -> PodPhase:

@@ -16,7 +16,7 @@ from gpucost.contract.metrics import LINGER_MS, METRICS, NODE_METRICS, POD_METRI
 from gpucost.contract.spec import Exporter
 from gpucost.domain.backoff import FullJitter
 from gpucost.domain.gpu import WHOLE, ResourceCatalog
-from gpucost.domain.time import iso
+from gpucost.domain.time import DAY_MS, iso
 from gpucost.kube.collections import collections
 from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.watch import SETTINGS, Clocks
@@ -45,12 +45,12 @@ class Faulty(ResourceCatalog):
 
 
 class Watching:
-    """A collector of the server's state, whose clock stands still unless it is moved."""
+    """A collector of the server's state, whose wall clock stands still unless it is moved."""
 
     def __init__(self, server: ClusterServer, rules: Rules) -> None:
-        self.now_ms = T0 + MINUTE
+        self.now_ms, self.later_s = T0 + MINUTE, 0.0
         self.transport = connect_url(server.url)
-        clocks = Clocks(wall_ns=lambda: self.now_ms * 1_000_000)
+        clocks = Clocks(lambda: self.now_ms * 1_000_000, lambda: time.monotonic() + self.later_s)
         self.collector = Collector(self.transport, collections(), rules, clocks, QUICK)
 
     def series(self) -> dict[Key, float]:
@@ -147,9 +147,11 @@ def test_the_page_changes_with_a_refresh_only(server: ClusterServer, current: Wa
 
 
 def test_it_stops_when_refreshing_stops(current: Watching) -> None:
-    current.now_ms += 60 * SECOND
+    """However the time of the host is set meanwhile."""
+    current.now_ms += DAY_MS
     assert current.is_up()
-    current.now_ms += 1
+    current.now_ms -= 2 * DAY_MS
+    current.later_s = 61
     assert not current.is_up()
     assert current.value("pod_gpu_request", pod="train-0") == 8
     current.collector.refresh()

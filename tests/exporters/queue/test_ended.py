@@ -311,3 +311,11 @@ class Lives(RuleBasedStateMachine):
 
 
 TestLives: Callable[..., object] = Lives.TestCase
+
+
+def test_what_ends_before_our_eyes_is_news_when_the_clock_of_the_host_is_days_ahead() -> None:
+    clock = Clock()
+    ended = Ended(clock)
+    clock.now = SEEN + 2 * CATCH_UP_MS
+    ended.pod_changed(change(MODIFIED, SUCCEEDED, RUNNING))
+    assert [each.ended_ms for each in ended.pods()] == [OWN]
