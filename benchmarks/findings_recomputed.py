@@ -6,8 +6,8 @@ the folder ``recording`` beside the ledger: who held what, what was there, who w
 from the prices of the ledger's lines; none of gpucost's code is run. The instant is the one at which the
 finding was last seen: one that the last look did not find again says what it was then.
 
-What is taken from the finding: its subject and since when, the slice that an oversized job fits, and for how
-many GPUs the memory of CPU-only pods would have been (``boards_now``).
+What is taken from the finding: its subject and since when, the slice that an oversized job fits, the replicas
+that a server needs, and for how many GPUs the memory of CPU-only pods would have been (``boards_now``).
 """
 
 from __future__ import annotations
@@ -176,6 +176,8 @@ class Recomputed:
                 assert fits
                 saved = 1 - Fraction(int(fits[1]), 7)
                 return [each._replace(boards=each.boards * saved) for each in self._of_job(said)]
+            case "oversized_request", "serving_peak":
+                return self._beyond_replicas(said)
             case "cpu_only_pods", _:
                 boards = Fraction(said.boards_now).limit_denominator(56)
                 return [Piece(said.name, said.since_ms, said.seen_ms, boards)]
@@ -191,6 +193,21 @@ class Recomputed:
             Piece(row.node, row.start_ms, row.end_ms, int(row.count) * self._shares[row.node, row.resource])
             for row in _rows(rows)
         ]
+
+    def _beyond_replicas(self, said: Said) -> list[Piece]:
+        """Of each of its replicas the part that all together are too many, as long as so many ran."""
+        evidence = {each["name"]: str(each["value"]) for each in said.content["draft"]["evidence"]}
+        needed = re.fullmatch(r"(\d+) replicas?", evidence["its peak needs"])
+        assert needed, evidence
+        pods = self._of_job(said)
+        edges = sorted({edge for pod in pods for edge in (pod.start_ms, pod.end_ms)})
+        found = []
+        for start, end in pairwise(edges):
+            here = [pod for pod in pods if pod.start_ms <= start < pod.end_ms]
+            if len(here) > int(needed[1]):
+                part = 1 - Fraction(int(needed[1]), len(here))
+                found += [Piece(pod.node, start, end, pod.boards * part) for pod in here]
+        return found
 
     def _idle_gpus(self, said: Said) -> list[Piece]:
         """A whole board for each GPU of the job that was not active in a hundredth of the time since then."""

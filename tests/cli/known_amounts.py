@@ -163,7 +163,7 @@ def waste_json(found: Mapping[str, Any], scope: str) -> Known:
         for row in team["buckets"]:
             yield from amount((*name, LABELS[Waste(row["waste"])]), row["amount"])
     for job in found["jobs"]:
-        yield from amount((scope, "job", job["job"], LABELS[Waste(job["waste"])]), job["amount"])
+        yield from _wasteful(job, scope)
     for row in found["causes"]:
         yield from amount((scope, "bucket", LABELS[Waste(row["waste"])], team_of(row["team"])), row["amount"])
     days: dict[str, list[Any]] = {}
@@ -178,6 +178,12 @@ def waste_json(found: Mapping[str, Any], scope: str) -> Known:
         yield (scope, "day", name, "gpu-hours"), Fraction(all_ms, HOUR_MS)
     for row in found["to_do"]:
         yield from _to_do(row)
+
+
+def _wasteful(job: Mapping[str, Any], scope: str) -> Known:
+    """A job of two teams wasted something of each."""
+    name = (scope, "job", job["job"], LABELS[Waste(job["waste"])], team_of(job["team"]))
+    yield from amount(name, job["amount"])
 
 
 def _to_do(row: Mapping[str, Any]) -> Known:
@@ -248,7 +254,7 @@ def digest_json(found: Mapping[str, Any], scope: str) -> Known:
     for row in found["actions"]:
         yield from _to_do(row)
     for row in found["over"]:
-        yield from amount((scope, "job", row["job"], LABELS[Waste(row["waste"])]), row["amount"])
+        yield from _wasteful(row, scope)
     whole = found["cost"]
     for row in found["waste"]["buckets"]:
         label = LABELS[Waste(row["waste"])]
@@ -321,7 +327,7 @@ def _waste_row(row: Mapping[str, str], section: str, scope: str) -> Known:
         case "day_waste" | "day":
             name = ("day", row["start"][:10], label)
         case "top_job_waste" | "job":
-            name = ("job", row["job"], label)
+            name = ("job", row["job"], label, team_of(row["team"]))
         case "cause":
             name = ("bucket", label, team_of(row["team"]))
         case _:

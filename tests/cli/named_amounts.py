@@ -136,7 +136,7 @@ def printed_of(tables: Iterable[Table], scope: str) -> Iterator[Printed]:
 def _key_of(heads: Sequence[str], row: Mapping[str, str]) -> Name:
     first = heads[0]
     if "bucket" in heads and first == "job":
-        return "job", row["job"], row["bucket"]
+        return "job", row["job"], row["bucket"], row["team"]
     if "what to do about it" in heads:
         return "bucket", row["bucket"], row["team"]
     key = row.get(first, "")

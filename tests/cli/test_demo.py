@@ -115,23 +115,26 @@ def test_a_name_that_is_used_for_another_number_is_found(
 
 def test_what_findings_cost_follows_from_intervals_and_prices(demo: tuple[Path, str], faces: Faces) -> None:
     """Within a GPU-second, and within what that costs, of all findings: their last day and a day at their
-    rate of now. All of the life of a job's finding is what the waste ledger has of the job."""
+    rate of now. All that a job's finding claims is in the waste ledger, which may have more."""
     folder, _ = demo
     found = list(Recomputed(folder / "ledger.db", folder / "recording").findings())
-    assert len(found) == 16
+    listed = json.loads(faces.texts["findings json"])["findings"]
+    assert {said.id for said, _ in found} == {row["id"] for row in listed}
     jobs = {row["finding"]: row for row in json.loads(faces.texts["report json"])["waste"]["jobs"]}
-    lives = 0
+    whole = set[str]()
     for said, again in found:
         assert said.day.seconds == pytest.approx(again.day.seconds, abs=1), said
         assert said.day.money == pytest.approx(again.day.money, abs=0.002), said
         if said.daily is not None:
             assert said.daily == pytest.approx(again.daily, abs=0.002), said
         if said.id in jobs:
-            lives += 1
-            amount = jobs[said.id]["amount"]
-            assert again.life.seconds == pytest.approx(amount["board_ms"] / 1000, abs=1), said
-            assert again.life.money == pytest.approx(float(amount["cost"]), abs=0.002), said
-    assert lives == 2
+            board_s = jobs[said.id]["amount"]["board_ms"] / 1000
+            assert again.life.seconds <= board_s + 1, said
+            if again.life.seconds == pytest.approx(board_s, abs=1):
+                cost = float(jobs[said.id]["amount"]["cost"])
+                assert again.life.money == pytest.approx(cost, abs=0.002), said
+                whole.add(said.name)
+    assert {"embed-small", "finetune-five-of-eight"} <= whole
 
 
 def test_the_settings_of_a_run_name_its_prices_and_teams(demo: tuple[Path, str]) -> None:

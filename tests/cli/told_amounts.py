@@ -138,8 +138,8 @@ WEEK: tuple[Rule, ...] = (
         ),
     ),
     (
-        rf"\S+/(\S+) of \w+, (\w+): USD {N}, {N} GPU-hours; is over",
-        (None, None, ("job", "{1}", "{2}", "cost"), ("job", "{1}", "{2}", "gpu-hours")),
+        rf"\S+/(\S+) of (\w+), (\w+): USD {N}, {N} GPU-hours; is over",
+        (None, None, None, *(("job", "{1}", "{3}", "{2}", of) for of in ("cost", "gpu-hours"))),
     ),
     (
         rf"\d\. (\w+ \S+?)(?: of \S+)?: (?:USD {N} a day at its rate of now|no amount).*?"
