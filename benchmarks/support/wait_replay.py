@@ -1,4 +1,4 @@
-"""Months of the Philly trace queued again: on fewer GPUs, first in first out on nodes, or by Kueue's quota.
+"""Months of real traces queued again: on fewer GPUs, first in first out on nodes, or by Kueue's quota.
 
 Each month starts with nothing running and nothing known. A virtual cluster is a queue with nodes of its own,
 so many that the GPU time which its jobs of the month ask for is ``load`` of what they have; those with fewer
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from benchmarks.support.helios_jobs import helios_jobs
 from gpucost.advisor.answers import WaitRange
 from gpucost.advisor.wait.fifo import Ask, Fifo, Nodes, Placement
 from gpucost.advisor.wait.runtimes import LearningRunTimes, PastRun
@@ -28,6 +29,8 @@ from gpucost.advisor.wait.skill import PastWait, WaitSkill
 from gpucost.domain.time import DAY_MS, SECOND_MS
 
 RULES = ("fifo", "kueue")
+HELIOS = "helios"
+"""Stands for May 2020 of the Helios cluster "Earth"; other months are of the Philly trace."""
 GPUS_PER_NODE = 8
 FEWEST_JOBS = 50
 HORIZON_MS = 365 * DAY_MS
@@ -35,9 +38,12 @@ HORIZON_MS = 365 * DAY_MS
 Seconds = npt.NDArray[np.float64]
 
 
-def month_of(trace: Path, month: str) -> pd.DataFrame:
-    """The jobs of ``month`` (``2017-12``) in the order of submission: vc, gpus, submit and run in seconds."""
-    jobs = pd.read_csv(trace / "jobs.csv.gz", dtype={"vc": "str"}, parse_dates=["submit_time"])
+def month_of(traces: Path, month: str) -> pd.DataFrame:
+    """The jobs of ``month`` (``2017-12``; ``helios``) in the order of submission: vc, gpus, submit and run in
+    seconds."""
+    if month == HELIOS:
+        return helios_jobs(traces / "helios-earth-vc")
+    jobs = pd.read_csv(traces / "philly-vc" / "jobs.csv.gz", dtype={"vc": "str"}, parse_dates=["submit_time"])
     jobs = jobs.sort_values(["submit_time", "job"], kind="stable")
     jobs = jobs[jobs["submit_time"].dt.to_period("M") == pd.Period(month)].reset_index(drop=True)
     since = jobs["submit_time"] - jobs["submit_time"].min().normalize()
@@ -127,13 +133,13 @@ class QueuedMonth:
 
     def told(self, simulated: Mapping[int, WaitRange]) -> dict[int, WaitRange]:
         """What is told of each that was simulated, by what was known when it was submitted: of these what was
-        told, and of all that wait when they started."""
+        told, and of all that wait since when, and when they started."""
         skill, found = WaitSkill(), dict[int, WaitRange]()
         for _, is_asked, past in self._events(simulated):
             if is_asked:
                 answer = skill.asked(past)
-                assert answer is not None
-                found[int(past.id)] = answer.range
+                if answer is not None:
+                    found[int(past.id)] = answer.range
             else:
                 skill.started(past)
         return found
@@ -153,8 +159,7 @@ class QueuedMonth:
                 int(self.start[row]) * SECOND_MS,
             )
             events.append((int(self.start[row]), False, row, past))
-            if row in simulated:
-                events.append((int(submit[row]), True, row, past))
+            events.append((int(submit[row]), True, row, past))
         heapq.heapify(events)
         while events:
             at, is_asked, _, past = heapq.heappop(events)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.support.helios_jobs import MINUTES
 from benchmarks.support.philly import DEFAULT_TRACES
 from gpucost.attribution.frames import Frames, conform, empty_frame
 from gpucost.attribution.teams import TeamRules
@@ -29,10 +30,7 @@ from gpucost.domain.time import MINUTE_MS, Window, parse_instant
 FOLDER = DEFAULT_TRACES / "helios-earth-vc"
 CLUSTER = "earth"
 START_MS = parse_instant("2020-05-01T00:00:00Z")
-MINUTES = 44_640
 WEEK = 7 * 24 * 60
-GAPS = ((12_956, 14_401), (16_681, 16_802))
-"""Minutes, half-open, in which every virtual cluster shows nothing running and nothing pending."""
 GPU = "nvidia.com/gpu"
 
 

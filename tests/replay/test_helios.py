@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.support.helios_jobs import GAPS, MINUTES
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Detection, Draft
 from gpucost.detectors.quotas import Line, Place, Quotas, free_units
@@ -20,7 +21,7 @@ from gpucost.detectors.tenancy import Tenancy
 from gpucost.detectors.unmet import Claim, unmet
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.domain.waste import Waste
-from tests.replay.helios import FOLDER, GAPS, GPU, MINUTES, START_MS, WEEK, Helios, at
+from tests.replay.helios import FOLDER, GPU, START_MS, WEEK, Helios, at
 
 pytestmark = [
     pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the trace is not there: {FOLDER}"),

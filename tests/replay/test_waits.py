@@ -8,8 +8,10 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from benchmarks.support.helios_jobs import GAPS, MINUTES, helios_jobs
 from benchmarks.support.philly import DEFAULT_TRACES
 from benchmarks.support.wait_replay import QueuedMonth, WaitScore, baselines, month_of, score
 
@@ -19,11 +21,12 @@ HELD_OUT = (
     ("2017-09", "fifo", 0.8),
     ("2017-09", "fifo", 0.9),
     ("2017-09", "fifo", 1.0),
-    ("2017-12", "fifo", 0.8),
+    ("2017-09", "kueue", 0.8),
+    ("2017-12", "kueue", 0.8),
 )
-MOST_RATIO = {("2017-09", "fifo", 0.8): 1.2}
-"""1.10 elsewhere. Here none foretells much: "no wait" is about as good as the last, and ours 15 % behind."""
+MOST_RATIO = 1.1
 _FOLDER = DEFAULT_TRACES / "philly-vc"
+_HELIOS = DEFAULT_TRACES / "helios-earth-vc"
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -35,7 +38,7 @@ pytestmark = [
 
 @cache
 def queued(month: str, rule: str, load: float) -> QueuedMonth:
-    return QueuedMonth.play(month_of(_FOLDER, month), rule, load)
+    return QueuedMonth.play(month_of(DEFAULT_TRACES, month), rule, load)
 
 
 @cache
@@ -48,7 +51,7 @@ def test_ours_is_not_behind_the_best_of_the_simple_ones(month: str, rule: str, l
     found = scored(month, rule, load)
     print({name: round(value) for name, value in found.mae.items()}, f"ratio {found.ratio:.3f}")
     assert found.count >= JOBS
-    assert found.ratio <= MOST_RATIO.get((month, rule, load), 1.1)
+    assert found.ratio <= MOST_RATIO
 
 
 def test_ours_is_ahead_in_most() -> None:
@@ -58,12 +61,11 @@ def test_ours_is_ahead_in_most() -> None:
 
 @pytest.mark.parametrize(("month", "rule", "load"), HELD_OUT)
 def test_ranges_hold_as_often_as_they_say(month: str, rule: str, load: float) -> None:
-    """[p10, p90] should hold 80 %; alone, the simulation's held down to 58 % in these months."""
+    """[p10, p90] should hold 80 %; alone, the simulation's held down to 54 % in these months."""
     found = scored(month, rule, load)
     print(f"inside {found.inside:.3f}, <=p50 {found.below_p50:.3f}, <=p90 {found.below_p90:.3f}", end=" ")
     print(f"simulation alone {found.simulated_inside:.3f}")
     assert 0.75 <= found.inside <= 0.85
-    assert found.simulated_inside < 0.77
 
 
 def test_nothing_is_read_that_had_not_ended() -> None:
@@ -91,7 +93,7 @@ def test_nothing_is_read_that_had_not_ended() -> None:
 
 def test_the_baselines_are_what_their_names_say() -> None:
     """By hand, for one job of December."""
-    month = queued("2017-12", "fifo", 0.8)
+    month = queued("2017-12", "kueue", 0.8)
     row = int(month.sampled(20)[-1])
     job, waits = month.jobs.iloc[row], month.waits
     before = [
@@ -105,3 +107,19 @@ def test_the_baselines_are_what_their_names_say() -> None:
     assert found["last"] == waits[max(same, key=lambda each: (month.start[each], -each))]
     assert found["median"] == np.median([waits[each] for each in before])
     assert found["zero"] == 0
+
+
+@pytest.mark.skipif(not _HELIOS.is_dir(), reason=f"the trace is not there: {_HELIOS}")
+def test_jobs_made_of_the_minutes_of_helios_hold_what_the_minutes_say() -> None:
+    """The total is that of the trace's README; what ran before a gap is taken to run through it."""
+    jobs = helios_jobs(_HELIOS)
+    hours = jobs.assign(hours=jobs["gpus"] * jobs["run"] / 3_600).groupby("vc")["hours"].sum()
+    rows = pd.read_csv(_HELIOS / "vc_minutes_rle.csv.gz", dtype={"vc": "str"})
+    wide = rows.pivot(index="minute", columns="vc", values="running_gpu_num")
+    wide = wide.reindex(np.arange(MINUTES)).ffill()
+    assert wide.sum().sum() / 60 == pytest.approx(424_772.62, abs=0.01)
+    for first, last in GAPS:
+        wide.iloc[first:last] = wide.iloc[first - 1].to_numpy()
+    assert hours.to_dict() == pytest.approx((wide.sum() / 60).to_dict())
+    assert (jobs["run"] >= 60).all()
+    assert jobs["submit"].is_monotonic_increasing

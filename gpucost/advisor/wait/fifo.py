@@ -7,6 +7,8 @@ Ties go to the node that comes first.
 
 from __future__ import annotations
 
+import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,57 +82,59 @@ class Fifo:
         self._held = dict(running)
         for placement in running.values():
             nodes.take(placement)
-        self._waiting = list(waiting)
-        self._first = 0
+        self._lines: dict[tuple[str, int], deque[tuple[int, str]]] = {}
+        self._submitted = 0
+        for ask in waiting:
+            self._join(ask)
         self._backfills = backfills
         self._later = later or {}
-        self._has_one_queue = len({ask.queue for ask in (*self._waiting, *self._later.values())}) <= 1
 
     def start(self, _now_ms: int, ended: Sequence[str], arrived: Sequence[str], /) -> Sequence[str]:
         """See ``simulate.Discipline``."""
         for id in ended:
             self._nodes.give_back(self._held.pop(id))
-        if arrived:
-            self._waiting += (self._later[id] for id in arrived)
-        if self._has_one_queue and not self._backfills:
-            return self._heads()
+        for id in arrived:
+            self._join(self._later[id])
         return self._all_that_may()
 
     def placement(self, id: str) -> Placement:
         """Where one that started and has not ended is. Raises KeyError for others."""
         return self._held[id]
 
-    def _heads(self) -> list[str]:
-        """Strict FIFO of one queue never looks behind its head: the common case, and fast."""
-        started: list[str] = []
-        while self._first < len(self._waiting) and self._starts(self._waiting[self._first]):
-            started.append(self._waiting[self._first].id)
-            self._first += 1
-        return started
+    def _join(self, ask: Ask) -> None:
+        self._lines.setdefault((ask.queue, ask.gpus), deque()).append((self._submitted, ask.id))
+        self._submitted += 1
 
     def _all_that_may(self) -> list[str]:
+        """In the order of submission, by the heads of lines: who asks for as much as one that did not fit
+        does not fit either."""
         started: list[str] = []
-        left: list[Ask] = []
+        heads = [(line[0], key) for key, line in self._lines.items() if line]
+        heapq.heapify(heads)
         blocked: set[str] = set()
-        fails_from: int | None = None  # who asks for as much as one that did not fit does not fit either
-        for ask in self._waiting:
-            if ask.queue not in blocked:
-                if (fails_from is None or ask.gpus < fails_from) and self._starts(ask):
-                    started.append(ask.id)
-                    continue
-                fails_from = ask.gpus if fails_from is None else min(fails_from, ask.gpus)
-                if not self._backfills:
-                    blocked.add(ask.queue)
-            left.append(ask)
-        self._waiting = left
+        fails_from: int | None = None
+        while heads:
+            (_, id), (queue, gpus) = heapq.heappop(heads)
+            if queue in blocked:
+                continue
+            if (fails_from is None or gpus < fails_from) and self._starts(id, gpus):
+                started.append(id)
+                line = self._lines[queue, gpus]
+                line.popleft()
+                if line:
+                    heapq.heappush(heads, (line[0], (queue, gpus)))
+                continue
+            fails_from = gpus if fails_from is None else min(fails_from, gpus)
+            if not self._backfills:
+                blocked.add(queue)
         return started
 
-    def _starts(self, ask: Ask) -> bool:
-        placement = self._nodes.place(ask.gpus)
+    def _starts(self, id: str, gpus: int) -> bool:
+        placement = self._nodes.place(gpus)
         if placement is None:
             return False
         self._nodes.take(placement)
-        self._held[ask.id] = placement
+        self._held[id] = placement
         return True
 
 

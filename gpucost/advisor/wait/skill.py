@@ -1,16 +1,17 @@
 """A simulated wait, corrected by what became of the waits foretold before it.
 
 The simulation knows the queue, and nothing of a change of regime: jobs that run longer all at once, or a
-queue that drains faster than ever. So it is one of five predictors. The others are the last wait of the same
-queue and size, the median and the mean of the queue's waits, and no wait at all. The middle is their weighted
-mean: a weight is the discounted absolute error to the power of minus three, so that nobody wins for ever. Who
-waits still counts as soon as it waits longer than a predictor said, by as much as is certain.
+queue that drains faster than ever. So it is one of three predictors. The others are how long the last of the
+same queue and size waited, or the oldest that waits still where that is longer; and the mean of the queue's
+waits. The middle is their weighted power mean with exponent one half: between the arithmetic one, which a
+single absurd guess carries off, and the geometric one, which is too low. A weight is the inverse root of the
+discounted absolute error, so that nobody wins for ever. Who waits still counts as soon as it waits longer
+than a predictor said, by as much as is certain; and once it waits longer than it was told it lifts the
+middle, to the largest guess at most.
 
-The range is the simulation's own, laid around that middle, and stretched on a logarithmic scale by one
-factor downwards and one upwards. A factor grows by nine steps when the truth lies outside on its side, and
-shrinks by one when it does not: it comes to rest where one in ten lies outside (adaptive conformal inference:
-Gibbs and Candès 2021, arXiv 2106.00184, here on the width). The median is shifted likewise until half lie
-above it.
+The range is the simulation's own, laid around that middle, and stretched so far that as many of the last
+outcomes lie outside on each side as should: one in ten, or what made it one in ten so far (adaptive conformal
+inference: Gibbs and Candès 2021, arXiv 2106.00184). So in the long run it holds as often as it says.
 
 Learnt is only from waits that ended before the question, and from how long others have waited by then. The
 constants were set on October and November of the Philly trace (benchmarks/waits.py has the other months).
@@ -19,43 +20,49 @@ constants were set on October and November of the Philly trace (benchmarks/waits
 from __future__ import annotations
 
 import math
-from bisect import insort
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from gpucost.advisor.answers import Wait, WaitRange
 from gpucost.domain.errors import InputError
-from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from gpucost.domain.time import DAY_MS, MINUTE_MS
 
 LEAST_DECIDED = 10
-"""Foretold waits of a queue that have to be over before it speaks for itself; until then all queues do."""
-
-STEP = 0.25
-OUTSIDE = 0.1
-"""The share that is to lie below p10, and above p90."""
-FIRST_STRETCH = 0.2
-"""Where nothing is known the range is e to this times as wide, as a logarithm: alone it held 69 to 87 % in
-the months that this was set on."""
-MOST_STRETCH, LEAST_STRETCH = 2.0, -4.0
-SHIFT_STEP = 0.05
-MOST_SHIFT = 1.0
-"""Of the median, as a logarithm."""
+"""Foretold waits of a queue that have to be over before it speaks for itself; until then all queues do. For
+the width of the range those of all queues count as so many of its own."""
 
 HALF_LIFE_MS = 3 * DAY_MS
 """An error counts half of one that is three days newer."""
-LESSON_MS = HOUR_MS
-LEAST_LESSON = 0.1
-SHARPNESS = 3.0
+SHARPNESS = 0.5
+LIFT = 0.6
+"""Of the middle, as a logarithm, where all that wait still wait longer than they were told..."""
+LIFT_NEEDS = 3
+"""...and there are many more of them than these."""
 MOST_PENDING = 50
 """Those that wait still of which the longest are looked at, so that a burst costs no more."""
+
+OUTSIDE = 0.1
+"""The share that is to lie below p10, and above p90."""
+AIM_OUTSIDE = 0.09
+"""Somewhat less than that: of what was not over when it was asked more lies outside than of what was."""
+OUTSIDE_STEP = 0.05
+LEAST_OUTSIDE, MOST_OUTSIDE = 0.005, 0.5
+LAST_SCORES = 100
+FIRST_STRETCH = 1.2
+"""The range where nothing is known, in simulated ranges: alone these held 69 to 87 % in the months that this
+was set on. It counts as one outcome on each side."""
+LEAST_STRETCH, MOST_STRETCH = 0.01, 8.0
 LEAST_SPREAD = 0.3
 """Of the logarithm, on each side: the simulation may be sure of what is wrong."""
 _SCALE_MS = MINUTE_MS
 """Below it a wait is as good as none: the logarithm is of the wait and a minute."""
 
-_PREDICTORS = 5
+_PREDICTORS = 3
 _Guesses = tuple[float, ...]
+_Weighted = tuple[float, float]
+"""A score and what it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,24 +93,33 @@ class SkilledRange:
 
 @dataclass(frozen=True, slots=True)
 class _Band:
-    """The middle, and how far the simulation's range reaches from it, as logarithms."""
+    """The middle, and how far the simulation's range reaches from it, as logarithms. A score says where in
+    it: -1 at its lower end, 1 at its upper."""
 
     centre: float
     below: float
     above: float
 
-    def scores(self, waited_ms: int) -> tuple[float, float]:
-        """How many times the range lies between the middle and the truth, downwards and upwards."""
+    def score(self, waited_ms: int) -> float:
         off = math.log(waited_ms + _SCALE_MS) - self.centre
-        return -off / self.below, off / self.above
+        return off / (self.below if off < 0 else self.above)
+
+    def at(self, score: float) -> float:
+        return self.centre + score * (self.below if score < 0 else self.above)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
+    """``low`` and ``high`` are the scores of what was told."""
+
     asked_ms: int
     guesses: _Guesses
-    middle: float
     band: _Band
+    low: float
+    high: float
+
+    def is_overdue(self, at_ms: int) -> bool:
+        return self.band.score(at_ms - self.asked_ms) > 0
 
 
 @dataclass(slots=True)
@@ -112,45 +128,35 @@ class _Record:
 
     by_size: dict[int, int] = field(default_factory=dict)
     last_ms: int = 0
-    ordered: list[int] = field(default_factory=list)
+    ended: int = 0
     sum_ms: int = 0
     decided: int = 0
     scored_ms: int = 0
     loss: list[float] = field(default_factory=lambda: [0.0] * _PREDICTORS)
-    stretch: list[float] = field(default_factory=lambda: [FIRST_STRETCH, FIRST_STRETCH])
-    shift: float = 0.0
+    scores: deque[float] = field(default_factory=lambda: deque(maxlen=LAST_SCORES))
+    waiting: dict[int, dict[str, int]] = field(default_factory=dict)
+    """When those of a size that wait still were asked about, by id."""
     pending: dict[str, _Pending] = field(default_factory=dict)
 
     def waited(self, gpus: int, waited_ms: int) -> None:
         self.by_size[gpus] = self.last_ms = waited_ms
-        insort(self.ordered, waited_ms)
+        self.ended += 1
         self.sum_ms += waited_ms
 
     def scored(self, was: _Pending, waited_ms: int) -> None:
         at_ms = was.asked_ms + waited_ms
-        passed_ms = max(0, at_ms - self.scored_ms) if self.decided else HALF_LIFE_MS
-        fades = 0.5 ** (passed_ms / HALF_LIFE_MS)
-        # Those of a burst wait alike, and are one lesson rather than many.
-        lesson = 1 - 0.5 ** (passed_ms / LESSON_MS)
-        lesson = max(lesson, LEAST_LESSON)
+        fades = 0.5 ** (max(0, at_ms - self.scored_ms) / HALF_LIFE_MS) if self.decided else 0.0
         self.scored_ms = at_ms
         self.decided += 1
         self.loss = [
             loss * fades + abs(guess - waited_ms) for loss, guess in zip(self.loss, was.guesses, strict=True)
         ]
-        is_above = math.log(waited_ms + _SCALE_MS) > was.middle + self.shift
-        self.shift = max(-MOST_SHIFT, min(MOST_SHIFT, self.shift + lesson * SHIFT_STEP * (is_above - 0.5)))
-        # By the stretch of today: many that were asked about before it grew do not make it grow again.
-        for side, score in enumerate(was.band.scores(waited_ms)):
-            is_outside = score > math.exp(self.stretch[side])
-            self.stretch[side] = _bounded(self.stretch[side] + lesson * STEP * (is_outside - OUTSIDE))
+        self.scores.append(was.band.score(waited_ms))
 
-    def guesses(self, gpus: int, simulated_ms: float) -> _Guesses:
-        if not self.ordered:
-            return (simulated_ms,) * (_PREDICTORS - 1) + (0.0,)
-        median = self.ordered[len(self.ordered) // 2]
-        mean = self.sum_ms / len(self.ordered)
-        return simulated_ms, self.by_size.get(gpus, self.last_ms), median, mean, 0.0
+    def oldest_ms(self, gpus: int, at_ms: int) -> int:
+        """How long the oldest of a size has waited; 0 where none does."""
+        asked_ms = next(iter(self.waiting.get(gpus, {}).values()), at_ms)
+        return at_ms - asked_ms
 
 
 class WaitSkill:
@@ -159,6 +165,7 @@ class WaitSkill:
     def __init__(self) -> None:
         self._all = _Record()
         self._records: dict[str, _Record] = {}
+        self._outside = [OUTSIDE, OUTSIDE]
 
     def foretell(
         self, queue: str, gpus: int, at_ms: int, simulated: WaitRange, horizon_ms: int
@@ -167,33 +174,57 @@ class WaitSkill:
         return self._told(queue, gpus, at_ms, simulated, horizon_ms)[0]
 
     def asked(self, past: PastWait) -> SkilledRange | None:
-        """The same, and it is remembered until it is over. None without a simulation."""
-        if past.simulated is None:
-            return None
-        found, pending = self._told(past.queue, past.gpus, past.asked_ms, past.simulated, past.horizon_ms)
-        self._record(past.queue).pending[past.id] = pending
+        """The same, and it is remembered until it is over. None without a simulation: then only that it waits
+        is remembered."""
+        found = None
+        own = self._record(past.queue)
+        if past.simulated is not None:
+            found, own.pending[past.id] = self._told(
+                past.queue, past.gpus, past.asked_ms, past.simulated, past.horizon_ms
+            )
+        own.waiting.setdefault(past.gpus, {})[past.id] = past.asked_ms
         return found
 
     def _told(
         self, queue: str, gpus: int, at_ms: int, simulated: WaitRange, horizon_ms: int
     ) -> tuple[SkilledRange, _Pending]:
-        own = self._records.get(queue)
-        pending = [] if own is None else [*islice(own.pending.values(), MOST_PENDING)]
-        is_own = own is not None and own.decided >= LEAST_DECIDED
-        speaker = own if own is not None and is_own else self._all
-        known = own if own is not None and own.ordered else self._all
-        guesses = known.guesses(gpus, _or(simulated.p50_ms, horizon_ms))
+        own = self._records.get(queue) or _Record()
+        pending = [*islice(own.pending.values(), MOST_PENDING)]
+        is_own = own.decided >= LEAST_DECIDED
+        speaker = own if is_own else self._all
+        guesses = self._guesses(own, gpus, at_ms, _or(simulated.p50_ms, horizon_ms))
+        overdue = sum(each.is_overdue(at_ms) for each in pending)
+        lift = LIFT * overdue / (len(pending) + LIFT_NEEDS)
         middle = _middle(guesses, _losses(speaker, pending, at_ms)) if speaker.decided else guesses[0]
-        middle = math.log(middle + _SCALE_MS)
-        band = _band(middle + speaker.shift, simulated, horizon_ms)
-        up = _stretched(speaker.stretch[1], pending, at_ms)
-        low = band.centre - band.below * math.exp(speaker.stretch[0])
-        high = band.centre + band.above * math.exp(up)
-        found = WaitRange(*(_within(each, horizon_ms) for each in (low, band.centre, high)))
+        lifted = min((middle + _SCALE_MS) * math.exp(lift), max(*guesses, middle) + _SCALE_MS)
+        band = _band(math.log(lifted), simulated, horizon_ms)
+        low, high = self._stretches(own)
+        bounds = (band.at(low), band.centre, band.at(high))
+        found = WaitRange(*(_within(each, horizon_ms) for each in bounds))
         if not speaker.decided and simulated.p10_ms is None:
             found = simulated  # it may never start
         told = SkilledRange(found, queue if is_own else "", speaker.decided)
-        return told, _Pending(at_ms, guesses, middle, band)
+        return told, _Pending(at_ms, guesses, band, low, high)
+
+    def _guesses(self, own: _Record, gpus: int, at_ms: int, simulated_ms: float) -> _Guesses:
+        known = own if own.ended else self._all
+        if not known.ended:
+            return (simulated_ms,) * _PREDICTORS
+        last = max(known.by_size.get(gpus, known.last_ms), own.oldest_ms(gpus, at_ms))
+        return simulated_ms, last, known.sum_ms / known.ended
+
+    def _stretches(self, own: _Record) -> tuple[float, float]:
+        """Scores of which as many lie below the first, and above the second, as should."""
+        others = min(1.0, LEAST_DECIDED / max(1, len(self._all.scores)))
+        first = [(-math.inf, 2 * OUTSIDE), (-FIRST_STRETCH, 1 - 2 * OUTSIDE)]
+        first += [(-score, counts) for score, counts in first]
+        scores = sorted(
+            [*((each, 1.0) for each in own.scores), *((each, others) for each in self._all.scores), *first]
+        )
+        below, above = (min(max(share, LEAST_OUTSIDE), MOST_OUTSIDE) for share in self._outside)
+        high = _quantile(scores, 1 - above)
+        low = -_quantile([(-score, counts) for score, counts in reversed(scores)], 1 - below)
+        return -min(max(-low, LEAST_STRETCH), MOST_STRETCH), min(max(high, LEAST_STRETCH), MOST_STRETCH)
 
     def started(self, past: PastWait) -> None:
         """Raises InputError for one that has no start."""
@@ -201,7 +232,12 @@ class WaitSkill:
             raise InputError("started_ms", None, "when it started")
         waited_ms = max(0, past.started_ms - past.asked_ms)
         own = self._record(past.queue)
-        was = own.pending.pop(past.id, None)
+        was = own.pending.get(past.id)
+        self.gone(past)
+        if was is not None:
+            score = was.band.score(waited_ms)
+            for side, is_outside in enumerate((score < was.low, score > was.high)):
+                self._outside[side] += OUTSIDE_STEP * (AIM_OUTSIDE - is_outside)
         for record in (own, self._all):
             if was is not None:
                 record.scored(was, waited_ms)
@@ -209,7 +245,9 @@ class WaitSkill:
 
     def gone(self, past: PastWait) -> None:
         """It left without a start: nobody knows how long it would have waited."""
-        self._record(past.queue).pending.pop(past.id, None)
+        own = self._record(past.queue)
+        own.pending.pop(past.id, None)
+        own.waiting.get(past.gpus, {}).pop(past.id, None)
 
     def _record(self, queue: str) -> _Record:
         return self._records.setdefault(queue, _Record())
@@ -267,17 +305,21 @@ def _losses(record: _Record, pending: Sequence[_Pending], at_ms: int) -> list[fl
 
 
 def _middle(guesses: _Guesses, losses: Sequence[float]) -> float:
-    least = min(losses) + _SCALE_MS
-    weights = [float(((loss + _SCALE_MS) / least) ** -SHARPNESS) for loss in losses]
-    return sum(weight * guess for weight, guess in zip(weights, guesses, strict=True)) / sum(weights)
+    weights = [math.pow(loss + _SCALE_MS, -SHARPNESS) for loss in losses]
+    roots = [math.sqrt(guess + _SCALE_MS) for guess in guesses]
+    root = sum(weight * root for weight, root in zip(weights, roots, strict=True)) / sum(weights)
+    return root * root - _SCALE_MS
 
 
-def _stretched(stretch: float, pending: Sequence[_Pending], at_ms: int) -> float:
-    """Upwards, with those that wait still and are past what they were told."""
-    for each in pending:
-        if each.band.scores(at_ms - each.asked_ms)[1] > math.exp(stretch):
-            stretch = _bounded(stretch + STEP * (1 - OUTSIDE))
-    return stretch
+def _quantile(rising: Sequence[_Weighted], share: float) -> float:
+    """The first that at least ``share`` of the weight is not above."""
+    least = share * sum(counts for _, counts in rising) - 1e-9
+    reached = 0.0
+    for score, counts in rising:
+        reached += counts
+        if reached >= least:
+            return score
+    return rising[-1][0]
 
 
 def _band(centre: float, simulated: WaitRange, horizon_ms: int) -> _Band:
@@ -289,10 +331,6 @@ def _within(logarithm: float, horizon_ms: int) -> int | None:
     if logarithm >= math.log(horizon_ms + _SCALE_MS):
         return None
     return max(0, round(math.exp(logarithm) - _SCALE_MS))
-
-
-def _bounded(stretch: float) -> float:
-    return max(LEAST_STRETCH, min(MOST_STRETCH, stretch))
 
 
 def _or(value: int | None, beyond: float) -> float:
