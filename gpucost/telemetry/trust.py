@@ -49,7 +49,9 @@ if TYPE_CHECKING:
 _STEP_MS = 5 * MINUTE_MS
 _MEMORY_MS = 400 * DAY_MS
 _LOOKS = 60
+_INSTANTS = 1_000
 _MOST_JOBS = 50
+_MOST_EDGES = 20
 _MOST_TOLD = 20
 _TARGET = ("job", "instance")
 _POD = ("namespace", "pod", "exported_namespace", "exported_pod", "pod_namespace", "pod_name", "pod_uid")
@@ -152,7 +154,8 @@ def chosen(reader: ClusterReader, kind: SeriesKind) -> Choice:
     else:
         believed = _first(reader, kind, called_like(proven, kind.like))
     refused = [each for each in proven if each not in believed]
-    return Choice(tuple(believed), (*refused, *_unproven(reader, kind, jobs, targets)))
+    trusted = {each.job for each in believed}
+    return Choice(tuple(believed), (*refused, *_unproven(reader, kind, jobs, targets, trusted)))
 
 
 def _since(reader: ClusterReader, kind: SeriesKind) -> int:
@@ -162,17 +165,20 @@ def _since(reader: ClusterReader, kind: SeriesKind) -> int:
 
 
 def _proven(reader: ClusterReader, kind: SeriesKind, jobs: Sequence[str]) -> set[Target]:
-    """Targets that give what proves them."""
-    since = _since(reader, kind)
+    """Targets that give what proves them. Where there is a series for every node or GPU, the index alone is
+    asked, job by job; of very many jobs all at once, at instants."""
+    since, proofs = _since(reader, kind), reader.select_of_all(kind.proof)
     if kind in OWN_KINDS:
-        return {_labels_target(each) for each in reader.label_sets(reader.select_of_all(kind.proof), since)}
-    if kind is DCGM:
-        return {(job, each) for job in jobs[:_MOST_JOBS] for each in _instances(reader, kind, job)}
-    # Of each target there is a series for every node: of these the index alone is asked.
-    proofs = reader.select_of_all(kind.proof)
+        return {_labels_target(each) for each in reader.label_sets(proofs, since)}
+    jobs = jobs if kind is DCGM else reader.label_values("job", proofs, since)
+    if len(jobs) > _MOST_JOBS:
+        _, end = reader.around
+        step = max(_STEP_MS, (end - since) // _INSTANTS)
+        seen = over_instants("count_over_time", by("group", _TARGET, proofs), end - since, step)
+        return {_target(each) for each in reader.vector(seen, end)}
     return {
         (job, each)
-        for job in reader.label_values("job", proofs, since)[:_MOST_JOBS]
+        for job in jobs
         for each in reader.label_values(
             "instance", reader.select_of_all(kind.proof, one_of("job", [job])), since
         )
@@ -192,7 +198,11 @@ def _every(reader: ClusterReader, kind: SeriesKind, *matchers: PromQL) -> PromQL
 
 
 def _unproven(
-    reader: ClusterReader, kind: SeriesKind, jobs: Sequence[str], proven: Collection[Target]
+    reader: ClusterReader,
+    kind: SeriesKind,
+    jobs: Sequence[str],
+    proven: Collection[Target],
+    trusted: Collection[str],
 ) -> list[Claimant]:
     """Targets with series whose names begin like these, and nothing that says whose they are. Of
     kube-state-metrics' names many are others' too: there only whole jobs are looked at."""
@@ -203,7 +213,7 @@ def _unproven(
     for job in jobs:
         if job not in known:
             found.append(Claimant(job, "", frozenset()))
-        elif kind in OWN_KINDS:
+        elif kind in OWN_KINDS and job in trusted:
             others = {each for each in _instances(reader, kind, job) if (job, each) not in proven}
             found += [Claimant(job, "", frozenset(others))] if others else []
     return found
@@ -213,39 +223,72 @@ def _first(reader: ClusterReader, kind: SeriesKind, found: Sequence[Claimant]) -
     parties = together(found)
     if len(parties) < 2:
         return list(found)
-    standings = [_standing(reader, kind, party) for party in parties]
+    standings = _standings(reader, kind, parties)
     gap_ms = reader.settings.max_gap_ms
     return first_come(parties, standings, is_whole=kind.is_whole, gap_ms=gap_ms, is_strict=kind.is_strict)
 
 
-def _standing(reader: ClusterReader, kind: SeriesKind, party: Sequence[Claimant]) -> Standing:
+def _standings(
+    reader: ClusterReader, kind: SeriesKind, parties: Sequence[tuple[Claimant, ...]]
+) -> list[Standing]:
     """Looked for by the day in all that the server remembers, and closely around the first and the last day
-    and the window."""
+    of each and around the window; all parties in the same few questions, however many they are."""
     start, end = reader.around
-    counted = by("count", (), reader.select_of_all(_steady(kind), *_matchers(party)))
-    days = _points(reader, counted, end - _MEMORY_MS, end, DAY_MS)
+    look = _Look(reader, kind, parties)
+    days = look.at(end - _MEMORY_MS, end, DAY_MS)
     # Whoever is younger than a day is on none of these days.
-    seen = {**days, **_points(reader, counted, start - DAY_MS, end, _STEP_MS)}
-    if not seen:
-        seen = _points(reader, counted, _since(reader, kind), end, HOUR_MS)
-    for day in {min(days), max(days) + DAY_MS} if days else ():
-        seen |= _points(reader, counted, day - DAY_MS, min(day, end), _STEP_MS)
-    if not seen:
-        return Standing(end, end, 0)
-    keys = frozenset[Key]() if kind.is_whole else _keys(reader, kind, party)
-    return Standing(min(seen), max(seen), max(seen.values()), keys)
+    near = look.at(start - DAY_MS, end, _STEP_MS)
+    edges = {edge for each in days if each for edge in (min(each), max(each) + DAY_MS)}
+    closely = [look.at(edge - DAY_MS, min(edge, end), _STEP_MS) for edge in sorted(edges)[:_MOST_EDGES]]
+    is_lost = any(not (each or other) for each, other in zip(days, near, strict=True))
+    briefly = look.at(_since(reader, kind), end, HOUR_MS) if is_lost else []
+    found = []
+    for at, party in enumerate(parties):
+        seen: dict[int, int] = {}
+        for part in (days, near, *closely, *([briefly] if briefly else [])):
+            seen |= part[at]
+        keys = frozenset[Key]() if kind.is_whole or not seen else _keys(reader, kind, party)
+        sizes = seen or {end: 0}
+        found.append(Standing(min(sizes), max(sizes), max(sizes.values()), keys))
+    return found
+
+
+class _Look:
+    """How many series each of several parties gives, at instants."""
+
+    def __init__(
+        self, reader: ClusterReader, kind: SeriesKind, parties: Sequence[tuple[Claimant, ...]]
+    ) -> None:
+        jobs = [each.job for party in parties for each in party]
+        self._reader, self._number = reader, len(parties)
+        # Instances are many: they are asked for only where one job is of several parties.
+        self._labels = _TARGET if len(set(jobs)) < len(jobs) else _TARGET[:1]
+        self._party_of = {
+            (each.job, one) if len(self._labels) > 1 else (each.job,): at
+            for at, party in enumerate(parties)
+            for each in party
+            for one in each.instances
+        }
+        series = reader.select_of_all(_steady(kind), one_of("job", sorted(set(jobs))))
+        self._counted = by("count", self._labels, series)
+
+    def at(self, start: int, end: int, step: int) -> list[dict[int, int]]:
+        """By party: instants back from ``end`` by steps, and the number at each."""
+        first = end - (end - max(start, 0)) // step * step
+        found: list[dict[int, int]] = [{} for _ in range(self._number)]
+        for each in self._reader.matrix(self._counted, first, end, step):
+            at = self._party_of.get(tuple(each["metric"].get(label, "") for label in self._labels))
+            if at is None:
+                continue
+            for instant, value in each["values"]:
+                when = round(instant * 1000)
+                found[at][when] = found[at].get(when, 0) + int(float(value))
+        return found
 
 
 def _steady(kind: SeriesKind) -> tuple[str, ...]:
     """What each target gives at every scrape, in few series."""
     return {DCGM.what: _DCGM_BASE, KUBE.what: (ksm.NODE_CREATED,)}.get(kind.what, kind.proof)
-
-
-def _points(reader: ClusterReader, expression: PromQL, start: int, end: int, step: int) -> dict[int, int]:
-    """Instants back from ``end`` by steps, and the value at each."""
-    first = end - (end - max(start, 0)) // step * step
-    found = reader.matrix(expression, first, end, step)
-    return {round(at * 1000): int(float(value)) for each in found for at, value in each["values"]}
 
 
 def _keys(reader: ClusterReader, kind: SeriesKind, party: Sequence[Claimant]) -> frozenset[Key]:

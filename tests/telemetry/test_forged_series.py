@@ -26,6 +26,7 @@ from gpucost.domain.errors import NotCovered
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
+from gpucost.telemetry import trust
 from gpucost.telemetry.doctor.probing import probe
 from gpucost.telemetry.existing.settings import ExistingSettings
 from gpucost.telemetry.existing.source import ExistingSource
@@ -297,6 +298,16 @@ def test_a_forged_series_of_what_is_there_anyway_moves_nothing(
     assert problem.subject == targets[-1].job
     claimed = problem.board_ms or 0
     assert claimed == gpus * WINDOW.length_ms if gpus else 0 < claimed < 2 * FORGED * WINDOW.length_ms
+
+
+@pytest.mark.parametrize("cluster", ["whole-kube", "in-kubes-job", "in-dcgms-job"])
+def test_of_very_many_jobs_all_are_asked_for_at_once(
+    client: PrometheusClient, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trust, "_MOST_JOBS", 0)
+    frames = read_other(client, cluster)
+    assert moved(frames) == moved(read_other(client, "usual"))
+    assert [each.subject for each in refused(frames)] == [OTHER_ATTACKS[cluster][0][-1].job]
 
 
 @pytest.mark.parametrize(
