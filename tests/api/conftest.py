@@ -57,7 +57,10 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 @pytest.fixture(scope="session")
 def app(ledger: Ledger) -> FastAPI:
     telling = TellingStatus((), lambda: SenderStatus({}, {}, 0))
-    return create_app(ledger, SETTINGS, now=Clock(), advising=advising(), telling=telling)
+    still = advising()
+    # All tests share it, and its state does not get too old while they run.
+    still.monotonic = lambda: still._checked_s
+    return create_app(ledger, SETTINGS, now=Clock(), advising=still, telling=telling)
 
 
 @pytest.fixture(scope="session")
