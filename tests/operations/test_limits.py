@@ -405,7 +405,15 @@ def test_who_was_idle_longest_makes_room(ledger: Ledger, monkeypatch: pytest.Mon
 
 
 BEGUN = b"POST /v1/keys HTTP/1.1\r\nHost: localhost\r\n"
-BEGUN += b"Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+BEGUN += b"Content-Type: application/json\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+
+
+def begun(port: int) -> socket.socket:
+    """A connection of which the service waits for the body."""
+    found = socket.create_connection(("127.0.0.1", port), timeout=60)
+    found.sendall(BEGUN)
+    assert found.recv(4_096).startswith(b"HTTP/1.1 100")
+    return found
 
 
 @pytest.mark.fault(54)
@@ -417,8 +425,7 @@ def test_a_probe_is_answered_however_many_are_connected(
     app = create_app(ledger, ApiSettings(auth="off"), now=Clock())
     with listening(app) as port, ExitStack() as held:
         for _ in range(3):
-            slow = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
-            slow.sendall(BEGUN)
+            held.enter_context(begun(port))
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as quick:
             assert quick.get("/healthz").status_code == 200
             assert quick.get("/healthz/ready").status_code in (200, 503)
@@ -432,15 +439,12 @@ def test_who_sends_slowly_makes_room_where_nobody_is_idle(
     monkeypatch.setattr(connections.BoundedProtocol, "most", 2)
     app = create_app(ledger, ApiSettings(auth="off"), now=Clock())
     with listening(app) as port, ExitStack() as held:
-        slow = [held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60)) for _ in "ab"]
-        for each in slow:
-            each.sendall(BEGUN)
-            time.sleep(0.05)
+        slow = [held.enter_context(begun(port)) for _ in "ab"]
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as quick:
             assert quick.get("/v1/me").status_code == 200
         with suppress(ConnectionResetError):
             assert slow[0].recv(1) == b""
-        slow[1].sendall(b"      }}"[:8])
+        slow[1].sendall(b"{       }")
         assert slow[1].recv(12) == b"HTTP/1.1 422", "the other one stayed"
 
 
