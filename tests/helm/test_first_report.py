@@ -13,17 +13,20 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from gpucost.domain.time import MINUTE_MS, Window, parse_instant
+from gpucost.contract.gpu_metrics import GPU_EXPORTER_METRICS
+from gpucost.contract.openmetrics import EOF
+from gpucost.domain.time import MINUTE_MS, SECOND_MS, Window, parse_instant
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.demo import DEMO_SEED
 from gpucost.simulator.exposition import exposition
 from tests.exporters.queue import world
+from tests.helm.test_forged_series_scraped import settings_of
 from tests.kube.pki import make_pki
 from tests.support.cluster.server import ClusterServer
 from tests.support.helm_chart import ROOT, Object, Values, merged, needs_helm, objects, one
@@ -43,6 +46,8 @@ COMMANDS = [line.partition("  #")[0].strip() for each in blocks(PATH) for line i
 BEGAN_MS = parse_instant("2026-10-12T03:00:00Z")
 NOW_MS = parse_instant("2026-10-12T06:16:00Z")
 """Three hours have ended since, and settled."""
+SCRAPE_MS = 5 * MINUTE_MS
+NAMESPACE = "gpucost"  # of the release, which has that name too
 
 
 def command(pattern: str) -> str:
@@ -56,7 +61,7 @@ class Cluster:
 
     def __init__(self, folder: Path, more: Values, api_port: int, ca: str) -> None:
         [values] = values_in(PATH)
-        self.objects = objects(merged(values, more), "gpucost", "gpucost")
+        self.objects = objects(merged(values, more), NAMESPACE, NAMESPACE)
         self.name = values["cluster"]["name"]
         self.folder, self.laptop = folder, folder / "laptop"
         self.laptop.mkdir()
@@ -122,6 +127,30 @@ class Cluster:
         return done
 
 
+def scraped(text: Iterable[str], settings: Values) -> Iterator[str]:
+    """What a Prometheus has of it that scrapes both exporters by the chart's monitors."""
+    state, gpus = settings["gpucost_jobs"]
+    exporter = {spec.name.removesuffix("_total") for spec in GPU_EXPORTER_METRICS}
+    targets = {job: f'job="{job}",instance="{job}",namespace="{NAMESPACE}"' for job in (state, gpus)}
+    for piece in text:
+        if piece == EOF:
+            break
+        lines = []
+        for line in piece.splitlines():
+            name, brace, rest = line.partition("{")
+            if brace and not line.startswith("#"):
+                job = gpus if name.removesuffix("_total") in exporter else state
+                rest = f",{rest}".replace(',namespace="', ',exported_namespace="')
+                line = f"{name}{{{targets[job]}{rest}"
+            lines.append(line)
+        yield "\n".join(lines) + "\n"
+    yield "# TYPE up gauge\n"
+    for target in targets.values():
+        for at_ms in range(BEGAN_MS, NOW_MS, SCRAPE_MS):
+            yield f"up{{{target}}} 1 {at_ms // SECOND_MS}\n"
+    yield EOF
+
+
 def asked(url: str, key: str = "") -> int:
     """The status; 0 while nobody answers."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {key}"} if key else {})
@@ -180,7 +209,8 @@ def probe(container: Object, name: str) -> str:
 @pytest.mark.prometheus
 def test_from_values_to_the_first_report(cluster: Cluster, tmp_path: Path) -> None:
     frames = few_nodes(SimulatedCluster(DEMO_SEED, name=cluster.name).frames)
-    create_blocks(exposition(frames, 5 * MINUTE_MS, Window(BEGAN_MS, NOW_MS)), tmp_path / "data")
+    text = exposition(frames, SCRAPE_MS, Window(BEGAN_MS, NOW_MS))
+    create_blocks(scraped(text, settings_of(cluster.objects)["prometheus"]), tmp_path / "data")
     serving = prometheus_command(tmp_path / "data", f"127.0.0.1:{PROMETHEUS_PORT}")
     ready = f"{OURS['prometheus']['url']}/-/ready"
     prometheus = Program("prometheus", serving, tmp_path / "log", lambda: asked(ready) == 200, tmp_path)
