@@ -116,10 +116,11 @@ class Stranger:
         is_placed = self.namespaces and self.setting == OWN_JOBS
         home = " and its namespace in prometheus.gpucost_namespace" if is_placed else ""
         where = f" in namespace {', '.join(self.namespaces)}" if self.namespaces else ""
-        who = f"those of {', '.join(self.believed)}" if self.believed else "nobody's, since none can be told"
+        who = f"those of {', '.join(self.believed)}" if self.believed else "none"
         elsewhere = " elsewhere" if self.job in self.believed else ""
+        name = f"job {self.job}" if self.job else "a target without a job"
         return (
-            f"job {self.job}{where} gives series of {self.what} and is not taken for it: {who}{elsewhere} "
+            f"{name}{where} gives series of {self.what} and is not taken for it: {who}{elsewhere} "
             f"are believed. If it is, name it in prometheus.{self.setting}{home}; if not, stop the target"
         )
 
