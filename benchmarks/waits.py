@@ -3,7 +3,7 @@
 For each month, rule and load the trace is queued again (benchmarks/support/wait_replay.py), and of those
 that wait some are asked about as they are submitted: from what had ended by then, and from nothing later. The
 table has mean absolute errors in seconds, and how often the truth lay in [p10, p90], at most p50 and p90.
-October and November 2017 are those that the constants were set on; ``helios`` was looked at once they were.
+October and November 2017 are those that the constants were set on.
 """
 
 from __future__ import annotations

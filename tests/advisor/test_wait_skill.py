@@ -77,7 +77,7 @@ def test_nothing_is_known_of_a_wait_before_it_is_over_but_that_it_lasts() -> Non
 
 def test_the_oldest_that_waits_still_is_the_last_wait_once_it_is_longer() -> None:
     """Of the same queue and size, whether or not it was simulated."""
-    waits = skill_of(past(at, 20 * MINUTE_MS) for at in range(40))
+    waits = skill_of([past(0, 3 * HOUR_MS), *(past(at, 20 * MINUTE_MS) for at in range(1, 40))])
     at_ms = 200 * DAY_MS
     before = told(waits).p50_ms
     others = (past(0, None, gpus=4), past(0, None, queue="other"))
@@ -87,6 +87,39 @@ def test_the_oldest_that_waits_still_is_the_last_wait_once_it_is_longer() -> Non
         after = told(waits, at_ms=at_ms).p50_ms
         assert after is not None
         assert after == before if each in others else after > 5 * before
+
+
+def test_a_simulation_is_believed_up_to_twice_the_longest_wait_of_the_queue_over_or_not() -> None:
+    skill = skill_of([past(0, 2 * HOUR_MS), *(past(at, 20 * MINUTE_MS) for at in range(1, 40))])
+    at_ms = 200 * DAY_MS
+
+    def said(hours: int) -> int | None:
+        simulated = WaitRange(HOUR_MS, hours * HOUR_MS, 90 * HOUR_MS)
+        return skill.foretell("q", 8, at_ms, simulated, HORIZON_MS).range.p50_ms
+
+    assert said(3) != said(4) == said(80)
+    skill.asked(replace(past(40, None, gpus=4), asked_ms=at_ms - 6 * HOUR_MS, simulated=None))
+    assert said(4) != said(12) == said(80)
+
+
+def test_before_any_foretold_wait_is_over_those_that_were_seen_weigh_as_much_as_the_simulation() -> None:
+    """By hand: the square of the mean root of 301, 241 and 241 minutes, less the one that each has more."""
+    skill = skill_of([replace(past(0, 240 * MINUTE_MS), simulated=None)])
+    middle = (((301**0.5 + 2 * 241**0.5) / 3) ** 2 - 1) * MINUTE_MS
+    assert skill.foretell("q", 8, DAY_MS, FIVE_HOURS, HORIZON_MS).range.p50_ms == pytest.approx(middle, abs=1)
+
+
+def test_those_that_wait_longer_than_they_were_told_widen_the_range_before_they_are_over() -> None:
+    """Foretold each time what it came to; then a burst of which nothing is over after a day."""
+    skill = skill_of([past(at, 5 * HOUR_MS) for at in range(40)])
+    at_ms = 40 * 6 * HOUR_MS
+    before = told(skill, at_ms=at_ms)
+    for at in range(10):
+        skill.asked(replace(past(40 + at, None), asked_ms=at_ms + at))
+    after = told(skill, gpus=4, at_ms=at_ms + DAY_MS)
+    assert before.p90_ms is not None
+    assert before.p90_ms < 20 * HOUR_MS
+    assert after.p90_ms is None or after.p90_ms > DAY_MS
 
 
 def test_the_order_in_which_rows_are_read_does_not_matter() -> None:

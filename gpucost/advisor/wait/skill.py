@@ -3,15 +3,18 @@
 The simulation knows the queue, and nothing of a change of regime: jobs that run longer all at once, or a
 queue that drains faster than ever. So it is one of three predictors. The others are how long the last of the
 same queue and size waited, or the oldest that waits still where that is longer; and the mean of the queue's
-waits. The middle is their weighted power mean with exponent one half: between the arithmetic one, which a
-single absurd guess carries off, and the geometric one, which is too low. A weight is the inverse root of the
-discounted absolute error, so that nobody wins for ever. Who waits still counts as soon as it waits longer
-than a predictor said, by as much as is certain; and once it waits longer than it was told it lifts the
+waits. The simulation is believed up to twice the longest wait that the queue has seen: a queue that is
+blocked is let go at once, where the simulation lets it go one by one. The middle is the weighted power mean
+of the three with exponent one half: between the arithmetic one, which a single absurd guess carries off, and
+the geometric one, which is too low. A weight is the inverse root of the discounted absolute error, so that
+nobody wins for ever; all weigh the same before any is known. Who waits still counts as soon as it waits
+longer than a predictor said, by as much as is certain; and once it waits longer than it was told it lifts the
 middle, to the largest guess at most.
 
 The range is the simulation's own, laid around that middle, and stretched so far that as many of the last
 outcomes lie outside on each side as should: one in ten, or what made it one in ten so far (adaptive conformal
-inference: Gibbs and Candès 2021, arXiv 2106.00184). So in the long run it holds as often as it says.
+inference: Gibbs and Candès 2021, arXiv 2106.00184). So in the long run it holds as often as it says. Who
+waits longer than it was told is an outcome already, at what it has waited so far: in a burst little ends.
 
 Learnt is only from waits that ended before the question, and from how long others have waited by then. The
 constants were set on October and November of the Philly trace (benchmarks/waits.py has the other months).
@@ -36,6 +39,8 @@ the width of the range those of all queues count as so many of its own."""
 HALF_LIFE_MS = 3 * DAY_MS
 """An error counts half of one that is three days newer."""
 SHARPNESS = 0.5
+MOST_TIMES_LONGEST = 2
+"""The simulation is believed up to so many times the longest wait of the queue, over or not."""
 LIFT = 0.6
 """Of the middle, as a logarithm, where all that wait still wait longer than they were told..."""
 LIFT_NEEDS = 3
@@ -45,7 +50,7 @@ MOST_PENDING = 50
 
 OUTSIDE = 0.1
 """The share that is to lie below p10, and above p90."""
-AIM_OUTSIDE = 0.09
+AIM_OUTSIDE = 0.093
 """Somewhat less than that: of what was not over when it was asked more lies outside than of what was."""
 OUTSIDE_STEP = 0.05
 LEAST_OUTSIDE, MOST_OUTSIDE = 0.005, 0.5
@@ -84,7 +89,7 @@ class PastWait:
 @dataclass(frozen=True, slots=True)
 class SkilledRange:
     """``range`` is to be told. ``decided`` foretold waits stand behind it, of ``queue`` or (empty) of all
-    queues; 0: it is the simulation's own, widened."""
+    queues; 0: none was over, and the range is widened."""
 
     range: WaitRange
     queue: str
@@ -118,8 +123,9 @@ class _Pending:
     low: float
     high: float
 
-    def is_overdue(self, at_ms: int) -> bool:
-        return self.band.score(at_ms - self.asked_ms) > 0
+    def score(self, at_ms: int) -> float:
+        """The least that it can come to; above 0 it waits longer than the middle said."""
+        return self.band.score(at_ms - self.asked_ms)
 
 
 @dataclass(slots=True)
@@ -128,6 +134,7 @@ class _Record:
 
     by_size: dict[int, int] = field(default_factory=dict)
     last_ms: int = 0
+    longest_ms: int = 0
     ended: int = 0
     sum_ms: int = 0
     decided: int = 0
@@ -140,6 +147,7 @@ class _Record:
 
     def waited(self, gpus: int, waited_ms: int) -> None:
         self.by_size[gpus] = self.last_ms = waited_ms
+        self.longest_ms = max(self.longest_ms, waited_ms)
         self.ended += 1
         self.sum_ms += waited_ms
 
@@ -157,6 +165,9 @@ class _Record:
         """How long the oldest of a size has waited; 0 where none does."""
         asked_ms = next(iter(self.waiting.get(gpus, {}).values()), at_ms)
         return at_ms - asked_ms
+
+    def oldest_of_all_ms(self, at_ms: int) -> int:
+        return max((self.oldest_ms(gpus, at_ms) for gpus in self.waiting), default=0)
 
 
 class WaitSkill:
@@ -193,12 +204,12 @@ class WaitSkill:
         is_own = own.decided >= LEAST_DECIDED
         speaker = own if is_own else self._all
         guesses = self._guesses(own, gpus, at_ms, _or(simulated.p50_ms, horizon_ms))
-        overdue = sum(each.is_overdue(at_ms) for each in pending)
+        overdue = sum(each.score(at_ms) > 0 for each in pending)
         lift = LIFT * overdue / (len(pending) + LIFT_NEEDS)
-        middle = _middle(guesses, _losses(speaker, pending, at_ms)) if speaker.decided else guesses[0]
+        middle = _middle(guesses, _losses(speaker, pending, at_ms))
         lifted = min((middle + _SCALE_MS) * math.exp(lift), max(*guesses, middle) + _SCALE_MS)
         band = _band(math.log(lifted), simulated, horizon_ms)
-        low, high = self._stretches(own)
+        low, high = self._stretches(own, pending, at_ms)
         bounds = (band.at(low), band.centre, band.at(high))
         found = WaitRange(*(_within(each, horizon_ms) for each in bounds))
         if not speaker.decided and simulated.p10_ms is None:
@@ -211,17 +222,26 @@ class WaitSkill:
         if not known.ended:
             return (simulated_ms,) * _PREDICTORS
         last = max(known.by_size.get(gpus, known.last_ms), own.oldest_ms(gpus, at_ms))
-        return simulated_ms, last, known.sum_ms / known.ended
+        longest = max(known.longest_ms, own.oldest_of_all_ms(at_ms), _SCALE_MS)
+        return min(simulated_ms, MOST_TIMES_LONGEST * longest), last, known.sum_ms / known.ended
 
-    def _stretches(self, own: _Record) -> tuple[float, float]:
+    def _stretches(self, own: _Record, pending: Sequence[_Pending], at_ms: int) -> tuple[float, float]:
         """Scores of which as many lie below the first, and above the second, as should."""
+        so_far = [each.score(at_ms) for each in pending]
         others = min(1.0, LEAST_DECIDED / max(1, len(self._all.scores)))
         first = [(-math.inf, 2 * OUTSIDE), (-FIRST_STRETCH, 1 - 2 * OUTSIDE)]
         first += [(-score, counts) for score, counts in first]
         scores = sorted(
-            [*((each, 1.0) for each in own.scores), *((each, others) for each in self._all.scores), *first]
+            [
+                *((each, 1.0) for each in so_far if each > 0),
+                *((each, 1.0) for each in own.scores),
+                *((each, others) for each in self._all.scores),
+                *first,
+            ]
         )
         below, above = (min(max(share, LEAST_OUTSIDE), MOST_OUTSIDE) for share in self._outside)
+        outside = sum(score > each.high for score, each in zip(so_far, pending, strict=True))
+        above = max(LEAST_OUTSIDE, above - OUTSIDE_STEP * outside)
         high = _quantile(scores, 1 - above)
         low = -_quantile([(-score, counts) for score, counts in reversed(scores)], 1 - below)
         return -min(max(-low, LEAST_STRETCH), MOST_STRETCH), min(max(high, LEAST_STRETCH), MOST_STRETCH)
@@ -305,6 +325,8 @@ def _losses(record: _Record, pending: Sequence[_Pending], at_ms: int) -> list[fl
 
 
 def _middle(guesses: _Guesses, losses: Sequence[float]) -> float:
+    if min(guesses) == max(guesses):
+        return guesses[0]
     weights = [math.pow(loss + _SCALE_MS, -SHARPNESS) for loss in losses]
     roots = [math.sqrt(guess + _SCALE_MS) for guess in guesses]
     root = sum(weight * root for weight, root in zip(weights, roots, strict=True)) / sum(weights)
