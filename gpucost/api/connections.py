@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from gpucost.api.errors import ApiError
 
 MOST = 512
 """Connections at once. One more ends the one that has been idle longest, or else the one that has sent its
@@ -94,11 +97,18 @@ class BoundedProtocol(H11Protocol):
             self._cancel("_reading")
 
     def send_400_response(self, msg: str) -> None:
-        """Where the answer was given before the rest of the request went wrong there is nothing to add."""
+        """In the one shape of errors. Where the answer was given before the rest of the request went wrong
+        there is nothing to add."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            super().send_400_response(self.conn.why or msg)
-        else:
-            self.transport.close()
+            answer = ApiError(HTTPStatus.BAD_REQUEST, "malformed_request", self.conn.why or msg).response()
+            headers = [*answer.raw_headers, (b"connection", b"close")]
+            for event in (
+                h11.Response(status_code=answer.status_code, headers=headers, reason=b"Bad Request"),
+                h11.Data(data=bytes(answer.body)),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -344,6 +344,8 @@ def _is_current(connection: Connection) -> bool:
     """Whether the schema is the one of this code. Raises LedgerTooNew when it is a later one."""
     script = ScriptDirectory.from_config(alembic_config(connection))
     current = set(MigrationContext.configure(connection).get_current_heads())
+    if not all(isinstance(revision, str) for revision in current):  # a null, in spite of the schema
+        raise LedgerDamaged(f"its schema has no revision: {_DAMAGED}")
     unknown = current - {revision.revision for revision in script.walk_revisions()}
     if unknown:
         raise LedgerTooNew(

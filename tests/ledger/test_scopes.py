@@ -36,7 +36,7 @@ WITHOUT_SCOPE = {
     **dict.fromkeys(("frontier", "unassessed", "live_findings", "foretold"), OWN),
     "final_waste": "for /metrics, which is bounded where it is answered (gpucost.api.bounded_metrics)",
     "rates": "prices by ids that only scoped lines name",
-    **dict.fromkeys(("verify", "foldable", "folded", "free_bytes", "vacuum"), ADMIN),
+    **dict.fromkeys(("integrity", "verify", "foldable", "folded", "free_bytes", "vacuum"), ADMIN),
     **dict.fromkeys(("open", "close"), "of the connection"),
     "mark": "whether anything changed, and not what; never part of an answer",
 }

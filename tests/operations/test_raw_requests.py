@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import time
@@ -67,7 +68,11 @@ def test_a_head_has_16_kib_in_one_segment_too(process: Served) -> None:
     assert said(process, head(LARGEST_HEAD)).startswith(b"HTTP/1.1 200")
     found = said(process, head(LARGEST_HEAD + 1))
     assert re.findall(rb"HTTP/1.1 (\d+)", found) == [b"400"]
-    assert b"at most 16,384 bytes" in found
+    assert json.loads(found.partition(b"\r\n\r\n")[2])["error"] == {
+        "code": "malformed_request",
+        "message": "The head of a request has at most 16,384 bytes.",
+        **dict.fromkeys(("field", "value", "allowed")),
+    }
     for size in (30_000, 70_000, 200_000):
         # Of one that is closed with something of it unread the client may get no answer at all.
         assert re.findall(rb"HTTP/1.1 (\d+)", said(process, head(size))) in ([b"400"], []), size
