@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
 from gpucost.domain.time import DAY_MS
 from gpucost.kube.certificates.keeper import Keeper
@@ -17,7 +16,16 @@ from gpucost.kube.certificates.objects import Objects
 from gpucost.kube.certificates.pair import facts_of
 from gpucost.kube.connect.connection import connect_url
 from gpucost.service.settings import Settings
-from tests.support.helm_chart import IS_THERE, Object, needs_helm, objects, of_kind, one, scenarios
+from tests.support.helm_chart import (
+    IS_THERE,
+    Object,
+    needs_helm,
+    objects,
+    of_kind,
+    one,
+    rendered_settings,
+    scenarios,
+)
 from tests.support.written_objects import ObjectServer, object_server
 
 pytestmark = [needs_helm, pytest.mark.fault(70)]
@@ -66,7 +74,7 @@ def server() -> Iterator[ObjectServer]:
 
 
 def test_the_keeper_needs_no_more_than_the_chart_gives(server: ObjectServer) -> None:
-    config = yaml.safe_load(one(RENDERED, "ConfigMap", "service")["data"]["config.yaml"])
+    config = rendered_settings(RENDERED)
     webhook = {key: value for key, value in config["webhook"].items() if key != "token_file"}
     given = {"webhook": {**webhook, "token": "0123456789abcdef"}}
     kept = Settings.model_validate(given).webhook.certificates

@@ -21,6 +21,7 @@ from tests.support.helm_chart import (
     one,
     pods,
     refusal,
+    rendered_settings,
     scenarios,
     texts,
 )
@@ -287,18 +288,14 @@ def test_further_volumes_are_the_services() -> None:
     assert mount in spec["containers"][0]["volumeMounts"]
 
 
-def settings_of(values: Values) -> Any:
-    return json.loads(one(objects(values), "ConfigMap", "service")["data"]["config.yaml"])
-
-
 def test_replicas_of_the_collector_are_told_apart() -> None:
     """By ``instance`` alone: ``pod`` is the workload's, by which progress finds its pods."""
     two: Values = {"queueCollector": {"replicas": 2}}
-    assert settings_of(two)["prometheus"]["replica_labels"] == ["instance"]
-    assert "replica_labels" not in settings_of({})["prometheus"]
+    assert rendered_settings(objects(two))["prometheus"]["replica_labels"] == ["instance"]
+    assert "replica_labels" not in rendered_settings(objects({}))["prometheus"]
     mine = ["prometheus_replica", "instance"]
     given = merged(two, at(["service", "config", "prometheus", "replica_labels"], mine))
-    assert settings_of(given)["prometheus"]["replica_labels"] == mine
+    assert rendered_settings(objects(given))["prometheus"]["replica_labels"] == mine
 
 
 def groups(schema: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:

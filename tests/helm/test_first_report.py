@@ -26,10 +26,9 @@ from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.demo import DEMO_SEED
 from gpucost.simulator.exposition import exposition
 from tests.exporters.queue import world
-from tests.helm.test_forged_series_scraped import settings_of
 from tests.kube.pki import make_pki
 from tests.support.cluster.server import ClusterServer
-from tests.support.helm_chart import ROOT, Object, Values, merged, needs_helm, objects, one
+from tests.support.helm_chart import ROOT, Object, Values, merged, needs_helm, objects, one, rendered_settings
 from tests.support.pages import blocks, section, values_in
 from tests.support.pod import Pod, needs_mounts
 from tests.support.ports import free_port
@@ -210,7 +209,7 @@ def probe(container: Object, name: str) -> str:
 def test_from_values_to_the_first_report(cluster: Cluster, tmp_path: Path) -> None:
     frames = few_nodes(SimulatedCluster(DEMO_SEED, name=cluster.name).frames)
     text = exposition(frames, SCRAPE_MS, Window(BEGAN_MS, NOW_MS))
-    create_blocks(scraped(text, settings_of(cluster.objects)["prometheus"]), tmp_path / "data")
+    create_blocks(scraped(text, rendered_settings(cluster.objects)["prometheus"]), tmp_path / "data")
     serving = prometheus_command(tmp_path / "data", f"127.0.0.1:{PROMETHEUS_PORT}")
     ready = f"{OURS['prometheus']['url']}/-/ready"
     prometheus = Program("prometheus", serving, tmp_path / "log", lambda: asked(ready) == 200, tmp_path)

@@ -42,7 +42,7 @@ from gpucost.service.settings_load import load_settings
 from gpucost.service.status import LoopStatus
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.promql import PromQL
-from tests.support.helm_chart import ROOT, Object, Values, needs_helm, objects, one
+from tests.support.helm_chart import ROOT, Object, Values, needs_helm, objects, one, rendered_settings
 from tests.support.http import Reply, ScriptedServer, scripted_server
 from tests.support.prometheus import needs_prometheus, running_prometheus
 
@@ -80,23 +80,18 @@ def monitored(found: Sequence[Object]) -> Iterator[tuple[Object, str]]:
 def test_the_chart_names_the_jobs_of_its_own_monitors(name: str) -> None:
     values, release = NAMES[name]
     found = objects(values, release, "cost")
-    prometheus = settings_of(found)["prometheus"]
+    prometheus = rendered_settings(found)["prometheus"]
     assert sorted(prometheus["gpucost_jobs"]) == sorted(job for _, job in monitored(found))
     assert prometheus["gpucost_namespace"] == "cost"
 
 
 @needs_helm
 def test_where_others_scrape_the_namespace_alone_is_known() -> None:
-    prometheus = settings_of(objects({"cluster": {"name": "prod"}}))["prometheus"]
+    prometheus = rendered_settings(objects({"cluster": {"name": "prod"}}))["prometheus"]
     assert "gpucost_jobs" not in prometheus
     assert prometheus["gpucost_namespace"] == "cost"
     alone = {"queueCollector": {"enabled": False}, "gpuExporter": {"enabled": False}}
-    assert "gpucost_namespace" not in settings_of(objects({**VALUES, **alone}))["prometheus"]
-
-
-def settings_of(found: Sequence[Object]) -> dict[str, Any]:
-    config: dict[str, Any] = yaml.safe_load(one(found, "ConfigMap", "service")["data"]["config.yaml"])
-    return config
+    assert "gpucost_namespace" not in rendered_settings(objects({**VALUES, **alone}))["prometheus"]
 
 
 def line(name: str, value: float, **labels: str) -> str:
@@ -150,7 +145,7 @@ def wait_for(client: PrometheusClient, query: str, least: float) -> None:
 
 def service_settings(found: Sequence[Object], url: str, folder: Path) -> Settings:
     """The chart's own, for another Prometheus and a ledger in ``folder``."""
-    config = settings_of(found)
+    config = rendered_settings(found)
     config["prometheus"] |= {"url": url}
     config |= {"ledger": {"url": f"sqlite:///{folder}/gpucost.db"}, "detectors": {"state": "none"}}
     file = folder / "config.yaml"

@@ -146,6 +146,12 @@ def _objects(values: str, name: str, namespace: str) -> list[Object]:
     return [each for text in found.values() for each in yaml.load_all(text, LOADER) if each]
 
 
+def rendered_settings(found: Sequence[Object]) -> dict[str, Any]:
+    """The settings file that the service gets."""
+    config: dict[str, Any] = json.loads(one(found, "ConfigMap", "service")["data"]["config.yaml"])
+    return config
+
+
 def of_kind(found: Sequence[Object], *kinds: str) -> list[Object]:
     return [each for each in found if each["kind"] in kinds]
 
