@@ -97,7 +97,7 @@ class Exporter:
     def collect(self) -> Snapshot:
         """One step: look, add the time since the last step to who held the GPUs, then see who does now."""
         reading, problem = self._look()
-        now_ns = self._clock.boot_ns()
+        now_ns, now_ms = self._clock.boot_ns(), self._clock.wall_ms()
         if self._dcgm:
             self._dcgm.look()
             reading = self._dcgm.filled(reading, now_ns) if reading else None
@@ -112,12 +112,13 @@ class Exporter:
         self._holdings = holdings
         self._meter.open(_by_device(holdings))
         for held in holdings or ():
-            self._meter.accounts.saw(held.pod, self._clock.wall_ms(), now_ns)
+            self._meter.accounts.saw(held.pod, now_ms, now_ns)
         if holdings is not None:  # else nobody knows who is gone
             self._meter.accounts.retire(now_ns, KEEP_NS)
         self._count(reading)
-        self._collected_ns = now_ns
-        return self._publish(now_ns, reading, problem)
+        snapshot = self._publish(now_ns, now_ms, reading, problem)
+        self._collected_ns = now_ns  # only now: who is told "ready" finds the page
+        return snapshot
 
     @property
     def collected_ns(self) -> int | None:
@@ -203,7 +204,7 @@ class Exporter:
             self._errors.update(("gpu", code) for uuid, code in lost.items() if uuid not in self._lost)
             self._lost = frozenset(lost)
 
-    def _publish(self, now_ns: int, reading: NodeReading | None, problem: str) -> Snapshot:
+    def _publish(self, now_ns: int, now_ms: int, reading: NodeReading | None, problem: str) -> Snapshot:
         state = State(
             now_ns,
             self._meter.accounts,
@@ -212,7 +213,6 @@ class Exporter:
             self._driver.resume,
         )
         self._state_file.save(state)
-        now_ms = self._clock.wall_ms()
         self._version += 1
         snapshot = Snapshot(
             version=self._version,

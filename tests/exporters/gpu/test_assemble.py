@@ -12,7 +12,7 @@ from gpucost_exporter_base.messages import parse
 from gpucost_gpu_exporter import assemble as module
 from gpucost_gpu_exporter.exporter import Clock
 from gpucost_gpu_exporter.settings import ExporterSettings
-from gpucost_gpu_exporter.state_file import StateFile
+from gpucost_gpu_exporter.state_file import State, StateFile
 
 SECOND = 10**9
 
@@ -55,6 +55,32 @@ def test_health_goes_by_the_time_since_boot_and_not_by_the_clock_on_the_wall(tmp
         now.boot_s += 1
         assert _said(routes, "/healthz") == (503, b"collection: no collection for 71 s\n")
         assert _said(routes, "/readyz")[0] == 503
+    finally:
+        made.close()
+
+
+def test_ready_only_once_the_page_is_there(tmp_path: Path) -> None:
+    """A disk may be slow at the first save: who is told "ready" meanwhile would read no counter."""
+    said = []
+
+    class SlowDisk(StateFile):
+        def save(self, state: State) -> None:
+            said.append((_said(routes, "/readyz")[0], made.exporter.source.latest))
+            super().save(state)
+
+    settings = ExporterSettings(
+        listen_host="127.0.0.1",
+        kubernetes="off",
+        kubelet_socket=tmp_path / "none.sock",
+        state_dir=None,
+        node="gpu-1",
+    )
+    made = module.assemble(settings, {"LD_LIBRARY_PATH": ""}, SlowDisk(None, ""), Now().clock())
+    routes = module._routes(made.exporter, settings, Now().clock())
+    try:
+        made.exporter.collect()
+        assert said == [(503, None)]
+        assert _said(routes, "/readyz")[0] == 200
     finally:
         made.close()
 

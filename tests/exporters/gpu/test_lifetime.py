@@ -47,7 +47,7 @@ def node(tmp_path: Path, library: Path) -> Iterator[CommandNode]:
     """A node with a busy and an idle board; the pod ``train`` holds the busy one."""
     driver = FakeDriver(tmp_path / "nvml.state", [FakeBoard(BOARD), FakeBoard(IDLE_BOARD)])
     with command_node(tmp_path, library, driver) as made, node_api(pod("train", UID)) as api:
-        made.set(kubernetes="url", kubernetes_url=api.url, interval="200ms", driver_timeout="1s")
+        made.set(kubernetes="url", kubernetes_url=api.url, interval="200ms", driver_timeout="1m")
         made.kubelet.allocatable = {"nvidia.com/gpu": [BOARD, IDLE_BOARD]}
         made.kubelet.hold("team", "train", BOARD)
         with moving(driver, LOADS):
@@ -83,6 +83,7 @@ def test_a_signal_ends_both_processes(node: CommandNode, number: signal.Signals)
 
 
 def test_a_signal_ends_both_processes_while_the_driver_hangs(node: CommandNode) -> None:
+    node.set(driver_timeout="1s")
     with node.start() as running:
         seen = set(running.children())
         node.driver.hang(LOOKED)
@@ -145,7 +146,7 @@ def test_counters_go_on_after_a_kill(node: CommandNode) -> None:
     assert [series for series, value in counted.items() if first.get(series, -1) < value] == []
     # The pod held the board all along, as the API server's uid proves: the break is its, and nobody else's.
     break_s = _value(first, COLLECTED) - _value(before, COLLECTED)
-    assert _held(first) - _held(before) == pytest.approx(break_s, abs=0.1)
+    assert _held(first) - _held(before) == pytest.approx(break_s, abs=0.3)
     assert _held(first, "__unknown__") == 0
 
 
@@ -217,7 +218,6 @@ def _is_old(scrape: dict[str, float]) -> bool:
 def test_not_ready_before_the_first_collection(node: CommandNode) -> None:
     node.driver.hang(LOOKED)
     node.driver.write()
-    node.set(driver_timeout="2s")
     with node.run() as running:
         eventually(lambda: running.get("/healthz")[0] != 0, running.log)
         assert running.get("/readyz") == (503, "collection: no collection yet\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from time import perf_counter
 from typing import Any
 
 import pytest
@@ -276,9 +275,7 @@ ONE = [{"individual": {"roots": ["n1", "n2"]}}]
 )
 def test_an_assignment_that_makes_no_sense_is_left_out(topology: dict[str, Any], flaw: str) -> None:
     """A part of it would mislead; what the pod set uses is kept."""
-    started = perf_counter()
     read = workload(assigned(topology))
-    assert perf_counter() - started < 1
     assert (read.assignments[0].topology, read.assignments[0].topology_levels) == ((), ())
     assert read.assignments[0].usage == {GPU: 1}
     assert any(each.field.endswith(flaw) for each in read.flaws)
