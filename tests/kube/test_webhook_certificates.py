@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import contextlib
+import itertools
 import random
 import re
 import shutil
@@ -215,13 +215,13 @@ def test_two_replicas_at_once_agree_on_one(server: ObjectServer, replica: Callab
     both = [replica(), replica()]
 
     def together(later_ms: int) -> None:
-        barrier = threading.Barrier(2)
+        barrier, writes = threading.Barrier(2), itertools.count()
 
         def wait(method: str, path: str) -> None:
-            """Both have read before either writes."""
-            if method in {"POST", "PUT"} and path.startswith(SECRET.rpartition("/")[0]):
-                with contextlib.suppress(threading.BrokenBarrierError):
-                    barrier.wait(0.5)
+            """Both have read before either writes; a later write of one of them waits for nobody."""
+            is_write = method in {"POST", "PUT"} and path.startswith(SECRET.rpartition("/")[0])
+            if is_write and next(writes) < 2:
+                barrier.wait(60)
 
         server.before = wait
         threads = [threading.Thread(target=each.look, args=(later_ms,)) for each in both]

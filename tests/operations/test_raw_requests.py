@@ -54,7 +54,7 @@ def test_who_hangs_up_in_a_body_is_no_fault_of_ours(process: Served, path: str, 
     with socket.create_connection(("127.0.0.1", process.port), timeout=30) as connection:
         request = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n".encode() + TYPE + framing + b"\r\n\r\n"
         connection.sendall(request + (b"5\r\n" if b"chunked" in framing else b"") + b'{"a":')
-        time.sleep(0.05)  # so that the request has begun; if not, there is no request to speak of
+        time.sleep(0.3)  # so that the request has begun; if not, there is no request to speak of
     route = re.sub("/(1|ada)/", "/{id}/", path)
     line = f"POST {route} 499 "
     process.until(lambda: line in process.log[before:])
