@@ -332,7 +332,7 @@ def test_the_threads_follow_and_end() -> None:
     found = Advising(watched, SmallEngine().engine, TeamRules.default(), run_times=run_times, every_s=0.001)
     found.start()
     watched.version = 2
-    assert learnt.wait(10)
+    assert learnt.wait(60)
     for _ in range(10_000):
         if watched.taken and found._version == (2, NO_HISTORY):  # the second state is the last
             break

@@ -16,7 +16,7 @@ def test_a_stop_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     asked = threading.Event()
     with signals(asked.set):
         signal.raise_signal(signal.SIGTERM)
-        assert asked.wait(10)
+        assert asked.wait(60)
         for thread in threading.enumerate():
             if thread.name == "stopping":
                 thread.join()

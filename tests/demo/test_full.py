@@ -35,7 +35,7 @@ def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         env={name: value for name, value in os.environ.items() if name != "COLUMNS"} | environment,
-        timeout=480,
+        timeout=880,
         check=False,
     )
 
@@ -43,7 +43,6 @@ def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 @pytest.mark.fault(61)
 @pytest.mark.prometheus
 @pytest.mark.alertmanager
-@pytest.mark.timeout(500)
 @needs_prometheus
 @pytest.mark.skipif(ALERTMANAGER is None, reason=MISSING)
 def test_an_idle_job_is_found_alerted_and_told_and_all_three_end(tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ def has_series(url: str, job: str) -> bool:
 
 
 def asked(url: str, what: str) -> Any:
-    with urllib.request.urlopen(f"{url}/api/v1/{what}", timeout=20) as answer:
+    with urllib.request.urlopen(f"{url}/api/v1/{what}", timeout=60) as answer:
         return json.load(answer)["data"]
 
 

@@ -18,7 +18,7 @@ PODS = "/api/v1/namespaces/team/pods"
 
 
 async def _until(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.005)
 

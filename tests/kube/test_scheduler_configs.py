@@ -474,7 +474,7 @@ def test_a_watch_without_a_reader_asks_for_none(server: ClusterServer) -> None:
     transport = connect_url(server.url)
     watch = ClusterWatch(transport, [each for each in collections() if each.name == "nodes"])
     watch.start()
-    assert watch.wait(10)
+    assert watch.wait(60)
     watch.close()
     transport.close()
     assert not [each.path for each in server.asked if "configmaps" in each.path]

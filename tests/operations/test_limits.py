@@ -390,7 +390,7 @@ def test_who_was_idle_longest_makes_room(ledger: Ledger, monkeypatch: pytest.Mon
     with listening(app) as port, ExitStack() as held:
 
         def connect() -> http.client.HTTPConnection:
-            found = held.enter_context(closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)))
+            found = held.enter_context(closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)))
             found.connect()
             return found
 
@@ -452,7 +452,7 @@ def test_a_connection_that_is_used_stays(ledger: Ledger, monkeypatch: pytest.Mon
     monkeypatch.setattr(connections.BoundedProtocol, "request_s", 1.0)
     app = create_app(ledger, ApiSettings(auth="off"), now=Clock())
     request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
-    with listening(app) as port, socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+    with listening(app) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(request)
         assert connection.recv(4_096).startswith(b"HTTP/1.1 200")
         time.sleep(1.2)

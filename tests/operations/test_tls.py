@@ -87,7 +87,7 @@ def test_half_open_handshakes_hold_up_nobody(pkis: tuple[Pki, Pki], tmp_path: Pa
     certificate = Certificate(put(pkis[0], tmp_path), "the API")
     with listening(certificate) as port, ExitStack() as held:
         for number in range(60):
-            slow = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            slow = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
             slow.sendall(b"\x16\x03\x01\x02\x00\x01"[: number % 7])
         with closing(connected(port, pkis[0])) as quick:
             assert asks(quick) == b"here"

@@ -37,7 +37,7 @@ PREDICTORS = (
 LESS_IS_BETTER = ("mae_s", "median_ae_s")
 
 pytestmark = [
-    pytest.mark.timeout(3_600 if EVERY == 1 else 300),
+    pytest.mark.timeout(3_600 if EVERY == 1 else 900),
     pytest.mark.skipif(
         not FOLDER.is_dir(), reason=f"the trace is not there: {FOLDER} (see benchmarks/support/philly.py)"
     ),

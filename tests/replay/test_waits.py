@@ -29,7 +29,6 @@ _FOLDER = DEFAULT_TRACES / "philly-vc"
 _HELIOS = DEFAULT_TRACES / "helios-earth-vc"
 
 pytestmark = [
-    pytest.mark.timeout(600),
     pytest.mark.skipif(
         not _FOLDER.is_dir(), reason=f"the trace is not there: {_FOLDER} (see benchmarks/support/philly.py)"
     ),

@@ -48,12 +48,12 @@ def test_who_waits_for_one_that_fails_makes_its_own() -> None:
 
     def fails() -> str:
         first.set()
-        go.wait(10)
+        go.wait(60)
         raise ZeroDivisionError
 
     with ThreadPoolExecutor(2) as threads:
         one = threads.submit(kept.get, "key", fails, keeps=always)
-        assert first.wait(10)
+        assert first.wait(60)
         other = threads.submit(kept.get, "key", lambda: "mine", keeps=always)
         go.set()
         assert other.result(10) == "mine"

@@ -54,7 +54,7 @@ def asked(
 ) -> tuple[int, Mapping[str, str], str]:
     """Status, headers and body."""
     found = (
-        http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         if tls is None
         else http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=tls)
     )
@@ -226,9 +226,9 @@ def test_handshakes_that_never_end_count_as_connections(pkis: tuple[Pki, Pki]) -
     made._limits = Limits(head_s=60, connections=20)
     trust = ssl.create_default_context(cafile=str(pkis[0].ca))
     with serving(made) as port, ExitStack() as held:
-        first = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+        first = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
         for _ in range(60):
-            silent = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            silent = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
             silent.sendall(b"\x16\x03\x01")
         assert asked(port, "/healthz", None, trust)[0] == 200
         assert first.recv(1) == b"", "closed to make room"
