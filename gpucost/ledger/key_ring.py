@@ -112,11 +112,10 @@ class LedgerKeys:
         self._uses: dict[str, int] = {}
         self._writer: threading.Thread | None = None
 
-    def find(self, key_id: str) -> KeyRecord | None:
-        """None for an id that no key has, and for one that was revoked. Raises CheckUnavailable."""
-        found = self._current(BELIEVED_MS).get(key_id)
-        # Another process may just have made it.
-        return found or self._current(_NEXT_LOOK_MS).get(key_id)
+    def find(self, key_id: str, *, anew: bool = False) -> KeyRecord | None:
+        """None for an id that no key has, and for one that was revoked. ``anew``: another process may just
+        have made it. Raises CheckUnavailable."""
+        return self._current(_NEXT_LOOK_MS if anew else BELIEVED_MS).get(key_id)
 
     def used(self, key_id: str, now_ms: int) -> None:
         """Notes one use a minute, in a thread of its own: nobody waits for it, and it may fail."""

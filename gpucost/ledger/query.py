@@ -118,7 +118,8 @@ def job_clusters(connection: Connection, scope: Scope, job_uid: str) -> tuple[st
 
 def _windows_of(scope: Scope, job_uid: str) -> Select[int]:
     """Of every cluster: a clone of a cluster has the same uids."""
-    holders = select(H.id).where(H.job_uid == job_uid)
+    # Whose it is is asked first: of another team's job no line is read, however many there are.
+    holders = select(H.id).where(H.job_uid == job_uid, *_own_teams(scope))
     return select(L.window_id).where(L.holder_id.in_(holders), *visible(scope))
 
 
@@ -323,7 +324,8 @@ def sums_by_id(
             conditions.append(line.bucket.in_(sorted(values)))
         else:
             names = _TABLE_OF[name]
-            matching = select(names.c.id).where(names.c[name].in_(sorted(values)))
+            own = _own_teams(scope) if names is HOLDER else []
+            matching = select(names.c.id).where(names.c[name].in_(sorted(values)), *own)
             conditions.append(line[f"{names.name}_id"].in_(matching))
     if step_ms is not None:
         keys.append((W.start_ms // step_ms * step_ms).label("step"))

@@ -30,16 +30,25 @@ class Tenants:
     rules: TeamRules
 
     @cached_property
-    def named(self) -> Mapping[str, list[Named]]:
-        """Everything of tenants by its name, in whatever namespace."""
-        found: dict[str, list[Named]] = {}
+    def teams_of(self) -> Mapping[tuple[str, str], frozenset[str]]:
+        """The teams of everything of a namespace and name; of all in a namespace under the name ``""``, of
+        all of a name under the namespace ``""``. Put together once: how much others have somewhere, or of a
+        name, is in no answer's time."""
+        found: dict[tuple[str, str], set[str]] = {}
+        team_by_holder: dict[tuple[str, ...], str] = {}
         for each in self._everything():
-            found.setdefault(each.meta.name, []).append(each)
-        return found
+            holder = self._holder(each)
+            team = team_by_holder.get(holder)
+            if team is None:
+                team = team_by_holder[holder] = self._team(*holder)
+            space, name = each.meta.namespace, each.meta.name
+            for key in ((space, name), (space, ""), ("", name)):
+                found.setdefault(key, set()).add(team)
+        return {key: frozenset(teams) for key, teams in found.items()}
 
     @cached_property
     def namespaces(self) -> Mapping[str, list[Named]]:
-        """The same by namespace."""
+        """Everything of tenants by its namespace."""
         found: dict[str, list[Named]] = {}
         for each in self._everything():
             found.setdefault(each.meta.namespace, []).append(each)
@@ -67,31 +76,29 @@ class Tenants:
     def of_namespace(self, namespace: str) -> Reader:
         """Whoever works in ``namespace``, whose team nobody knows."""
 
-        def owns(found: Named) -> bool:
-            return found.meta.namespace == namespace
-
         return self._reader(
-            lambda subject: subject.namespace == namespace, owns, lambda word: word == namespace
+            lambda subject: subject.namespace == namespace,
+            lambda word: (namespace, word) in self.teams_of,
+            lambda word: word == namespace,
         )
 
     def of_teams(self, teams: frozenset[str]) -> Reader:
-        def owns(found: Named) -> bool:
-            return self.team_of(found) in teams
-
         return self._reader(
-            lambda subject: self.owns(teams, subject), owns, lambda word: self.works_in(teams, word)
+            lambda subject: self.owns(teams, subject),
+            lambda word: not teams.isdisjoint(self.teams_of.get(("", word), ())),
+            lambda word: self.works_in(teams, word),
         )
 
     def _reader(
         self,
         shows: Callable[[Subject], bool],
-        owns: Callable[[Named], bool],
+        owns: Callable[[str], bool],
         owns_namespace: Callable[[str], bool],
     ) -> Reader:
         def is_own(word: str) -> bool:
             if self._is_namespace(word):
                 return owns_namespace(word)
-            return any(map(owns, self.named.get(word, ())))
+            return owns(word)
 
         return Reader(
             shows,
@@ -117,16 +124,13 @@ class Tenants:
 
     def owns(self, teams: frozenset[str], subject: Subject) -> bool:
         """Whether everything of that name and namespace is of ``teams``; False where there is nothing."""
-        found = [
-            each for each in self.named.get(subject.name, ()) if each.meta.namespace == subject.namespace
-        ]
-        return bool(found) and all(self.team_of(each) in teams for each in found)
+        found = self.teams_of.get((subject.namespace, subject.name), frozenset())
+        return bool(subject.name) and bool(found) and found <= teams
 
     def works_in(self, teams: frozenset[str], namespace: str) -> bool:
         """Whether ``namespace`` is of ``teams``: what has no label there is theirs, or something there is."""
-        if self._team_of_namespace(namespace) in teams:
-            return True
-        return any(self.team_of(each) in teams for each in self.namespaces.get(namespace, ()))
+        own = self._team_of_namespace(namespace) in teams
+        return own or not teams.isdisjoint(self.teams_of.get((namespace, ""), frozenset()))
 
     def _team_of_namespace(self, namespace: str) -> str:
         known = self.overview.state.namespace_by_name.get(namespace)
@@ -136,22 +140,20 @@ class Tenants:
 
     def team_of(self, found: Named) -> str:
         """By the rules. A condition on the project or the user holds for pods only."""
+        return self._team(*self._holder(found))
+
+    def _holder(self, found: Named) -> tuple[str, ...]:
+        """What the rules look at, as ``_team`` takes it."""
         meta = found.meta
         if isinstance(found, Pod):
             known = self.overview.ownership.of(found)
-            return self._team(
-                *(meta.namespace, known.team, known.queue, known.cluster_queue, known.project, known.user)
-            )
+            return meta.namespace, known.team, known.queue, known.cluster_queue, known.project, known.user
         queue = next((meta.labels[key] for key in KUEUE_QUEUES if meta.labels.get(key)), "")
         if not isinstance(found, JobObject):
             queue = found.queue or queue
         local = self.overview.state.local_queue_by_name.get((meta.namespace, queue))
-        return self._team(
-            meta.namespace,
-            self.overview.ownership.team_of(found),
-            queue,
-            "" if local is None else local.cluster_queue,
-        )
+        cluster_queue = "" if local is None else local.cluster_queue
+        return meta.namespace, self.overview.ownership.team_of(found), queue, cluster_queue
 
     def _team(
         self, namespace: str, label: str, queue: str, cluster_queue: str, project: str = "", user: str = ""
@@ -167,7 +169,7 @@ class Tenants:
         return self.rules.team_of(holder, self.overview.state.at_ms)
 
     def _is_tenants(self, word: str) -> bool:
-        return (word in self.named or self._is_namespace(word)) and word not in self.public
+        return (("", word) in self.teams_of or self._is_namespace(word)) and word not in self.public
 
     def _is_namespace(self, word: str) -> bool:
         return word in self.overview.state.namespace_by_name or word in self.namespaces
