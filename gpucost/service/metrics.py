@@ -243,8 +243,8 @@ WEBHOOK_CERTIFICATE_ERRORS = ServiceMetric(
     "gpucost_webhook_certificate_errors_total",
     COUNTER,
     ("kind",),
-    "Attempts to look after the webhook's own certificate that failed, by kind of error: http_403 and the "
-    "like, or why the API server could not be asked.",
+    "Attempts to look after the webhook's certificate that failed, by kind of error: http_403 and the like, "
+    "or why the API server could not be asked; unreadable or expired, of one in files, once for each change.",
 )
 WAIT_PREDICTIONS = ServiceMetric(
     "gpucost_wait_predictions_total",

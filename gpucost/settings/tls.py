@@ -41,8 +41,7 @@ class TlsFiles:
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
         """See ``TlsSource``."""
-        stats = [path.stat() for path in (self.certificate, self.key)]
-        return tuple((found.st_mtime_ns, found.st_ino, found.st_size) for found in stats)
+        return tuple(map(stamp_of, (self.certificate, self.key)))
 
     def pem(self) -> bytes:
         """See ``TlsSource``. Files that change while they are read are none yet."""
@@ -56,6 +55,12 @@ class TlsFiles:
         """Into a context that nobody uses yet. Raises OSError (ssl.SSLError is one) for files that are none,
         or do not belong together."""
         load_pem(context, self.pem())
+
+
+def stamp_of(path: Path) -> tuple[int, int, int]:
+    """Another one when the file was replaced. Raises OSError."""
+    found = path.stat()
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 class TlsGiven:
@@ -82,35 +87,49 @@ class Certificate:
 
     ``name`` says in the log whose it is. Raises OSError for files that cannot be used. Of a source without a
     certificate yet, handshakes fail until there is one. With ``client_ca``, a PEM file of authorities, they
-    fail for whoever has no certificate of these; it is read when the certificate is.
+    fail for whoever has no certificate of these; another file of authorities is taken like a certificate.
     """
 
     def __init__(self, source: TlsSource, name: str, client_ca: Path | None = None) -> None:
         self._source, self._name, self._client_ca = source, name, client_ca
         self._stamp: Hashable = b""
+        self._trouble: Hashable = None
         self._newest = server_context(client_ca)
         # Whether a certificate is asked for is the first context's to say, and what it is checked with the
         # chosen one's: both have it.
         self.context = server_context(client_ca)
         self.context.sni_callback = self._choose
-        if stamp := source.stamp():
+        if stamp := self._stamp_now():
             self._take(stamp)
             # For who looks at it before a handshake, and so that what holds of it holds of all.
             load_pem(self.context, source.pem())
 
     def renew(self) -> bool:
-        """Take a certificate that was replaced since; whether there was one. What cannot be used is logged,
-        and the one before stays."""
+        """Take a certificate that was replaced since; whether there was one. What cannot be used is logged
+        once, and the one before stays."""
+        stamp: Hashable = None
         try:
-            stamp = self._source.stamp()
+            stamp = self._stamp_now()
             if stamp == self._stamp:
+                self._trouble = None
                 return False
             self._take(stamp)
         except OSError as error:
-            logger.warning("the certificate of %s cannot be renewed: %s", self._name, error)
+            trouble = stamp, str(error)
+            if trouble != self._trouble:
+                logger.warning("the certificate of %s cannot be renewed: %s", self._name, error)
+            self._trouble = trouble
             return False
+        self._trouble = None
         logger.info("%s has a new certificate", self._name)
         return True
+
+    def _stamp_now(self) -> Hashable:
+        """Of the certificate and of the authorities; nothing while there is no certificate."""
+        found = self._source.stamp()
+        if not found or self._client_ca is None:
+            return found
+        return found, stamp_of(self._client_ca)
 
     def _take(self, stamp: Hashable) -> None:
         context = server_context(self._client_ca)

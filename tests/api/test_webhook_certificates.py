@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from gpucost.api.webhook.adviser import Adviser
+from gpucost.api.webhook.files import FileKeeper
 from gpucost.api.webhook.process import WebhookProcess
 from gpucost.domain.time import DAY_MS
 from gpucost.kube.certificates.keeper import Keeper
@@ -264,13 +265,101 @@ def test_files_that_change_while_they_are_read_are_no_pair(tmp_path: Path) -> No
         Changing(files.certificate, files.key).pem()
 
 
-def test_a_certificate_in_files_says_when_it_ends(tmp_path: Path) -> None:
-    files = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
+@pytest.mark.parametrize(
+    ("certificate", "key", "kind"),
+    [
+        ("other", "own", "unreadable"),
+        ("nonsense", "own", "unreadable"),
+        ("half", "own", "unreadable"),
+        ("own", "half", "unreadable"),
+        ("own", None, "unreadable"),
+        ("expired", "expired", "expired"),
+    ],
+)
+def test_what_cannot_be_used_leaves_the_certificate_that_is_shown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, certificate: str, key: str | None, kind: str
+) -> None:
     now_ms = int(time.time()) * 1000
-    put(files, make_pair([NAME], now_ms, DAY_MS))
+    own, other = (make_pair([NAME], now_ms, DAY_MS) for _ in range(2))
+    expired = make_pair([NAME], now_ms - 2 * DAY_MS, DAY_MS)
+    texts = {
+        "own": (own.certificate, own.key),
+        "other": (other.certificate, other.key),
+        "nonsense": ("nonsense", "nonsense"),
+        "half": (own.certificate[:300], own.key[:100]),
+        "expired": (expired.certificate, expired.key),
+    }
+    files = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
+    put(files, own)
+    shown: list[str] = []
+    failed: list[str] = []
+    keeper = FileKeeper(files, shown.append, failed.append, lambda: now_ms)
+    files.certificate.write_text(texts[certificate][0])
+    if key is None:
+        files.key.unlink()
+    else:
+        files.key.write_text(texts[key][1])
+    assert not keeper.look()
+    assert not keeper.look(), "and is told once"
+    assert (len(shown), failed, keeper.end_ms()) == (1, [kind], now_ms + DAY_MS)
+    assert caplog.text.count("cannot be renewed") == 1
+    assert "PRIVATE" not in caplog.text
+    put(files, other)
+    assert keeper.look()
+    assert shown[-1].endswith(other.key)
+
+
+def test_an_expired_certificate_is_shown_where_there_is_no_better_one(tmp_path: Path) -> None:
+    now_ms = int(time.time()) * 1000
+    files = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
+    put(files, make_pair([NAME], now_ms - 3 * DAY_MS, DAY_MS))
+    keeper = FileKeeper(files, print, print, lambda: now_ms)
+    put(files, make_pair([NAME], now_ms - 2 * DAY_MS, DAY_MS))
+    assert keeper.look()
+    assert keeper.end_ms() == now_ms - DAY_MS
+
+
+@pytest.mark.fault(58)
+def test_a_listener_that_is_started_again_shows_what_the_one_before_did(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Though its files are of no use by then."""
+    now_ms = int(time.time()) * 1000
+    pair = make_pair([NAME], now_ms, DAY_MS)
+    files = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
+    put(files, pair)
     found = advising()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        WebhookProcess(listener, Adviser(found), found.status, TOKEN, 5_000, 8, files)
-    assert found.status.certificate_end_ms() == now_ms + DAY_MS
-    files.certificate.write_text("nonsense")
-    assert found.status.certificate_end_ms() is None
+        process = WebhookProcess(listener, Adviser(found), found.status, TOKEN, 5_000, 8, files)
+        process.start()
+        try:
+            assert shown(process.port) == pair.certificate.strip()
+            files.certificate.write_text("nonsense")
+            files.key.unlink()
+            first = process._process
+            assert first is not None
+            first.kill()
+            wait_until(lambda: process._process is not first)
+            review(process.port, pair.authority)
+            assert found.status.certificate_end_ms() == now_ms + DAY_MS
+        finally:
+            process.close()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_other_authorities_of_clients_are_taken_without_another_certificate(tmp_path: Path) -> None:
+    now_ms = int(time.time()) * 1000
+    own = make_pair([NAME], now_ms, DAY_MS)
+    files, authorities = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key"), tmp_path / "ca.crt"
+    put(files, own)
+    authorities.write_text(own.authority)
+    certificate = Certificate(files, "the webhook", authorities)
+    assert not certificate.renew()
+    authorities.write_text(make_pair([NAME], now_ms, DAY_MS).authority * 2)
+    assert certificate.renew()
+    authorities.write_text("nonsense")
+    assert not certificate.renew()
+    authorities.unlink()
+    assert not certificate.renew()
+    authorities.write_text(own.authority)
+    assert certificate.renew()

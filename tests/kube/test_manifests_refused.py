@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from gpucost.domain.errors import InputError
 from gpucost.kube.manifests import manifest_of, read_manifests
 from gpucost.kube.manifests.documents import MOST_BYTES, MOST_DOCUMENTS, MOST_VALUES
+from gpucost.kube.manifests.rules.resources import check_resources
+from gpucost.kube.parse.reading import Part
 from tests.kube.manifest_files import FILES
 from tests.kube.parse.json_values import JSON
 
@@ -307,6 +309,25 @@ def test_thousands_of_pod_sets(count: int) -> None:
     document["spec"]["replicatedJobs"] = [{**replicated, "name": f"r{n}"} for n in range(count)]
     said = refusal(json.dumps(document))
     assert f"{count:,} pod sets" in said or f"at most {MOST_VALUES:,} keys and values" in said
+
+
+class Counted(dict[str, str]):
+    """Knows how often all of it was read."""
+
+    times = 0
+
+    def items(self) -> Any:
+        self.times += 1
+        return super().items()
+
+
+def test_thousands_of_resources_are_not_read_once_for_each() -> None:
+    asked, most = (Counted((f"example.com/r{n}", "-1") for n in range(1_000)) for _ in range(2))
+    claims = [{"name": f"r{n}", "request": "x"} for n in range(100)]
+    container = Part({"resources": {"requests": asked, "limits": most, "claims": claims}})
+    check_resources(container, [f"r{n}" for n in range(100)])
+    assert container.flaws
+    assert asked.times + most.times < 10
 
 
 def test_one_flawed_document_of_many_is_named() -> None:

@@ -81,8 +81,15 @@ def _asks(document: Document, path: Path, catalog: ResourceCatalog) -> Iterator[
     for field in ("requests", "limits"):
         asked = get(document, (*path, field))
         for resource, amount in asked.items() if isinstance(asked, Mapping) else ():
-            if isinstance(resource, str) and catalog.is_gpu(resource) and str(amount).isdecimal():
-                found[resource] = int(amount)
+            number = str(amount)
+            # Of more digits there is none to suggest anything for, and int() refuses thousands.
+            if (
+                isinstance(resource, str)
+                and catalog.is_gpu(resource)
+                and number.isdecimal()
+                and len(number) < 10
+            ):
+                found[resource] = int(number)
     return (GpuAsk(path, resource, amount) for resource, amount in found.items() if amount)
 
 

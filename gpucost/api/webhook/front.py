@@ -7,6 +7,7 @@ that started it.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -20,7 +21,9 @@ from gpucost.api.webhook.channel import Channel, Remote
 from gpucost.api.webhook.server import WebhookServer
 from gpucost.api.webhook.token import Token
 from gpucost.settings.logs import Redactor, configure
-from gpucost.settings.tls import TlsFiles, TlsGiven, TlsSource
+from gpucost.settings.tls import TlsGiven
+
+logger = logging.getLogger(__name__)
 
 _LOOKS_EVERY_S = 1.0
 # Between the loop and the worker: of the usual 5 ms, each message would wait for at a full loop.
@@ -45,7 +48,11 @@ def main(listener_fd: int, channel_fd: int, certificates_fd: int) -> None:
         in_flight=found["in_flight"],
     )
     client_ca = None if found["client_ca"] is None else Path(found["client_ca"])
-    server = WebhookServer(app, socket.socket(fileno=listener_fd), tls, client_ca=client_ca)
+    try:
+        server = WebhookServer(app, socket.socket(fileno=listener_fd), tls, client_ca=client_ca)
+    except OSError as error:
+        logger.error("the webhook's certificates cannot be used: %s", error)
+        sys.exit(1)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -62,12 +69,12 @@ def main(listener_fd: int, channel_fd: int, certificates_fd: int) -> None:
     os._exit(0)
 
 
-def _tls(found: Any, certificates: Channel) -> TlsSource | None:
-    """Files, certificates that come over the socket, or none."""
-    if found is None or isinstance(found, list):
-        return None if found is None else TlsFiles(*map(Path, found))
+def _tls(pem: Any, certificates: Channel) -> TlsGiven | None:
+    """The certificate, and others that come over the socket; none without."""
+    if pem is None:
+        return None
     given = TlsGiven()
-    given.give(found["pem"].encode())
+    given.give(pem.encode())
     threading.Thread(target=_take, args=(given, certificates), daemon=True).start()
     return given
 

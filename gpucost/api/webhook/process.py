@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpucost.api.webhook.channel import Answering, Channel, serve
+from gpucost.api.webhook.files import FileKeeper
 from gpucost.kube.certificates.keeper import Keeper
-from gpucost.kube.certificates.pair import end_of
 from gpucost.service.advising_status import AdvisingStatus
 from gpucost.settings.logs import Format
-from gpucost.settings.tls import TlsFiles, server_context
+from gpucost.settings.tls import TlsFiles
 
 logger = logging.getLogger(__name__)
 
@@ -55,10 +55,12 @@ class WebhookProcess:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        if self.tls is not None:
-            self.tls.load(server_context())
         self._threads = [threading.Thread(target=self._run, name="gpucost-webhook", daemon=True)]
-        self._keeper = None if self.keeping is None else self.keeping(self._certify)
+        self._keeper: Keeper | FileKeeper | None = None
+        if self.keeping is not None:
+            self._keeper = self.keeping(self._certify)
+        elif self.tls is not None:
+            self._keeper = FileKeeper(self.tls, self._certify, self.status.certificate_failed)
         if self._keeper is not None:
             name = "gpucost-webhook-certificates"
             self._threads.append(threading.Thread(target=self._keeper.run, name=name, daemon=True))
@@ -79,12 +81,8 @@ class WebhookProcess:
             thread.start()
 
     def certificate_end_ms(self) -> int | None:
-        """When the certificate ends, in ms UTC; None where there is none, or it cannot be read."""
-        if self._keeper is not None:
-            return self._keeper.end_ms()
-        with suppress(OSError, UnicodeDecodeError):
-            return None if self.tls is None else end_of(self.tls.certificate.read_text())
-        return None
+        """When the certificate that is shown ends, in ms UTC; None where there is none."""
+        return None if self._keeper is None else self._keeper.end_ms()
 
     def close(self) -> None:
         """End the process, and wait for it for a few seconds at most."""
@@ -140,15 +138,12 @@ class WebhookProcess:
             return process.wait()
 
     def _settings(self) -> dict[str, object]:
-        tls: object = None if self.tls is None else [str(self.tls.certificate), str(self.tls.key)]
-        if self._keeper is not None:
-            tls = {"pem": self._pem}
         return {
             "token": self.token,
             "token_file": None if self.token_file is None else str(self.token_file),
             "deadline_ms": self.deadline_ms,
             "in_flight": self.in_flight,
             "log": self.log,
-            "tls": tls,
+            "tls": None if self._keeper is None else self._pem,
             "client_ca": None if self.client_ca is None else str(self.client_ca),
         }

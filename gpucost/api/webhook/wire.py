@@ -18,8 +18,9 @@ API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 MOST_BYTES = 1_048_576
 """A larger review is allowed without advice: the API server takes objects of about 1.5 MB."""
-MOST_VALUES = 100_000
-"""So is one with more values, by its commas and brackets: to read them would hold up all other reviews."""
+MOST_VALUES = 20_000
+"""So is one with more values, by its commas and brackets: to read them would hold up all other reviews. As
+many as ``gpucost.api.limits`` takes of a manifest; large ones have some hundred."""
 
 _LONGEST_UID = 253
 _AMOUNTS = frozenset({"limits", "requests"})
@@ -81,7 +82,7 @@ class Review:
 def read(body: bytes, content_type: str, *, is_whole: bool = True) -> Review:
     """A review of whatever was sent. ``is_whole``: ``body`` is all of it. Never raises."""
     is_large, uid = not is_whole or len(body) > MOST_BYTES, uid_at_the_head(body)
-    if uid and (is_large or most_values_of(body) > MOST_VALUES):
+    if (uid and is_large) or most_values_of(body) > MOST_VALUES:
         return Review(uid, Result.TOO_LARGE)
     try:
         sent = json.loads(body)

@@ -77,16 +77,20 @@ def check_pod_resources(spec: Part) -> None:
         for name in own.keys() & asked.keys():
             if asked[name] > own[name] and (key == "requests" or name.startswith(_HUGE)):
                 allowed = f"greater than or equal to the {key} of its containers together"
-                resources.flaw(f"{key}[{name}]", resources.labels(key)[name], allowed)
+                resources.flaw(f"{key}[{name}]", _written(resources, key, name), allowed)
     limits = amounts(resources, "limits")
     for container in spec.parts("containers"):
         inner = container.part("resources")
         for name, amount in amounts(inner, "limits").items():
             if name in limits and amount > limits[name]:
-                most = resources.labels("limits")[name][:40]
-                inner.flaw(
-                    f"limits[{name}]", inner.labels("limits")[name], f"at most the pod's limit of {most}"
-                )
+                most = _written(resources, "limits", name)[:40]
+                found = _written(inner, "limits", name)
+                inner.flaw(f"limits[{name}]", found, f"at most the pod's limit of {most}")
+
+
+def _written(resources: Part, key: str, name: str) -> str:
+    """One that ``amounts`` has, as it stands there; to read all of them for each takes minutes."""
+    return str(resources.raw(key)[name])
 
 
 def _asked(spec: Part, key: str) -> dict[str, Fraction]:
@@ -127,7 +131,7 @@ def _check_amounts(resources: Part, is_of: _Names) -> None:
 
 
 def _check_amount(resources: Part, key: str, name: str, amount: Fraction, is_of: _Names) -> None:
-    where, value = f"{key}[{name[:253]}]", resources.labels(key)[name]
+    where, value = f"{key}[{name[:253]}]", _written(resources, key, name)
     allowed = is_of(name)
     if allowed:
         resources.flaw(where, name, allowed)
@@ -144,13 +148,13 @@ def _check_amount(resources: Part, key: str, name: str, amount: Fraction, is_of:
 
 def _check_limit(resources: Part, name: str, amount: Fraction, limit: Fraction | None) -> None:
     is_shared = is_native(name) and not name.startswith(_HUGE)
-    value = resources.labels("requests")[name]
+    value = _written(resources, "requests", name)
     if limit is None:
         if not is_shared:
             allowed = f"the same as its request, {value[:40]} (limit must be set for it)"
             resources.flaw(f"limits[{name}]", None, allowed)
         return
-    most = resources.labels("limits")[name][:40]
+    most = _written(resources, "limits", name)[:40]
     if not is_shared and amount != limit:
         resources.flaw(f"requests[{name}]", value, f"equal to {name[:64]} limit of {most}")
     elif amount > limit:
@@ -180,6 +184,7 @@ def _pod_resource(name: str) -> str:
 
 def _check_claims(resources: Part, of_pod: frozenset[str]) -> None:
     seen: set[str] = set()
+    in_parts: set[str] = set()
     for index, claim in enumerate(resources.parts("claims")):
         name, request = claim.text("name"), claim.text("request")
         if not name:
@@ -188,10 +193,12 @@ def _check_claims(resources: Part, of_pod: frozenset[str]) -> None:
         if request and not is_dns_label(request):
             claim.flaw("request", request, LABEL_RULE)
         key = f"{name}/{request}" if request else name
-        is_whole = not request and any(each.startswith(f"{name}/") for each in seen)
+        is_whole = not request and name in in_parts
         if name in seen or key in seen or is_whole:
             resources.flaw(f"claims[{index}]", key, "each claim once")
         seen.add(key)
+        if request:
+            in_parts.add(name)
         if name not in of_pod:
             allowed = ", ".join(sorted(of_pod)[:10]) or "names in spec.resourceClaims, which is empty"
             claim.flaw("name", name, allowed)
