@@ -2,30 +2,32 @@
 
 The changes are Cosmic Ray's (pip install cosmic-ray coverage: no part of the development packages), made in
 a copy of the tree. Each is judged by those tests of the package that run its line, as coverage saw; where
-none does, it survives. Annotations, docstrings and log calls are left alone. Survivors are printed.
+none does, it survives. What is run on import is judged by all tests of the module. Annotations, docstrings
+and log calls are left alone. Survivors are printed.
 
     python -m benchmarks.mutation_score attribution pricing --sample 60 --seed 1
+
+With --fault-rows, rows of the fault matrix are judged instead: each must have a test that is red under a
+change of what it runs. Lines that few rows run are changed first; of each row a few fast tests are taken.
+
+    python -m benchmarks.mutation_score --fault-rows 12 13 --folder /tmp/rows
+
+A folder keeps the copy, what coverage saw, and the verdicts: the next run goes on from there.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
+import contextlib
 import json
-import os
 import random
-import shutil
-import sqlite3
-import subprocess
-import sys
 import tempfile
-from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
-ROOT = Path(__file__).parents[1]
+from benchmarks.support.code_mutations import CodeMutation, code_mutations
+from benchmarks.support.fault_rows import RowTrial, verdicts
+from benchmarks.support.tree_copy import RunNotes, TreeCopy
+
 # What is changed, and the tests that are to see it.
 PACKAGES = {
     "access": (("gpucost/access",), ("tests/access",)),
@@ -36,205 +38,119 @@ PACKAGES = {
     "pricing": (("gpucost/pricing",), ("tests/pricing",)),
 }
 LEAST = 0.9
-_QUIET = ("-q", "-x", "-n", "0", "-p", "no:cacheprovider", "-p", "brief_properties", "-W", "ignore")
-_PYTEST = (sys.executable, "-m", "pytest", *_QUIET)
-# One change of each kind: others of it say the same, or are no change (`==` and `is` of None).
-_SWAPS = {
-    "Binary": "Add_Sub Sub_Add Mul_FloorDiv Div_Mul FloorDiv_Mul Mod_Mul BitOr_BitAnd BitAnd_BitOr",
-    "Comparison": "Eq_NotEq NotEq_Eq Lt_LtE LtE_Lt Gt_GtE GtE_Gt Is_IsNot IsNot_Is",
-    "Unary": "Delete_USub Delete_Not",
-}
-_KINDS = frozenset(kind for kinds in _SWAPS.values() for kind in kinds.split())
+ROWS = range(1, 74)
 _LONGEST_S = 240.0
-# A red property is red: how small an example can be made of it is nobody's matter here.
-_PLUGIN = """
-import coverage
-import hypothesis
-import pytest
-
-@pytest.hookimpl(trylast=True)
-def pytest_configure():
-    phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
-    hypothesis.settings.register_profile("brief", hypothesis.settings(), phases=phases)
-    hypothesis.settings.load_profile("brief")
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item):
-    if measured := coverage.Coverage.current():
-        measured.switch_context(item.nodeid)
-    return (yield)
-"""
+# Most changes die by the fastest of many tests: the others are not even imported.
+_FEW = 12
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class CodeMutation:
-    """The ``occurrence``-th change of an operator of Cosmic Ray in a file, and the line that it is in."""
+class PackageTrial:
+    """Changes of a package, and which of its tests ran their lines."""
 
-    file: str
-    line: int
-    operator: str
-    occurrence: int
+    def __init__(self, copy: TreeCopy, name: str) -> None:
+        self._copy = copy
+        sources, tests = PACKAGES[name]
+        paths = sorted(path for each in tests for path in copy.root.glob(each))
+        self._notes = copy.measured(str(path.relative_to(copy.root)) for path in paths)
+        for test in self._notes.red:
+            print(f"red without any change: {test}", flush=True)
+        self._ran_by = copy.tests_by_line()
+        files = [file for each in sources for file in _files_of(copy.root, each)]
+        self.mutations = sorted(each for file in files for each in code_mutations(copy.root, file))
 
+    def tests_of(self, mutation: CodeMutation) -> list[str]:
+        """The fastest first."""
+        lines = self._ran_by.get(mutation.file, {})
+        found = lines.get(mutation.line, set())
+        if "" in found:
+            found = {test for tests in lines.values() for test in tests}
+        useful = found - {"", *self._notes.red}
+        return sorted(useful & self._notes.seconds.keys(), key=lambda test: (self._notes.seconds[test], test))
 
-def is_meant(operator: str) -> bool:
-    """Whether this kind of change is one of ours."""
-    name = operator.rpartition("/")[2]
-    if name.startswith("Replace") and "Operator_" in name:
-        return name.partition("Operator_")[2] in _KINDS
-    return name not in {"ExceptionReplacer", "RemoveDecorator"}
+    def killer(self, mutation: CodeMutation) -> str | None:
+        """The test that turns red, or what else happens where none ends green."""
+        tests = self.tests_of(mutation)
+        text = (self._copy.root / mutation.file).read_text(encoding="utf-8")
+        with self._copy.changed(mutation.file, mutation.applied(text)):
+            for part in (tests[:_FEW], tests[_FEW:]):
+                ended = self._run(part) if part else RunNotes(status=0)
+                if ended.status != 0:
+                    return next(iter(ended.red), "never ends" if ended.status is None else "cannot begin")
+        return None
 
-
-def code_mutations(file: Path) -> Iterator[CodeMutation]:
-    """Every change of our kinds that changes what the file does."""
-    from cosmic_ray.ast import ast_nodes, get_ast_from_path
-    from cosmic_ray.plugins import get_operator, operator_names
-
-    tree = get_ast_from_path(file)
-    dull = dull_lines(file.read_text(encoding="utf-8"))
-    for name in filter(is_meant, operator_names()):
-        if get_operator(name).arguments():
-            continue
-        operator = get_operator(name)()
-        positions = (start for node in ast_nodes(tree) for start, _ in operator.mutation_positions(node))
-        for occurrence, (line, column) in enumerate(positions):
-            if not any(begin <= (line, column) < end for begin, end in dull):
-                yield CodeMutation(str(file), line, name, occurrence)
-
-
-def dull_lines(text: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where annotations, docstrings, log calls and what only type checkers read begin and end."""
-    found: list[ast.expr | ast.stmt | None] = []
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.AnnAssign | ast.arg):
-            found.append(node.annotation)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.append(node.returns)
-        elif is_dull(node):
-            found.append(node)
-    return [
-        ((each.lineno, each.col_offset), (each.end_lineno or 0, each.end_col_offset or 0))
-        for each in found
-        if each is not None
-    ]
+    def _run(self, tests: list[str]) -> RunNotes:
+        seconds = {test: self._notes.seconds[test] for test in tests}
+        return self._copy.run(tests, seconds, min(_LONGEST_S, 20 + 5 * sum(seconds.values())))
 
 
-def is_dull(node: ast.AST) -> TypeGuard[ast.expr | ast.stmt]:
-    if isinstance(node, ast.Call):
-        return ast.unparse(node.func).lower().startswith(("logger.", "_log."))
-    if isinstance(node, ast.If):
-        return ast.unparse(node.test) == "TYPE_CHECKING"
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-class TreeCopy:
-    """A copy of the files of the tree, in which things are broken one after another."""
-
-    def __init__(self, folder: Path) -> None:
-        self.root = folder / "tree"
-        listing = ("git", "ls-files", "-z")
-        listed = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True, text=True)
-        for name in filter(None, listed.stdout.split("\0")):
-            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, self.root / name, follow_symlinks=False)
-        if (ROOT.parent / "shared").exists():
-            (folder / "shared").symlink_to(ROOT.parent / "shared")
-        (self.root / "brief_properties.py").write_text(_PLUGIN)
-        path = os.pathsep.join((str(self.root), str(self.root / "exporters")))
-        self._environment = {**os.environ, "PYTHONPATH": path, "CI": "true", "PYTHONDONTWRITEBYTECODE": "1"}
-        self._data = folder / "coverage"
-
-    def run(self, command: tuple[str, ...], longest_s: float | None = None) -> int | None:
-        """Its exit status, or None where it takes too long."""
-        try:
-            done = subprocess.run(
-                command, cwd=self.root, env=self._environment, timeout=longest_s, capture_output=True
-            )
-        except subprocess.TimeoutExpired:
-            return None
-        return done.returncode
-
-    def tests_by_line(self, folders: tuple[str, ...]) -> dict[tuple[str, int], list[str]]:
-        """Which tests ran a line, as pytest names them; what runs on import is of none."""
-        settings = self.root / "coverage.ini"
-        settings.write_text(f"[run]\nsource = gpucost\ndata_file = {self._data}\n")
-        tests = [str(path) for name in folders for path in sorted(self.root.glob(name))]
-        measured = ("-m", "coverage", "run", f"--rcfile={settings}", *_PYTEST[1:])
-        if self.run((sys.executable, *measured, *tests)) != 0:
-            raise SystemExit(f"the tests of {', '.join(folders)} are red without any change")
-        with sqlite3.connect(self._data) as database:
-            rows = database.execute(
-                "select file.path, line_bits.numbits, context.context from line_bits"
-                " join file on file.id = line_bits.file_id join context on context.id = line_bits.context_id"
-            ).fetchall()
-        found = defaultdict(list)
-        for file, bits, context in rows:
-            for line in (8 * at + bit for at, byte in enumerate(bits) for bit in range(8) if byte >> bit & 1):
-                found[file, line].append(context)
-        return found
-
-    def is_killed(self, mutation: CodeMutation, tests: list[str]) -> bool:
-        """Whether a test turns red, or never ends. The file is as before afterwards."""
-        from cosmic_ray.mutating import mutate_code
-        from cosmic_ray.plugins import get_operator
-
-        file = Path(mutation.file)
-        before = file.read_text(encoding="utf-8")
-        changed = mutate_code(before, get_operator(mutation.operator)(), mutation.occurrence)
-        try:
-            file.write_text(changed, encoding="utf-8")
-            return self.run((*_PYTEST, *tests), _LONGEST_S) != 0
-        finally:
-            file.write_text(before, encoding="utf-8")
+def _files_of(root: Path, name: str) -> list[str]:
+    place = root / name
+    files = [place] if place.is_file() else sorted(place.rglob("*.py"))
+    return [str(file.relative_to(root)) for file in files]
 
 
 def scored(copy: TreeCopy, name: str, sample: int, seed: int) -> tuple[int, int]:
-    """How many changes of the package there were, and how many of them a test saw."""
-    sources, tests = PACKAGES[name]
-    ran_by = copy.tests_by_line(tests)
-    files = [file for each in sources for file in files_of(copy.root / each)]
-    everything = sorted(mutation for file in files for mutation in code_mutations(file))
-    drawn = random.Random(seed).sample(everything, min(sample, len(everything)))
+    """How many changes of the package were drawn, and how many of them a test saw."""
+    trial = PackageTrial(copy, name)
+    drawn = random.Random(seed).sample(trial.mutations, min(sample, len(trial.mutations)))
+    kept = copy.folder / "seen.json"
+    known: dict[str, str] = json.loads(kept.read_text()) if kept.exists() else {}
     killed = 0
     for mutation in drawn:
-        node_ids = sorted(filter(None, ran_by.get((mutation.file, mutation.line), ())))
-        is_red = bool(node_ids) and copy.is_killed(mutation, node_ids)
-        killed += is_red
-        if not is_red:
-            place = Path(mutation.file).relative_to(copy.root)
-            change = f"{mutation.operator} #{mutation.occurrence}"
-            print(f"survived {place}:{mutation.line} {change} ({len(node_ids)} tests)", flush=True)
-    print(f"{name}: {killed} of {len(drawn)} seen, of {len(everything)} there are", flush=True)
+        killer = known.get(str(mutation)) or trial.killer(mutation)
+        killed += killer is not None
+        if killer is not None:
+            known[str(mutation)] = killer
+            kept.write_text(json.dumps(known, indent=1))
+        if killer is None:
+            print(f"survived {mutation} ({len(trial.tests_of(mutation))} tests)", flush=True)
+    print(f"{name}: {killed} of {len(drawn)} seen, of {len(trial.mutations)} there are", flush=True)
     return len(drawn), killed
 
 
-def files_of(place: Path) -> list[Path]:
-    return [place] if place.is_file() else sorted(place.rglob("*.py"))
+def packages_scored(folder: Path, names: list[str], sample: int, seed: int) -> dict[str, dict[str, float]]:
+    figures: dict[str, float] = {}
+    for name in names:
+        (folder / name).mkdir(exist_ok=True)
+        drawn, killed = scored(TreeCopy(folder / name), name, sample, seed)
+        figures |= {f"{name}_drawn": drawn, f"{name}_seen": killed}
+    ratios = {name: round(figures[f"{name}_seen"] / figures[f"{name}_drawn"], 3) for name in names}
+    return {"figures": figures, "ratios": ratios, "limits": dict.fromkeys(ratios, LEAST)}
+
+
+def rows_judged(folder: Path, rows: list[int], most: int, seed: int) -> dict[str, dict[str, float]]:
+    (folder / "rows").mkdir(exist_ok=True)
+    trial = RowTrial(TreeCopy(folder / "rows"), rows)
+    trial.measure()
+    red = 0
+    for verdict in verdicts(trial, folder / "rows.json", most, seed):
+        print(verdict, flush=True)
+        red += verdict.change is not None
+    figures: dict[str, float] = {"rows": len(rows), "rows_red_once": red}
+    return {"figures": figures, "ratios": {"rows": round(red / len(rows), 3)}, "limits": {"rows": 1.0}}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("package", nargs="*", choices=[[], *PACKAGES], help="all of them without any")
-    parser.add_argument("--sample", type=int, default=3, help="changes of each package")
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    figures: Counter[str] = Counter()
-    for name in args.package or PACKAGES:
-        with tempfile.TemporaryDirectory() as folder:
-            drawn, killed = scored(TreeCopy(Path(folder)), name, args.sample, args.seed)
-        figures |= {f"{name}_drawn": drawn, f"{name}_seen": killed}
-    names = [name for name in PACKAGES if f"{name}_drawn" in figures]
-    ratios = {name: round(figures[f"{name}_seen"] / figures[f"{name}_drawn"], 3) for name in names}
-    print(
-        json.dumps(
-            {
-                "name": "mutation_score",
-                "figures": dict(figures),
-                "ratios": ratios,
-                "limits": dict.fromkeys(ratios, LEAST),
-                "holds": all(ratio >= LEAST for ratio in ratios.values()),
-            }
-        )
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("package", nargs="*", choices=[[], *PACKAGES], help="all of them without any")
+    parser.add_argument("--sample", type=int, default=3, help="changes of each package, or most of a row")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="where to go on next time")
+    parser.add_argument(
+        "--fault-rows", nargs="*", type=int, choices=ROWS, metavar="ROW", help="all without any"
+    )
+    args = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        if args.fault_rows is None:
+            said = packages_scored(folder.resolve(), args.package or [*PACKAGES], args.sample, args.seed)
+        else:
+            said = rows_judged(folder.resolve(), args.fault_rows or [*ROWS], args.sample, args.seed)
+    holds = all(ratio >= said["limits"][name] for name, ratio in said["ratios"].items())
+    print(json.dumps({"name": "mutation_score", **said, "holds": holds}))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -181,6 +182,8 @@ def test_missing_samples_are_tolerated_where_they_can_hide_neither_an_absence_no
     regular = [minute(at) for at in range(31)]
     assert tolerated(regular, regular, 2 * MINUTE_MS) == 1
     assert tolerated(regular, regular, GAP_MS) == 4
+    assert tolerated(regular, regular, MINUTE_MS) == 0
+    assert tolerated(regular, regular, 0) == 0
     assert tolerated(regular[:15] + regular[16:], regular, GAP_MS) == 0, "one scrape showed no heartbeat"
     gap = regular[:12] + regular[18:]
     assert tolerated(gap, gap, GAP_MS) == 0
@@ -195,6 +198,37 @@ def test_the_first_and_the_last_scrape_of_the_evidence_count() -> None:
     between = evidence.scrapes_between(times[[0, 5, 5, 20]], times[[30, 6, 5, 10]])
     assert between.tolist() == [21, 1, 0, 0]
     assert evidence.scrapes_between(times[[25]], times[[25]] + 1).tolist() == [1]
+    late = evidence_for(Window(minute(10), minute(20)), times[8:], times[8:], GAP_MS, GAP_MS)
+    assert late.start_ms == minute(8), "nothing from before the window's start"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "samples", "ended", "is_believed"),
+    [
+        (minute(12), NONE, 10, 0, True),
+        (minute(12), NONE, 9, 0, False),
+        (minute(12), NONE, 11, 0, False),
+        (minute(12), minute(15), 6, 3, True),
+        (minute(12), minute(15), 6, 2, False),
+        (minute(12), minute(12), 2, 2, True),
+        (minute(12), minute(12) - 1, 2, 2, False),
+        (EARLIEST_MS, NONE, 13, 0, True),
+        (EARLIEST_MS - 1, NONE, 13, 0, False),
+        (minute(12), minute(21) + DAY_MS, 12, 2, True),
+        (minute(12), minute(21) + DAY_MS + 1, 12, 2, False),
+        (minute(21) + DAY_MS, NONE, 0, 0, False),
+    ],
+)
+def test_as_many_samples_as_the_timestamps_say_are_believed(
+    start: int, end: int, samples: int, ended: int, is_believed: bool
+) -> None:
+    """Scrapes a minute apart from minute 9 to 21, of which none may be missing."""
+    times = [minute(at) for at in range(31)]
+    beats = np.array(times, dtype=np.int64)
+    evidence = evidence_for(Window(minute(10), minute(20)), beats, beats, GAP_MS, MINUTE_MS)
+    assert (evidence.start_ms, evidence.end_ms, evidence.tolerated_scrapes) == (minute(9), minute(21), 0)
+    each = (np.array([value]) for value in (start, end, samples, ended))
+    assert as_expected(*each, evidence).tolist() == [is_believed]
 
 
 SEEN = [minute(at) for at in range(10, 16)]
@@ -214,6 +248,8 @@ SEEN = [minute(at) for at in range(10, 16)]
         (minute(5), [NONE] * 5 + [minute(9) - 1], (minute(5), minute(9)), True),
         (minute(9.5), [NONE] * 5 + [minute(20)], (minute(9.5), minute(20)), False),
         (minute(9.5), [NONE] * 5 + [minute(20) + 1], (minute(9.5), minute(20)), True),
+        (minute(9.5), [NONE] * 5 + [minute(35) + DAY_MS], (minute(9.5), minute(20)), True),
+        (minute(9.5), [NONE] * 5 + [minute(35) + DAY_MS + 1], (minute(9.5), minute(14)), True),
         (EARLIEST_MS, [NONE] * 6, (minute(4), minute(15)), False),
         (EARLIEST_MS - 1, [NONE] * 6, (minute(10), minute(10)), True),
         (NONE, [NONE] * 6, (minute(10), minute(15)), False),
@@ -229,6 +265,8 @@ SEEN = [minute(at) for at in range(10, 16)]
         "an end a millisecond earlier",
         "an end as far ahead as lateness allows",
         "an end a millisecond later",
+        "an end as late as any is read",
+        "an end that is no time",
         "the earliest start there is",
         "no start at all",
         "no start told",
@@ -262,6 +300,16 @@ def test_a_subject_that_is_missed_and_comes_back_lives_twice_and_one_that_nobody
     short = everything[10:16] + everything[20:30]
     evidence = evidence_of(Window(minute(6), minute(35)), everything)
     assert len(lives(short, [minute(10)] * 16, [NONE] * 16, evidence)) == 1
+
+
+def test_lives_with_other_starts_follow_each_other() -> None:
+    """Each start is believed, lateness before what was seen, and no time is held twice."""
+    seen = [minute(at) for at in range(10, 26)]
+    starts = [minute(10)] * 6 + [minute(12)] * 5 + [minute(14)] * 5
+    evidence = evidence_of(Window(minute(6), minute(30)), [minute(at) for at in range(40)])
+    found = lives(seen, starts, [NONE] * 16, evidence)
+    cuts = [minute(at) for at in (10, 15, 20, 25)]
+    assert [(life.start_ms, life.end_ms) for life in found] == list(itertools.pairwise(cuts))
 
 
 def test_what_is_last_seen_before_a_gap_is_doubted() -> None:
