@@ -16,7 +16,7 @@ from benchmarks.support.code_mutations import CodeMutation, code_mutations, temp
 from benchmarks.support.tree_copy import RunNotes, TreeCopy
 
 # Minutes each: taken only for a row that has no other test.
-_SLOW = ("tests/operations_kills", "tests/demo", "tests/replay", "tests/helm/test_first_report")
+_SLOW = ("tests/operations_kills", "tests/demo", "tests/cli/test_demo", "tests/replay", "tests/helm/test_first_report")
 # Seconds each: taken after the others, while a row has time.
 _LATER = (
     "tests/service",

@@ -146,6 +146,23 @@ def test_where_nothing_is_valid_there_is_no_price_and_a_reason() -> None:
     )
 
 
+def test_the_rows_that_come_nearest_are_named_and_no_more_than_three() -> None:
+    """Those that ask for least first; a row that asks for more than the others is not among them."""
+    far = price("5", region="eu", zone="eu-1")
+    [span] = book(far, *(price("1", pool=f"p{at}") for at in range(3))).rates(h100(), window())
+    nearest = "; ".join(f"H100/p{at} asks for pool p{at}" for at in range(3))
+    assert span.reason == (
+        f"no price for model H100, instance_type not known, capacity_type not known; nearest: {nearest}"
+    )
+
+
+def test_stretches_of_one_price_are_one_span() -> None:
+    """Another row begins on the third day, which is less specific: nothing changes then."""
+    rows = book(price("1", pool="a", valid_from="2026-10-02"), price("9", valid_from="2026-10-03"))
+    spans = rows.rates(h100(pool="a"), window("2026-10-01", "2026-10-05"))
+    assert [iso(span.start_ms)[:10] for span in spans] == ["2026-10-01", "2026-10-02"]
+
+
 def test_a_row_for_part_of_the_time_stands_before_the_general_one() -> None:
     promotion = book(price("3"), price("1", region="eu", valid_from="2026-10-10", valid_to="2026-10-12"))
     spans = promotion.rates(h100(region="eu"), window("2026-10-01", "2026-11-01"))
@@ -275,6 +292,12 @@ def test_each_part_of_owned_hardware(change: dict[str, Any], nano: str) -> None:
     plain = {"model": "H100", "gpus": 8, "purchase": 2880, "months": 48, **SOURCE}
     rate = only_rate(book(owned=[plain | change]).rates(h100(), window()))
     assert rate.nano_per_board_hour == parse_nano(nano)
+
+
+def test_what_owned_hardware_does_not_say_costs_nothing() -> None:
+    [row] = book(owned=[{"model": "H100", "gpus": 8, "purchase": 2920, "months": 1, **SOURCE}]).rows
+    assert row.board_hour == Fraction(10**9, 2), "to the nano-unit and beyond"
+    assert book(price(None, per_month="0")).rows[0].board_hour == 0
 
 
 def test_discounts_leave_what_you_own_and_what_you_committed_alone() -> None:

@@ -74,6 +74,14 @@ def test_a_price_far_from_the_others_is_named(odd: str, warned: bool) -> None:
     assert (WarningCode.FAR_FROM_OTHERS in codes(book(*rows, price(odd, region="odd")))) is warned
 
 
+def test_a_price_far_from_the_others_is_told_with_theirs() -> None:
+    rows = [price("10.1234", region=f"r{n}") for n in range(4)]
+    [warning] = book(*rows, price("100.1234", region="odd")).check(TODAY)
+    assert warning.detail == (
+        "100.123 per board-hour; the median of the 5 rows for H100, any capacity type, is 10.123"
+    )
+
+
 def test_two_prices_are_too_few_to_call_one_odd() -> None:
     assert codes(book(price("1", region="a"), price("100", region="b"))) == []
 

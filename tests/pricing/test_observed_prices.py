@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from math import inf, nan
 
@@ -126,11 +127,15 @@ def test_without_boards_there_is_no_price_and_never_a_guess(boards: int | None) 
     assert "how many boards the node has is not known" in span.reason
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, nan, inf, 1e-12, 9e12])
-def test_what_is_no_price_is_said_and_not_billed(value: float) -> None:
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [(value, "is no price") for value in (0.0, -1.0, nan, inf)]
+    + [(value, "no board costs per hour") for value in (1e-12, 9e12)],
+)
+def test_what_is_no_price_is_said_and_not_billed(value: float, why: str) -> None:
     span = one({("east", "n2"): ObservedNode(total=always(value))}, L40S)
     assert span.rate is None
-    assert f"OpenCost says node_total_hourly_cost is {value:g}" in span.reason
+    assert f"OpenCost says node_total_hourly_cost is {value:g}, which {why}; " in span.reason
 
 
 def test_the_dearest_price_that_a_rate_takes() -> None:
@@ -153,6 +158,8 @@ def test_a_change_of_price_splits_the_window_at_its_instant() -> None:
 def test_the_same_value_seen_twice_is_one_span() -> None:
     steps = (Step(DAY.start_ms, NOON, 16.0), Step(NOON, DAY.end_ms, 16.0))
     assert len(rates_of({("east", "n1"): ObservedNode(total=steps)})(P5, DAY)) == 1
+    other = (Step(DAY.start_ms, DAY.start_ms + HOUR_MS, 24.0), Step(DAY.start_ms + HOUR_MS, NOON, 16.0))
+    assert len(rates_of({("east", "n1"): ObservedNode(total=other + steps[1:])})(P5, DAY)) == 2
 
 
 @pytest.mark.parametrize(
@@ -205,6 +212,7 @@ def test_ids_are_of_the_value_and_the_same_every_time() -> None:
     assert east is not None
     assert dearer is not None
     assert dearer.rate_id != east.rate_id
+    assert re.fullmatch("OpenCost/total@[0-9a-f]{10}", east.rate_id)
 
 
 def test_a_rate_says_its_month() -> None:
