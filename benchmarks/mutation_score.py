@@ -28,12 +28,13 @@ from benchmarks.support.code_mutations import CodeMutation, code_mutations
 from benchmarks.support.fault_rows import RowTrial, verdicts
 from benchmarks.support.tree_copy import RunNotes, TreeCopy
 
+_KUEUE = ("tests/advisor/test_kueue*.py", "tests/advisor/test_rule_set.py", "tests/advisor/test_submitted.py")
 # What is changed, and the tests that are to see it.
 PACKAGES = {
     "access": (("gpucost/access",), ("tests/access",)),
     "attribution": (("gpucost/attribution",), ("tests/attribution",)),
     "evidence": (("gpucost/telemetry/evidence.py",), ("tests/telemetry/test_evidence.py",)),
-    "kueue": (("gpucost/advisor/kueue",), ("tests/advisor/test_kueue*.py",)),
+    "kueue": (("gpucost/advisor/kueue",), _KUEUE),
     "ledger": (("gpucost/ledger",), ("tests/ledger",)),
     "pricing": (("gpucost/pricing",), ("tests/pricing",)),
 }
@@ -42,6 +43,8 @@ ROWS = range(1, 74)
 _LONGEST_S = 240.0
 # Most changes die by the fastest of many tests: the others are not even imported.
 _FEW = 12
+# A test that takes longer, with coverage, is left out: they are random searches through all of a package.
+_SLOWEST_S = 6.0
 
 
 class PackageTrial:
@@ -64,8 +67,9 @@ class PackageTrial:
         found = lines.get(mutation.line, set())
         if "" in found:
             found = {test for tests in lines.values() for test in tests}
-        useful = found - {"", *self._notes.red}
-        return sorted(useful & self._notes.seconds.keys(), key=lambda test: (self._notes.seconds[test], test))
+        seconds = self._notes.seconds
+        useful = [test for test in found - {*self._notes.red} if seconds.get(test, _LONGEST_S) <= _SLOWEST_S]
+        return sorted(useful, key=lambda test: (seconds[test], test))
 
     def killer(self, mutation: CodeMutation) -> str | None:
         """The test that turns red, or what else happens where none ends green."""

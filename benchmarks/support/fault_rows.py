@@ -16,7 +16,13 @@ from benchmarks.support.code_mutations import CodeMutation, code_mutations, temp
 from benchmarks.support.tree_copy import RunNotes, TreeCopy
 
 # Minutes each: taken only for a row that has no other test.
-_SLOW = ("tests/operations_kills", "tests/demo", "tests/cli/test_demo", "tests/replay", "tests/helm/test_first_report")
+_SLOW = (
+    "tests/operations_kills",
+    "tests/demo",
+    "tests/cli/test_demo",
+    "tests/replay",
+    "tests/helm/test_first_report",
+)
 # Seconds each: taken after the others, while a row has time.
 _LATER = (
     "tests/service",
@@ -28,6 +34,8 @@ _LATER = (
 )
 _FUNCTIONS, _CASES = 5, 2
 _LONGEST_ROW_S = 5.0
+# Lines that no fast test runs are changed last, and by the fastest of them each change is judged.
+_FAST_S, _FEW = 2.0, 8
 _CHART_ROW = 70
 _CHART = "helm/gpucost/templates"
 
@@ -38,6 +46,7 @@ class RowChoice:
     def __init__(self, rows: Iterable[int]) -> None:
         self._rows = frozenset(rows)
         self._spent: Counter[int] = Counter()
+        self._run: Counter[int] = Counter()
         self._chosen: dict[str, frozenset[int]] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -57,8 +66,10 @@ class RowChoice:
         )
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        if all(self._spent[row] > _LONGEST_ROW_S for row in self._chosen[item.nodeid]):
+        rows = self._chosen[item.nodeid]
+        if all(self._spent[row] > _LONGEST_ROW_S and self._run[row] >= _FUNCTIONS for row in rows):
             pytest.skip("its rows have had their time")
+        self._run.update(rows)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for row in self._chosen[report.nodeid]:
@@ -105,7 +116,8 @@ class RowTrial:
             print(f"red without any change: {test}", flush=True)
         useful = {test: rows for test, rows in self.notes.rows.items() if test not in self.notes.red}
         self._lines = {row: defaultdict(set) for row in self.rows}
-        for file, lines in self.copy.tests_by_line().items():
+        known = self.copy.tests_by_line()
+        for file, lines in ((file, known[file]) for file in known if file.endswith(".py")):
             for line, ran in lines.items():
                 for test in ran:
                     for row in useful.get(test, ()):
@@ -116,11 +128,12 @@ class RowTrial:
         """Tries changes one after another, first those of lines that few other rows run."""
         tried = 0
         for mutation in self._candidates(row, seed)[:most]:
-            tests = self._lines[row].get((mutation.file, mutation.line)) or self._tests_of(row)
+            ran = self._lines[row].get((mutation.file, mutation.line)) or self._tests_of(row)
+            tests = sorted(ran, key=lambda test: (self.notes.seconds[test], test))[:_FEW]
             text = (self.copy.root / mutation.file).read_text(encoding="utf-8")
             seconds = {test: self.notes.seconds[test] for test in tests}
             with self.copy.changed(mutation.file, mutation.applied(text)):
-                ended = self.copy.run(tests, seconds, 20 + 5 * sum(seconds.values()))
+                ended = self.copy.run(tests, seconds, 20 + 3 * sum(seconds.values()))
             tried += 1
             # A module that cannot be imported, or a test that is found no more, proves nothing of a row.
             if ended.status is not None and (red := [test for test in ended.red if test in seconds]):
@@ -143,7 +156,10 @@ class RowTrial:
         rows_of = Counter(place for places in self._lines.values() for place in places)
         places = [place for place in sorted(self._lines[row]) if self._is_body(place)]
         random.Random(seed * 1000 + row).shuffle(places)
-        places.sort(key=lambda place: rows_of[place])
+        seconds = {
+            place: min(map(self.notes.seconds.__getitem__, ran)) for place, ran in self._lines[row].items()
+        }
+        places.sort(key=lambda place: (seconds[place] > _FAST_S, rows_of[place]))
         return [mutation for place in places for mutation in self._at(place)[:2]]
 
     def _at(self, place: tuple[str, int]) -> list[CodeMutation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.advisor.kueue_runs import GPUS
 from tests.advisor.worlds import flavor, local_queue, pod_set, queue, taint, workload
 from tests.cluster.builders import GPU
 
+DOCS = Path(__file__).parents[2] / "docs"
 NOW, WAITS, NEVER, UNKNOWN = Decision.NOW, Decision.WAITS, Decision.NEVER, Decision.UNKNOWN
 
 
@@ -323,6 +325,7 @@ def test_that_not_all_were_asked_about_is_said() -> None:
         for place in range(MOST_BESIDE + 6)
     ]
     found = _answer(worlds.state(queue("a", 300), *many), *(each.meta.name for each in many))
+    assert f"Up to {MOST_BESIDE} Workloads of a job" in (DOCS / "advise.md").read_text("utf-8")
     assert found.decision is UNKNOWN
     assert f"the first {MOST_BESIDE} of its {MOST_BESIDE + 6} workloads have quota" in found.says
     assert f"of its {MOST_BESIDE + 6} workloads the first {MOST_BESIDE} were asked about" in found.assumptions

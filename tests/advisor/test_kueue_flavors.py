@@ -232,6 +232,30 @@ def test_what_earlier_pod_sets_take_is_said() -> None:
     assert "podsets requests (6) + current podset request (3) > maximum capacity (8)" in found.message
 
 
+RACKS = flavor("h100", topology="racks")
+
+
+@pytest.mark.parametrize(
+    ("topology", "taken"),
+    [
+        ({}, "l4"),
+        ({"group": "pair"}, "l4"),  # a group is no request
+        ({"required": "rack"}, "h100"),
+        ({"preferred": "rack"}, "h100"),
+        ({"slice": "rack"}, "h100"),
+        ({"unconstrained": "true"}, "h100"),
+    ],
+)
+def test_a_flavor_with_a_topology_is_for_pods_that_ask_for_one(topology: dict[str, str], taken: str) -> None:
+    """tas_flavorassigner.go, checkPodSetAndFlavorMatchForTAS; TopologyAwareScheduling is on by default."""
+    assert _taken(RACKS, topology=topology) == taken
+
+
+def test_a_queue_whose_flavors_all_have_a_topology_is_for_everybody() -> None:
+    found = decided("new", queue("a", {"h100": 8}), RACKS, workload("new", "a"))
+    assert flavors(found) == {"main": "h100"}
+
+
 def test_pod_sets_of_a_group_share_their_flavor() -> None:
     grouped = {"group": "pair"}
     sets = pod_set("first", 1, 6, topology=grouped), pod_set("second", 1, 3, topology=grouped)

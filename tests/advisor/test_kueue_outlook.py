@@ -249,6 +249,15 @@ def _started(state: ClusterState, *ended: Sequence[str]) -> list[set[str]]:
     return found
 
 
+def test_equal_ones_are_parked_together_and_others_stay() -> None:
+    waiting = workload("one", "a", 9), workload("two", "a", 9), workload("new", "a", 4)
+    state = worlds.state(queue("a", 8), *waiting)
+    view = KueueView(state, state.schedulers.kueue)
+    [line] = view.lines_of("a").values()
+    line.park(asked(view.snapshot, "one"))
+    assert ({ask.uid for ask in line.parked}, [ask.uid for ask in line.heap]) == ({"one", "two"}, ["new"])
+
+
 def _line(*, is_strict: bool) -> ClusterState:
     return worlds.state(
         queue("a", 8, strict=is_strict),

@@ -56,6 +56,16 @@ def test_another_version_is_named_with_what_it_means(version: str, words: str) -
     assert "the rules are those of 0.19.2" in about
 
 
+def test_the_gates_that_are_on_by_default() -> None:
+    """pkg/features/kube_features.go of Kueue 0.19.2, those that decide something."""
+    beta = "AllBeta AdmissionFairSharing AdmissionGatedBy FairSharingPreemptWithinNominal"
+    beta += " FairSharingPrioritizeNonBorrowing FlavorFungibility FlavorFungibilityPreserveScanProgress"
+    beta += " HierarchicalCohorts KueueDRAIntegration LendingLimit LocalQueueDefaulting PartialAdmission"
+    beta += " PrioritySortingWithinCohort QuotaCheckStrategy ReclaimablePods SchedulingEquivalenceHashing"
+    beta += " TASHandleOverlappingFlavors TASMultiLayerTopology TASProfileMixed TopologyAwareScheduling"
+    assert {name for name, gate in GATES.items() if gate.is_on} == set(beta.split())
+
+
 def test_gates_drift_where_they_decide_something() -> None:
     gates = {"PartialAdmission": False, "FlavorFungibility": True, "PriorityBoost": True, "Unheard": True}
     first, second = drift(replace(SAME, gates=gates))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from gpucost.advisor.kueue.asks import Ask, added_usage, in_order
 from gpucost.advisor.kueue.cycle import STRICT, Processed
@@ -45,14 +45,14 @@ class Outlook:
     fits_empty: bool
     ahead: int
     borrowed: Mapping[FlavorResource, int]
-    message: str = ""
-    reason: str = ""
-    blocker: str = ""
-    is_settled: bool = True
-    cycles: int = 0
-    given: tuple[Nominee, ...] = ()
-    others: Mapping[str, tuple[Assigned, ...]] = field(default_factory=dict)
-    leaving: frozenset[str] = frozenset()
+    message: str
+    reason: str
+    blocker: str
+    is_settled: bool
+    cycles: int
+    given: tuple[Nominee, ...]
+    others: Mapping[str, tuple[Assigned, ...]]
+    leaving: frozenset[str]
     """Uids of all who are preempted, by whomever."""
     ties: frozenset[tuple[str, str]] = frozenset()
     """Pairs of sibling cohorts that Kueue takes in any order."""
