@@ -237,12 +237,13 @@ def test_no_handshake_comes_between_a_new_certificate_and_its_key(tmp_path: Path
     with serving(certificate) as port:
         replacing.start()
         try:
-            for _ in range(100):
+            handshakes = 0
+            while handshakes < 100 or sum(taken) < 20:  # however fast either of them is
                 handshake(port, pairs[0].authority + pairs[1].authority).close()
+                handshakes += 1
         finally:
             ended.set()
             replacing.join()
-    assert sum(taken) > 20
 
 
 def put(files: TlsFiles, pair: Pair) -> None:
