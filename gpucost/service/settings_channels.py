@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from gpucost.domain.configfile import Text, wrong
 from gpucost.domain.errors import Remark
 from gpucost.notify.channels import Channel, Mailbox, Service
+from gpucost.notify.sending.address import trouble_with_service
 from gpucost.settings.types import ExistingFile, Group, secret
 
 SLACK_API = "https://slack.com/api"
@@ -37,7 +38,7 @@ def _host(value: object) -> object:
         ip_address(value)
     except ValueError:
         # Where a URL stands instead, it may hold a password.
-        raise wrong(_HIDDEN, "the name or address of a host, without a port or smtp://") from None
+        raise wrong(_HIDDEN, "the name or address of a host, without a port or a scheme") from None
     return value
 
 
@@ -109,6 +110,10 @@ class ChannelSettings(Group):
         if self.service is Service.APPRISE:
             if not _SCHEME.match(url):
                 raise wrong(_HIDDEN, "one of apprise's URLs: a scheme, ://, and more", "url")
+            if trouble := trouble_with_service(url):
+                raise wrong(
+                    Remark(trouble), "a service in the network, and no parameter that reads a file", "url"
+                )
         else:
             self._check_address(url)
         return self

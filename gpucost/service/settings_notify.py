@@ -20,7 +20,7 @@ from gpucost.notify.compose.links import Links
 from gpucost.notify.notices import Kind, Rank
 from gpucost.notify.routes.quiet import Quiet, is_ever_loud
 from gpucost.notify.routes.rules import Escalation, Route, Rules
-from gpucost.service.settings_channels import ChannelSettings, MailSettings
+from gpucost.service.settings_channels import ChannelSettings, Host, MailSettings
 from gpucost.settings.types import Duration, Group, UrlOrEmpty, between, milliseconds
 
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])\Z|24:00\Z")
@@ -228,6 +228,12 @@ class NotifySettings(Group):
     runbooks_url: UrlOrEmpty = ""
     """Address of the folder of runbooks. No such links when it is empty."""
 
+    link_hosts: tuple[Host, ...] = ()
+    """Names of hosts that links of alerts may lead to, beside those of the three addresses above:
+    Alertmanager's own, for the link to a silence, or a wiki's that ``runbook_url`` names. Who may write rules
+    or labels may write addresses: those of other hosts stand in a message as text.
+    """
+
     channels: tuple[ChannelSettings, ...] = ()
     """Where messages go."""
 
@@ -313,7 +319,7 @@ class NotifySettings(Group):
 
     @cached_property
     def links(self) -> Links:
-        return Links(self.base_url, self.dashboards_url, self.runbooks_url)
+        return Links(self.base_url, self.dashboards_url, self.runbooks_url, self.link_hosts)
 
 
 def check_teams(settings: NotifySettings, rules: TeamRules) -> None:

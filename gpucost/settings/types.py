@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -21,6 +22,9 @@ from pydantic import (
 from gpucost.domain.configfile import wrong
 from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.time import parse_duration
+
+_PLAIN_URL = re.compile(r"[A-Za-z0-9:/?#\[\]@!$&'()*+,;=%._~-]*")
+"""The signs of RFC 3986, section 2."""
 
 
 def milliseconds(duration: timedelta) -> int:
@@ -66,8 +70,12 @@ def base_url(url: str) -> str:
         is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_right = False
-    if not is_right or parts.query or parts.fragment or "@" in parts.path:
-        raise wrong(shown, "http:// or https://, a host, and at most a path")
+    # urlsplit drops line ends, and clients differ in what they make of the others.
+    is_plain = _PLAIN_URL.fullmatch(url) is not None
+    if not is_right or not is_plain or parts.query or parts.fragment or "@" in parts.path:
+        raise wrong(
+            shown, "http:// or https://, a host, and at most a path, of the signs that a URL may have"
+        )
     if "@" in parts.netloc:
         raise wrong(
             Remark("it has user info"),

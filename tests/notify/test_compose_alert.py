@@ -15,7 +15,10 @@ from gpucost.notify.notices import Kind, Notice, Rank, Stage
 
 NOW_MS = parse_instant("2026-10-12T12:00:00Z")
 LINKS = Links(
-    "https://gpucost.example.com", "https://grafana.example.com", "https://docs.example.com/runbooks"
+    "https://gpucost.example.com",
+    "https://grafana.example.com",
+    "https://docs.example.com/runbooks",
+    ("AM.example.com", "wiki"),
 )
 LABELS = {"alertname": "GpuCostIdle", "team": "nlp", "cluster": "demo", "severity": "warning"}
 
@@ -133,10 +136,10 @@ def test_the_worst_that_fires_counts() -> None:
 
 
 def test_links_from_annotations_and_to_a_silence() -> None:
-    given = {"runbook_url": "https://wiki/a?b=1", "dashboard_url": "http://grafana/d/x"}
+    given = {"runbook_url": "https://wiki/a?b=1", "dashboard_url": "http://Grafana.example.com:3000/d/x"}
     found = urls(noticed(an_alert(annotations=given)))
     assert found["Runbook"] == "https://wiki/a?b=1"
-    assert found["Dashboard"] == "http://grafana/d/x"
+    assert found["Dashboard"] == "http://Grafana.example.com:3000/d/x"
     assert found["Silence"] == (
         "https://am.example.com/#/silences/new?filter=%7Balertname%3D%22GpuCostIdle%22%2Cteam%3D%22nlp%22%7D"
     )
@@ -147,7 +150,21 @@ def test_placeholders_of_our_own_rules_are_filled_in() -> None:
     found = urls(noticed(an_alert(annotations=given)))
     assert found["Runbook"] == "https://docs.example.com/runbooks/GpuCostIdle.md"
     assert found["Dashboard"] == "https://grafana.example.com/d/gpucost-team"
-    assert set(urls(noticed(an_alert(annotations=given), links=Links()))) == {"Silence"}
+    assert set(urls(noticed(an_alert(annotations=given), links=Links()))) == set()
+
+
+@pytest.mark.fault(55)
+def test_addresses_of_hosts_that_no_setting_names_are_text() -> None:
+    elsewhere = "https://wiki.evil.example/a?b=1"
+    given = {"runbook_url": elsewhere, "dashboard_url": "http://169.254.169.254/latest"}
+    notice = noticed(an_alert(annotations=given), externalURL="https://docs.example.com.evil.example")
+    assert set(urls(notice)) == {"Team"}
+    facts = {each.name: each.value for each in notice.message.facts}
+    assert facts["Runbook"] == elsewhere
+    assert facts["Dashboard"] == "http://169.254.169.254/latest"
+    assert facts["Alertmanager"] == "https://docs.example.com.evil.example"
+    both = [an_alert(annotations={"runbook_url": each}) for each in (elsewhere, "https://wiki/a")]
+    assert urls(noticed(*both))["Runbook"] == "https://wiki/a", "the first that may be linked"
 
 
 @pytest.mark.parametrize(
@@ -167,6 +184,7 @@ def test_addresses_that_are_none_are_not_linked(url: str) -> None:
     given = {"runbook_url": url, "dashboard_url": url}
     found = urls(noticed(an_alert(annotations=given), externalURL=url))
     assert set(found) == {"Team"}
+    assert url not in [each.value for each in noticed(an_alert(annotations=given)).message.facts]
 
 
 def test_without_any_words_labels_speak() -> None:

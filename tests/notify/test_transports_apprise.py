@@ -85,6 +85,51 @@ def test_redirects_lead_nowhere(service: ScriptedServer) -> None:
 
 
 @pytest.mark.fault(55)
+def test_a_redirect_that_the_url_asks_for_is_not_followed(service: ScriptedServer) -> None:
+    service.replies = [Reply(status=307, headers={"Location": f"http://127.0.0.1:{service.server_port}/b"})]
+    base = f"json://127.0.0.1:{service.server_port}/hunter2"
+    with pytest.raises(Refused, match="follows redirects, which is not allowed"):
+        deliver(channel(Service.APPRISE, f"{base}?redirect=yes"))
+    assert service.asked == []
+    with pytest.raises(Retry):  # written so that apprise alone reads it
+        deliver(channel(Service.APPRISE, f"{base}?a=b;redirect=yes"))
+    assert len(service.asked) == 1
+
+
+@pytest.mark.fault(55)
+@pytest.mark.parametrize(
+    "url",
+    [
+        "workflow://127.0.0.1:{port}/workflow/sig/?template={file}",
+        "workflow://127.0.0.1:{port}/workflow/sig/?template=file://{file}",
+        "workflow://127.0.0.1:{port}/workflow/sig/?template={name}",
+    ],
+)
+def test_no_file_is_read_for_a_message(
+    service: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text('{"text": "file-secret", "type": "service_account"}')
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Refused, match="reads a file, which is not allowed") as refused:
+        deliver(channel(Service.APPRISE, url.format(port=service.server_port, file=file, name=file.name)))
+    assert service.asked == []
+    assert str(file) not in str(refused.value)
+
+
+@pytest.mark.fault(55)
+def test_passwords_of_netrc_are_sent_to_nobody(
+    service: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".netrc").write_text("default login somebody password hunter2secret\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    assert deliver(json_url(service)) == ""
+    assert "authorization" not in {name.lower() for name in service.asked[0].headers}
+
+
+@pytest.mark.fault(55)
 @pytest.mark.parametrize(
     ("url", "said"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +10,16 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from gpucost.notify.alertmanager import parse
 from gpucost.notify.channels import Channel, Service
+from gpucost.notify.compose.alert import of_group
+from gpucost.notify.compose.links import Links
 from gpucost.notify.sending.address import METADATA, trouble_with
 from gpucost.notify.sending.http import Http
 from gpucost.notify.sending.outcome import Refused, Retry
 from gpucost.notify.sending.transports import Transports
 from tests.kube.pki import Pki, make_pki
-from tests.notify.sending_worlds import channel, outgoing, slack_webhook
+from tests.notify.sending_worlds import NOW_MS, channel, outgoing, slack_webhook
 from tests.support.chat_server import ChatServer, Trouble, chat_server
 
 pytestmark = pytest.mark.fault(55)
@@ -56,6 +60,8 @@ PRIVATE += [
 PRIVATE += ["::ffff:0:93.184.216.34", "2a00:1450::5efe:10.0.0.1", "2a00:1450::200:5efe:127.0.0.1"]
 PRIVATE += ["fec0::1", "fc00::1", "2001:db8::1", "3fff::1", "5f00::1", "2002:7f00:1::1", "2002:5db8:d822::1"]
 
+CHATS = (Service.SLACK, Service.MATTERMOST, Service.TEAMS)
+
 
 @pytest.fixture
 def chat() -> Iterator[ChatServer]:
@@ -80,6 +86,44 @@ def test_private_addresses_need_a_word_in_the_settings(address: str) -> None:
 )
 def test_public_addresses_may_be_connected_to(address: str) -> None:
     assert trouble_with(address, allow_private=False) == ""
+
+
+@pytest.mark.parametrize("service", CHATS)
+def test_what_an_alert_names_is_neither_asked_nor_linked(chat: ChatServer, service: Service) -> None:
+    """Every address of the payload is one of a server that would tell, written in some way."""
+    with chat_server() as inside:
+        here = f"127.0.0.1:{inside.server_port}"
+        ways = [f"http://{here}/latest", f"//{here}/x", f"gopher://{here}/x", f"file://{here}/etc/passwd"]
+        ways += [
+            f"http://{host}:{inside.server_port}/x" for host in ("2130706433", "0x7f.1", "[::ffff:7f00:1]")
+        ]
+        ways += [f"https://gpucost.example.com@{here}/", f"javascript:fetch('http://{here}')"]
+        texts = dict(zip((*"abcdefg", "summary", "description"), ways, strict=True))
+        alert = {"status": "firing", "labels": {"alertname": "A", **texts}, "generatorURL": ways[0]}
+        alerts = [
+            alert | {"annotations": {**texts, "runbook_url": way, "dashboard_url": way}, "fingerprint": way}
+            for way in ways
+        ]
+        common = {"commonLabels": texts, "commonAnnotations": {**texts, "image": ways[0]}}
+        payload = {
+            "version": "4",
+            "groupKey": "{}",
+            "status": "firing",
+            "alerts": alerts,
+            "receiver": ways[0],
+        }
+        group = parse(payload | common | {"externalURL": ways[0], "groupLabels": texts})
+        links = Links("https://gpucost.example.com", "https://grafana.example.com")
+        message = of_group(group, links, received_ms=NOW_MS).message
+        urls = (chat.slack_webhook, chat.mattermost_webhook, chat.teams_workflow)
+        to = channel(service, dict(zip(CHATS, urls, strict=True))[service])
+        Transports().deliver(to, outgoing(message=message))
+        assert message.links == ()
+        said = json.dumps(chat.asked[0].payload)
+        assert "latest" in said
+        assert f"://{here}" not in said.replace("\\", "")
+        assert inside.asked == []
+    assert len(chat.asked) == 1
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"])

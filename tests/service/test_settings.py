@@ -90,6 +90,24 @@ WRONG = {
         "it has user info",
         "without user",
     ),
+    "a line end in a URL": (
+        'prometheus: {url: "http://h\\r\\nX: y"}',
+        "prometheus.url",
+        "not shown here",
+        "of the signs",
+    ),
+    "a variable in a URL": (
+        "notify: {base_url: 'http://${HOME}/'}",
+        "notify.base_url",
+        "not shown here",
+        "of the signs",
+    ),
+    "a backslash in a URL": (
+        "access: {oidc: {issuer: 'https://h\\evil'}}",
+        "access.oidc.issuer",
+        "evil",
+        "of the signs",
+    ),
     "no path for recorded": (
         "source: {kind: recorded}",
         "source.path",

@@ -150,6 +150,21 @@ WRONG_CHANNEL = {
     "no host": (f"{{name: a, service: teams, url: 'https:///{SECRET}'}}", "url", "a host"),
     "port": (f"{{name: a, service: teams, url: 'https://h:x/{SECRET}'}}", "url", "a host"),
     "apprise": (f"{{name: a, service: apprise, url: {SECRET}}}", "url", "a scheme"),
+    "apprise of the machine": (
+        f"{{name: a, service: apprise, url: 'file:///{SECRET}'}}",
+        "url",
+        "file:// is no address in the network; allowed: a service in the network",
+    ),
+    "apprise that reads a file": (
+        f"{{name: a, service: apprise, url: 'slack://{SECRET}?template=/etc/{SECRET}'}}",
+        "url",
+        "template= reads a file, which is not allowed",
+    ),
+    "apprise that redirects": (
+        f"{{name: a, service: apprise, url: 'jsons://h/{SECRET}?redirect=yes'}}",
+        "url",
+        "redirect= follows redirects",
+    ),
     "token without room": (f"{{name: a, service: slack, token: {SECRET}}}", "room", "a room with a token"),
     "room without token": (f"{{name: a, service: slack, url: '{HOOK}', room: C}}", "room", "none without"),
     "token for teams": (

@@ -1,7 +1,7 @@
 """A group of Prometheus alerts -> notice: one message for the group, an item for each alert that fires.
 
 Annotations and labels are untrusted: they are shown as text, and of addresses only those are linked that
-stand where addresses belong and are http or https.
+stand where addresses belong, are http or https, and lead to a host that the settings name.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ RANKS: Mapping[str, Rank] = {
 }
 """Value of the label ``severity`` -> rank; any other is MEDIUM, so that a misspelt one is not lost."""
 _TONES = {Rank.INFO: Tone.INFO, Rank.CRITICAL: Tone.CRITICAL}
+_ADDRESSES = {"Runbook": "runbook_url", "Dashboard": "dashboard_url"}
+"""Text of a link -> the annotation that it is from."""
 _TEAM_LABELS = ("team", "owner_team")
 _CLUSTER_LABELS = ("cluster", "gpu_cluster")
 
@@ -125,7 +127,7 @@ def _message(group: AlertGroup, links: Links, rank: Rank, since_ms: int) -> Mess
         title=title if group.is_firing else f"Resolved: {title}",
         summary=_summary(group, told),
         tone=_TONES.get(rank, Tone.WARNING) if group.is_firing else Tone.GOOD,
-        facts=tuple(_facts(group, common, rank, since_ms)),
+        facts=(*_facts(group, common, rank, since_ms), *_unlinked(group, links, told)),
         sections=tuple(_sections(group)),
         links=tuple(_links(group, links, common, told)),
         footer="gpucost, from Alertmanager",
@@ -189,22 +191,32 @@ def _item(alert: Alert) -> str:
 def _links(
     group: AlertGroup, links: Links, common: Mapping[str, str], told: tuple[Alert, ...]
 ) -> Iterator[Link]:
-    found = {key: _annotated(key, group, told, links) for key in ("runbook_url", "dashboard_url")}
-    if found["runbook_url"]:
-        yield Link("Runbook", found["runbook_url"])
-    if found["dashboard_url"]:
-        yield Link("Dashboard", found["dashboard_url"])
-    else:
+    linked = {
+        text: next(filter(links.may_lead_to, _annotated(key, group, told, links)), "")
+        for text, key in _ADDRESSES.items()
+    }
+    yield from (Link(text, url) for text, url in linked.items() if url)
+    if not linked["Dashboard"]:
         yield from links.team(owner(_first(common, _TEAM_LABELS)), _first(common, _CLUSTER_LABELS))
     silence = _silence(group)
-    if silence:
+    if silence and links.may_lead_to(silence):
         yield Link("Silence", silence)
 
 
-def _annotated(key: str, group: AlertGroup, told: tuple[Alert, ...], links: Links) -> str:
-    """The first address that may be linked: of all alerts, else of one."""
+def _unlinked(group: AlertGroup, links: Links, told: tuple[Alert, ...]) -> Iterator[Fact]:
+    """Addresses of hosts that no setting names, for who knows them: as text, which links nowhere."""
+    for text, key in _ADDRESSES.items():
+        found = list(_annotated(key, group, told, links))
+        if found and not any(map(links.may_lead_to, found)):
+            yield Fact(text, found[0])
+    if (base := _safe(group.external_url)) and _silence(group) and not links.may_lead_to(base):
+        yield Fact("Alertmanager", base)
+
+
+def _annotated(key: str, group: AlertGroup, told: tuple[Alert, ...], links: Links) -> Iterator[str]:
+    """Those that could be linked, each once: of all alerts, then of one."""
     urls = (group.common_annotations.get(key, ""), *(each.annotations.get(key, "") for each in told))
-    return next((found for each in urls if (found := _safe(_placed(each, links)))), "")
+    return (found for url in dict.fromkeys(urls) if (found := _safe(_placed(url, links))))
 
 
 def _placed(url: str, links: Links) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from gpucost.detectors.findings import Pattern, Subject, SubjectKind
 from gpucost.domain.time import Window
@@ -23,11 +23,18 @@ NODES = "gpucost-nodes"
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Addresses without a slash at the end; an empty one means that there is none, and no link then."""
+    """Addresses without a slash at the end; an empty one means that there is none, and no link then.
+    ``hosts`` are those that addresses of alerts may lead to beside theirs."""
 
     service: str = ""
     dashboards: str = ""
     runbooks: str = ""
+    hosts: tuple[str, ...] = ()
+
+    def may_lead_to(self, url: str) -> bool:
+        """Whether an address that somebody else wrote is of a host that the settings name."""
+        own = (urlsplit(each).hostname for each in (self.service, self.dashboards, self.runbooks))
+        return urlsplit(url).hostname in {*own, *(each.lower() for each in self.hosts)} - {None}
 
     def finding(self, record_id: int | None) -> tuple[Link, ...]:
         """The finding in the service."""

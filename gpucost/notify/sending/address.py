@@ -7,6 +7,7 @@ it can reach: the metadata service of its cloud, its own loopback, the cluster.
 from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from urllib.parse import parse_qsl
 
 _Address = IPv4Address | IPv6Address
 
@@ -32,6 +33,28 @@ _NOT_PUBLIC = (
     *map(ip_network, ("::/96", "::ffff:0:0:0/96", "2002::/16", "3fff::/20", "5f00::/16", "fec0::/10")),
     *map(ip_network, ("100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24")),
 )
+
+LOCAL_SERVICES = frozenset(
+    ("blink1", "dbus", "file", "glib", "gnome", "kde", "kmsg", "macosx", "qt", "stdout", "syslog", "windows")
+)
+"""Of apprise: those of this machine, not of the network."""
+# What its services read files by. ``template`` is a name of the service's own to some.
+_OF_FILES = ("attach", "keyfile", "subfile", "template")
+
+
+def trouble_with_service(url: str) -> str:
+    """Why apprise must not be given ``url``, as far as that can be read in it; empty if it may. No word of
+    the URL but its scheme, and the name of a parameter."""
+    scheme, _, rest = url.strip().partition("://")
+    if scheme.lower() in LOCAL_SERVICES:
+        return f"{scheme.lower()}:// is no address in the network"
+    for name, value in parse_qsl(rest.partition("?")[2]):
+        key = name.lower()
+        if key in _OF_FILES and (value[:1] in ("~", ".") or "/" in value or "\\" in value):
+            return f"{key}= reads a file, which is not allowed"
+        if key == "redirect" and value.lower() not in ("no", "false", "0", "off"):
+            return "redirect= follows redirects, which is not allowed"
+    return ""
 
 
 def trouble_with(address: str, *, allow_private: bool) -> str:

@@ -38,6 +38,8 @@ def deliver(channel: Channel, post: Post, *, total_s: float = TOTAL_S) -> str:
     # of the environment are not passed on: the addresses that are checked must be the real ones.
     command = [sys.executable, "-P", "-m", "gpucost.notify.sending.apprise_child"]
     environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    # Else it sends the passwords of ~/.netrc along, to whatever host they are for.
+    environment["NETRC"] = os.devnull
     try:
         ran = subprocess.run(
             command,

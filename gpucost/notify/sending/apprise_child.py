@@ -2,24 +2,25 @@
 
 An audit hook of Python sees every connection before it is made, with the address that is connected to,
 whoever asked for it: neither DNS nor a redirect can lead anywhere that is not allowed. The same hook ends
-attempts to start programs and to write files, which are no ways to a chat.
+attempts to start programs, to write files, and to read any but the programs' own (``?template=/etc/shadow``),
+which are no ways to a chat.
 """
 
 from __future__ import annotations
 
 import json
+import mimetypes
 import os
 import socket
 import sys
+import sysconfig
+from pathlib import Path
 from typing import Any
 
-from gpucost.notify.sending.address import trouble_with
+from gpucost.notify.sending.address import LOCAL_SERVICES, trouble_with, trouble_with_service
 
 _PROGRAMS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "pty.spawn")
-# Services of this machine, not of the network.
-_LOCAL = frozenset(
-    ("blink1", "dbus", "file", "glib", "gnome", "kde", "kmsg", "macosx", "qt", "stdout", "syslog", "windows")
-)
+_SENDS = ("socket.connect", "socket.sendto", "socket.sendmsg")
 
 
 class Guard:
@@ -28,14 +29,24 @@ class Guard:
     def __init__(self, allow_private: bool) -> None:
         self.allow_private = allow_private
         self.refused: list[str] = []
+        self._own = _own_folders()
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event in ("socket.connect", "socket.sendto"):
+        if event in _SENDS and arguments[1] is not None:
             self._connect(arguments[0], arguments[1])
         elif event in _PROGRAMS:
             self._refuse("starts a program, which is not allowed")
         elif event == "open" and _writes(arguments):
             self._refuse("writes a file, which is not allowed")
+        elif event == "open" and not self._is_own(arguments[0]):
+            self._refuse("reads a file, which is not allowed")
+
+    def _is_own(self, path: object) -> bool:
+        """Whether a file is one of the programs' own; a descriptor is open already."""
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return True
+        found = _absolute(os.fsdecode(path))
+        return found == os.devnull or found.startswith(self._own)
 
     def _connect(self, connection: socket.socket, address: Any) -> None:
         if connection.family not in (socket.AF_INET, socket.AF_INET6):
@@ -49,6 +60,19 @@ class Guard:
         raise PermissionError(why)
 
 
+def _own_folders() -> tuple[str, ...]:
+    found = {
+        *sys.path,
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    }
+    return tuple(f"{_absolute(each)}{os.sep}" for each in sorted(filter(None, found)))
+
+
+def _absolute(path: str) -> str:
+    """Without ``..``. Links are not followed: who installs may have made the programs of them."""
+    return os.path.normpath(Path(path).absolute())
+
+
 def _writes(arguments: tuple[Any, ...]) -> bool:
     path, mode, flags = arguments
     changes = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -60,21 +84,26 @@ def send(asked: dict[str, Any]) -> tuple[str, str]:
     """``sent``, ``refused`` or ``failed``, and why, without a word of the URL but its scheme."""
     url = str(asked["url"]).strip()
     scheme = url.partition("://")[0].lower()[:20]
-    if scheme in _LOCAL:
-        return "refused", f"{scheme}:// is no address in the network"
+    trouble = trouble_with_service(url)
+    if trouble:
+        return "refused", trouble
     sys.dont_write_bytecode = True
     import apprise
 
+    mimetypes.init()  # which reads files of the system
+    guard = Guard(bool(asked["allow_private"]))
+    sys.addaudithook(guard)
     asset = apprise.AppriseAsset(http_redirects=False, async_mode=False, secure_logging=True)
     plugin = apprise.Apprise.instantiate(url, asset=asset, suppress_exceptions=True)
+    if guard.refused:
+        return "refused", guard.refused[0]
     if plugin is None:
         return "refused", f"apprise makes nothing of the {scheme}:// URL; see gpucost notify test"
-    if _LOCAL & {*_names(plugin.protocol), *_names(plugin.secure_protocol)}:
+    if LOCAL_SERVICES & {*_names(plugin.protocol), *_names(plugin.secure_protocol)}:
         return "refused", f"{scheme}:// is no address in the network"
     if scheme in _names(plugin.protocol) and not asked["allow_http"]:
         return "refused", f"{scheme}:// is not encrypted, and the channel's allow_http is not set"
-    guard = Guard(bool(asked["allow_private"]))
-    sys.addaudithook(guard)
+    plugin.redirects = False  # whatever the URL says
     done = bool(plugin.notify(body=asked["body"], body_format=apprise.NotifyFormat.TEXT))
     if done:
         return "sent", ""
