@@ -25,6 +25,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Close, adjust, verify and look at months.", rich_markup_mode=None
 )
 
+_LONGEST = 2_000
 _LOST = (
     "Windows since the backup are read again as far as the source goes back; closes, adjustments, keys and "
     "what people said of findings since then are lost, and must be made again"
@@ -49,7 +50,7 @@ def status(
     month: Annotated[str | None, typer.Argument(metavar="[MONTH]", help="One month; else all.")] = None,
 ) -> None:
     """What months there are, which are closed, and what keeps the others open."""
-    from gpucost.reports.display import counted
+    from gpucost.reports.display import counted, visible
 
     context = context_of(ctx)
     with context.ledger() as ledger:
@@ -70,7 +71,8 @@ def status(
                 folded = (
                     "" if fold is None else f"; folded by day {iso(fold.folded_at_ms)}, digest {fold.digest}"
                 )
-                closed = f"{found} closed {iso(info.closed_at_ms)} by {info.author}, digest {info.digest}"
+                author = visible(info.author or "", _LONGEST)
+                closed = f"{found} closed {iso(info.closed_at_ms)} by {author}, digest {info.digest}"
                 typer.echo(f"{closed}{folded}")
                 continue
             if not info.version:
@@ -78,7 +80,7 @@ def status(
                 continue
             typer.echo(f"{found} open, {counted(info.version, 'window version')} written")
             for blocker in ledger.close_blockers(found, _coverage(ctx)):
-                typer.echo(f"  {blocker}")
+                typer.echo(f"  {visible(blocker, _LONGEST)}")
 
 
 @app.command()
@@ -91,11 +93,14 @@ def close(
     ] = None,
 ) -> None:
     """Close a month for good. Later corrections are adjustments."""
+    from gpucost.reports.display import visible
+
     wanted = Month.parse(month)
     with context_of(ctx).ledger() as ledger:
         already = "" if ledger.month(wanted).closed_at_ms is None else "already "
         info = ledger.close_month(wanted, author=author or user(), min_coverage=_coverage(ctx), reason=reason)
-    typer.echo(f"{info.month} {already}closed by {info.author}, digest {info.digest}")
+    by = visible(info.author or "", _LONGEST)
+    typer.echo(f"{info.month} {already}closed by {by}, digest {info.digest}")
     if already and reason is not None:
         complain(f"{info.month} stays as it was closed: this --reason is not recorded")
 
@@ -122,6 +127,7 @@ def adjust(
     The team must be known, and the job in the ledger, so that no amount lands on a misspelt name.
     """
     from gpucost.ledger import MonthOpen
+    from gpucost.reports.display import visible
 
     context, wanted = context_of(ctx), Month.parse(month)
     nano = parse_nano(amount, "--amount")
@@ -147,10 +153,8 @@ def adjust(
             job_uid=job,
         )
     already = "already recorded: " if made in before else ""
-    typer.echo(
-        f"{already}{made.month} {made.team}: {plain(made.nano)} {made.currency}, "
-        f"{made.reference}: {made.reason}"
-    )
+    team, reference, reason = (visible(text, _LONGEST) for text in (made.team, made.reference, made.reason))
+    typer.echo(f"{already}{made.month} {team}: {plain(made.nano)} {made.currency}, {reference}: {reason}")
 
 
 @app.command()

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from gpucost.ledger import Ledger
 
 _MOST_NODES = 3
-_CONTROL = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile(
+    r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
+)
+"""What moves the cursor, or what stands beside it, or cannot be seen."""
 OnWindow = Callable[[str, "Window"], None]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file instead of stdout.")
@@ -38,7 +41,7 @@ def write(content: str | bytes, output: Path | None) -> None:
     on_screen = output is None and sys.stdout.isatty()
     if isinstance(content, str) and on_screen:
         # A server may send what moves the cursor or sets the title of the window.
-        content = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", content)
+        content = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), content)
     data = content if isinstance(content, bytes) else content.encode("utf-8")
     if output is not None:
         write_file(output, data)

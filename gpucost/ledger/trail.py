@@ -82,7 +82,7 @@ def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFin
     f = MONTH_FOLD.c
     folds = select(MONTH_FOLD).order_by(f.month)
     held = {
-        CLOSES: Counter(_event(row) for row in connection.execute(closes)),
+        CLOSES: Counter(_event(row, CLOSES) for row in connection.execute(closes)),
         ADJUSTS: Counter(adjustment_event(*tuple(row)) for row in connection.execute(adjusts)),
         FOLDS: Counter(_fold(**row._mapping) for row in connection.execute(folds)),
     }
@@ -103,12 +103,14 @@ def months_told(connection: Connection) -> set[str]:
 def _told(connection: Connection, actions: Collection[str]) -> Counter[_Event]:
     t = AUDIT.c
     statement = select(t.at_ms, t.author, t.subject, t.reason, t.detail).where(t.action.in_(actions))
-    return Counter(_event(row) for row in connection.execute(statement))
+    return Counter(_event(row, actions) for row in connection.execute(statement))
 
 
-def _event(row: Collection[object]) -> _Event:
+def _event(row: Collection[object], actions: Collection[str]) -> _Event:
     at_ms, author, subject, reason, detail = row
-    return int(str(at_ms)), str(author), str(subject), str(reason or ""), str(detail).partition("\n")[0]
+    # Of a close that was not in order, what was missing follows the digest line by line.
+    told = str(detail).partition("\n")[0] if actions is CLOSES else str(detail)
+    return int(str(at_ms)), str(author), str(subject), str(reason or ""), told
 
 
 def _finding(what: str, event: _Event, *, is_told: bool) -> VerifyFinding:

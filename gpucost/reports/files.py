@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from fractions import Fraction
 
 import pyarrow as pa
@@ -14,6 +15,9 @@ from gpucost.reports.tables import Cell, CellType, Table
 # A spreadsheet takes a cell that starts with one of these for a formula (OWASP, CSV injection); the wide
 # forms count too, since some spreadsheets fold them.
 _FORMULA_STARTS = frozenset("=+-@\t\r\n＝＋－＠")
+# One that takes semicolons or tabs for commas, as in countries with decimal commas, knows no quotes of ours:
+# a cell begins for it within a text.
+_INNER_START = re.compile(r"([;|\t\r\n]\"*)(?=[=+\-@＝＋－＠])")
 _LINE_END = "\r\n"  # RFC 4180
 _PARQUET_TYPES = {CellType.TEXT: pa.string(), CellType.INTEGER: pa.int64(), CellType.RATIO: pa.float64()}
 
@@ -35,8 +39,9 @@ def to_csv(table: Table) -> str:
 
 
 def quote(text: str) -> str:
-    """A text cell: quoted, and told apart from a formula by a leading apostrophe."""
-    safe = f"'{text}" if text[:1] in _FORMULA_STARTS and text else text
+    """A text cell: quoted, and told apart from a formula by an apostrophe wherever one could begin."""
+    inner = _INNER_START.sub(r"\1'", text)
+    safe = f"'{inner}" if text[:1] in _FORMULA_STARTS and text else inner
     return '"' + safe.replace('"', '""') + '"'
 
 

@@ -76,8 +76,11 @@ def test_a_terminal_of_ascii_shows_what_it_can(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_text_of_a_server_cannot_drive_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "a\x1b[2J\u009b1m,b\r\nc\r\tä\n"
-    for is_terminal, shown in ((True, "a\\x1b[2J\\x9b1m,b\r\nc\\x0d\tä\n"), (False, text)):
+    text = "a\x1b[2J\u009b1m,b\r\nc\r\tä\u202e\u200b\n"
+    for is_terminal, shown in (
+        (True, "a\\x1b[2J\\x9b1m,b\r\nc\\r\tä\\u202e\\u200b\n"),
+        (False, text),
+    ):
         raw = io.BytesIO()
         with io.TextIOWrapper(raw, encoding="utf-8") as screen:
             monkeypatch.setattr(screen, "isatty", lambda answer=is_terminal: answer)

@@ -41,6 +41,7 @@ from tests.reports.test_waste import PRICE, known
 from tests.reports.test_waste import frame as waste_lines
 from tests.reports.test_waste import line as waste_line
 from tests.reports.waste_builders import small_waste
+from tests.support.poison import a_table
 
 GOLDEN = Path(__file__).parent / "golden"
 FORMULA_STARTS = "=+-@\t\r\n＝＋－＠"
@@ -249,7 +250,20 @@ def test_parquet_of_no_rows_keeps_its_columns() -> None:
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 HOSTILE = st.builds(
     str.__add__,
-    st.sampled_from(["", *FORMULA_STARTS, "=cmd|' /C calc'!A0", '";=1+1', "-2+3", "+1"]),
+    st.sampled_from(
+        [
+            "",
+            *FORMULA_STARTS,
+            "=cmd|' /C calc'!A0",
+            '";=1+1',
+            "-2+3",
+            "+1",
+            'x;"=1',
+            "x\n@",
+            'x";\t""=1',
+            "x;y",
+        ]
+    ),
     TEXT,
 )
 
@@ -259,11 +273,14 @@ HOSTILE = st.builds(
 def test_csv_text_is_text_and_numbers_are_numbers(rows: list[tuple[str, int]]) -> None:
     columns = (TableColumn("name", CellType.TEXT), TableColumn("jobs", CellType.INTEGER))
     rendered = to_csv(Table({}, columns, tuple(rows)))
+    a_table(rendered)
     read = list(csv.reader(io.StringIO(rendered, newline=""), strict=True))
     assert read[0] == ["name", "jobs"]
     for (text, number), (cell, bare) in zip(rows, read[1:], strict=True):
         assert cell[:1] not in FORMULA_STARTS or not cell
-        assert cell == (f"'{text}" if text[:1] in FORMULA_STARTS and text else text)
+        assert cell.startswith("'") or text[:1] not in FORMULA_STARTS or not text
+        assert cell.replace("'", "") == text.replace("'", ""), "nothing but apostrophes is added"
+        assert cell == text or set(text) & set(FORMULA_STARTS)
         assert int(bare) == number
 
 

@@ -1,0 +1,522 @@
+"""A month in which every name is an attack, on every face of gpucost: names are shown, and do nothing.
+
+Faces are asked of the product: commands and formats of its parser, routes and formats of its API, services of
+its channels. One that is new fails here until somebody says what it does with names.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, get_args
+from urllib.parse import quote
+
+import pytest
+import typer
+import yaml
+from fastapi.testclient import TestClient
+from httpx2 import Response
+
+from gpucost.access.keys import KeyRecord, hash_secret
+from gpucost.access.principal import Role
+from gpucost.advisor.advise import advise
+from gpucost.advisor.explain import explain
+from gpucost.advisor.settings import AdvisorSettings
+from gpucost.api.app import create_app
+from gpucost.attribution.holders import storable_text
+from gpucost.attribution.teams import TeamRules
+from gpucost.cli import app
+from gpucost.cli.state_source import Place, load
+from gpucost.cluster.ownership import OwnerKeys
+from gpucost.domain.configfile import is_name
+from gpucost.domain.holders import NO_TEAM, UNALLOCATED
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import Month
+from gpucost.kube.manifests import manifest_of, reread
+from gpucost.kube.manifests.rebuilt import document_of
+from gpucost.ledger import Ledger
+from gpucost.notify.alertmanager import parse
+from gpucost.notify.channels import Service
+from gpucost.notify.compose.alert import of_group
+from gpucost.notify.compose.digest import digest_message
+from gpucost.notify.compose.finding import of_life
+from gpucost.notify.compose.links import Links
+from gpucost.notify.compose.month import month_message
+from gpucost.notify.message import Message
+from gpucost.notify.notices import Act, Conversation, Kind, Post
+from gpucost.reports.week import Week
+from gpucost.service.advising import Advising, Engine
+from gpucost.service.digesting import Digesting
+from gpucost.service.finding_records import life_of
+from gpucost.service.reporting import Reporting
+from gpucost.service.settings_api import ApiSettings
+from gpucost.settings import logs
+from tests.api.advisor_worlds import StillCluster
+from tests.cli.findings_worlds import NOW_MS, Run, detect, ingest, prepare
+from tests.cli.state_worlds import cluster
+from tests.detectors.worlds import H100, World
+from tests.notify import (
+    test_render_email,
+    test_render_mattermost,
+    test_render_plain,
+    test_render_slack,
+    test_render_teams,
+)
+from tests.service.test_telling import alert, group
+from tests.support import poison
+from tests.support.chromium import console_messages, dump_dom, needs_chromium
+from tests.support.hostile_messages import addresses
+from tests.support.objects import kueue
+from tests.support.poison import BEACON, POISONS, TITLE
+
+MONTH, WEEK = "2026-10", "2026-W41"
+DAY = "2026-10-06T00:00:00Z/2026-10-07T00:00:00Z"
+ALIKE = ("namespace", "pod", "workload", "queue", "cluster_queue", "flavor", "project", "user")
+
+
+def world() -> World:
+    """A pod on a GPU of its own for each poison, which every name of it is; another waits."""
+    found = World(end=24 * 60)
+    for at, text in enumerate(POISONS):
+        node = f"n{at // 8}"
+        if at % 8 == 0:
+            found.node(node, product=H100 if at < 16 else f"L4 {text}", pool=text)
+        uid = f"uid-{at} {text}"
+        found.pod(
+            uid, node, 60, job=text, team=text, namespace=text, queue=text, cluster_queue=text, user=text
+        )
+        row = found.rows["allocations"][-1]
+        row.update(dict.fromkeys(ALIKE, text), pod_uid=uid, job_uid=f"job-{at} {text}", job_kind=text)
+        found.work(uid, node, f"GPU-{at}", [0.0] * (23 * 12), start=60, memory=2**30)
+        found.waits(
+            f"wait {text}", 0, 60, team=text, namespace=text, queue=text, cluster_queue=text, reason=text
+        )
+        found.quota(text, 8, 1, cohort=text, flavor=text)
+    return found
+
+
+@dataclass(frozen=True)
+class Poisoned:
+    """``logs`` is what was logged while all of it was made, as text and as JSON."""
+
+    folder: Path
+    run: Run
+    logs: dict[str, io.StringIO]
+
+    def ledger(self) -> Ledger:
+        return Ledger.open(f"sqlite:///{self.folder / 'ledger.db'}", now=lambda: NOW_MS)
+
+
+@pytest.fixture(scope="module")
+def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Poisoned]:
+    folder = tmp_path_factory.mktemp("poisoned")
+    root, before = logging.getLogger(), logging.getLogger().level
+    written = {form: io.StringIO() for form in get_args(logs.Format)}
+    handlers = []
+    for form in get_args(logs.Format):
+        logs.configure(form, "debug", logs.Redactor(), stream=written[form])
+        handlers.append(root.handlers[-1])
+        handlers[-1].name = f"poisoned-{form}"
+    try:
+        run = prepare(folder, world())
+        ingest(run)
+        detect(folder)
+        say(folder)
+        found = Poisoned(folder, run, written)
+        (folder / "dump.json").write_text(json.dumps(hostile_cluster()), "utf-8")
+        (folder / "job.yaml").write_text(JOB, "utf-8")
+        yield found
+    finally:
+        for handler in handlers:
+            root.removeHandler(handler)
+        root.setLevel(before)
+
+
+def say(folder: Path) -> None:
+    """What people write: notes, reasons, authors, references, titles of messages."""
+    text = "".join(POISONS[:-1]).replace("z" * 400, "")[:900]
+    month, later = Month.parse(MONTH), Month.parse(MONTH).next().window.start_ms
+    with Ledger.open(f"sqlite:///{folder / 'ledger.db'}", now=lambda: later) as ledger:
+        for at, record in enumerate(ledger.findings(EVERYTHING, limit=len(POISONS))):
+            assert record.id is not None
+            ledger.acknowledge(EVERYTHING, record.id, POISONS[at], text)
+            if at % 2:
+                ledger.mute(EVERYTHING, record.id, POISONS[at], later + 10**8, text)
+        talk = Conversation("ops", text[:500], text[:200], Kind.FINDING, text[:200], "1", NOW_MS)
+        ledger.tell([talk], [Post("ops", text[:500], Act.OPEN, Message(text, text), NOW_MS, NOW_MS)])
+        for each in ledger.due_posts(NOW_MS, ("ops",), 10):
+            ledger.post_dead(each.post.id, NOW_MS, text)
+        ledger.close_month(month, author=text[:200], reason=text, min_coverage=Fraction(0))
+        for at, word in enumerate(POISONS):
+            ledger.adjust(month, word, 10**9, 0, word, word, f"{word} {at}")
+        for at, word in enumerate(POISONS):
+            record = KeyRecord(
+                f"key-{at}",
+                hash_secret("s"),
+                Role.VIEWER,
+                frozenset({word}),
+                frozenset({word}),
+                created_ms=NOW_MS,
+                created_by=word,
+                note=word,
+            )
+            ledger.add_key(record)
+
+
+def hostile_cluster() -> dict[str, Any]:
+    """A cluster whose jobs are ahead of ours, with names that an API server would not take."""
+    items = list(cluster())
+    evil = [each for each in items if "evil" in json.dumps(each["metadata"])]
+    assert len(evil) == 3
+    items = [each for each in items if each not in evil]
+    for at, text in enumerate(POISONS):
+        for each in evil:
+            made = json.loads(json.dumps(each).replace("evil", f"evil-{at}").replace("train-3", f"t-{at}"))
+            items.append(_renamed(made, {f"evil-{at}": text, "nowhere": "gpus"}))
+        items.append(kueue.local_queue("gpus", "nlp", namespace=text))
+    return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+def _renamed(found: Any, names: dict[str, str]) -> Any:
+    if isinstance(found, dict):
+        return {key: _renamed(value, names) for key, value in found.items()}
+    if isinstance(found, list):
+        return [_renamed(value, names) for value in found]
+    if isinstance(found, str) and "owned" in found:
+        return names[next(iter(names))]
+    return names.get(found, found) if isinstance(found, str) else found
+
+
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train, namespace: nlp, labels: {kueue.x-k8s.io/queue-name: gpus}}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: i, resources: {limits: {nvidia.com/gpu: 8}}}]
+"""
+_STATE = ("--state", "dump.json", "--prices", "prices.yaml")
+COMMANDS: dict[str, tuple[str, ...] | str] = {
+    "report": (MONTH, "--waste"),
+    "allocations": (DAY, "--group-by", "team,namespace,job,user"),
+    "job": (f"job-0 {POISONS[0]}",),
+    "waste": (DAY, "--top", "100"),
+    "digest": (WEEK,),
+    "advise": ("-f", "job.yaml", *_STATE),
+    "explain": ("pytorchjob/train-0", "-n", "nlp", *_STATE),
+    "findings": (),
+    "findings show": ("1",),
+    "findings acknowledge": ("1", "--note", POISONS[0]),
+    "findings mute": ("1", "--for", "7d", "--reason", POISONS[0]),
+    "findings unmute": ("1",),
+    "findings rehearse": ("--days", "1"),
+    "month status": (),
+    "month close": (MONTH, "--reason", POISONS[0]),
+    "month adjust": (
+        *(MONTH, "--team", POISONS[23], "--amount", "1", "--reason", POISONS[25]),
+        *("--reference", POISONS[26], "--new-team"),
+    ),
+    "month verify": (),
+    "ledger prune": ("--dry-run",),
+    "state show": ("--from", "dump.json", "--all"),
+    "notify status": (),
+    "notify dead": (),
+    "key list": (),
+    "key revoke": ("key-1", "--reason", POISONS[0]),
+    "key add": ("another", "--team", POISONS[23], "--note", POISONS[0]),
+    "key hash": ("another", "--team", POISONS[23]),
+    "ingest": ("--from", "2026-10-06", "--to", "2026-10-07"),
+    "config check": (),
+    "whoami": (),
+    "prices check": "shows the price book, which is the administrator's",
+    "prices show": "as prices check",
+    "findings explain": "says how detectors work",
+    "doctor": "asks a Prometheus: tests/telemetry/doctor_setups",
+    "compare opencost": "asks a Prometheus: tests/cli/test_compare.py",
+    "advisor verify": "reads cases: tests/cli/test_advisor_command.py",
+    "advisor record": "writes cases, for programs",
+    "state dump": "writes objects, for programs, in ASCII",
+    "notify test": "a sample of its own words",
+    "notify resend": "says how many",
+    "ledger upgrade": "says revisions",
+    "ledger wait": "says that it is ready",
+    "ledger backup": "says how much",
+    "ledger restore": "says how much",
+    "login": "keeps a key",
+    "logout": "forgets a key",
+    "serve": "its log is that of this module",
+    "demo": "makes its own names",
+}
+"""What each command is asked, or why it is not."""
+PRINTED: dict[str, Callable[[str], object]] = {
+    "table": poison.plain_text,
+    "text": poison.plain_text,
+    "plain": poison.plain_text,
+    "json": poison.a_document,
+    "csv": poison.a_table,
+    "html": poison.Page,
+    "parquet": str,
+}
+
+
+def commands(command: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command of the parser."""
+    command = typer.main.get_command(app) if command is None else command
+    below = getattr(command, "commands", {})
+    if path and (not below or command.invoke_without_command):
+        yield path, command
+    for name, each in below.items():
+        yield from commands(each, f"{path} {name}".strip())
+
+
+def formats(command: Any) -> tuple[str, ...]:
+    """What its option ``--format`` takes."""
+    for each in command.params:
+        if "--format" in each.opts:
+            return get_args(each.type_descriptor.annotation) or ("table",)
+    return ("",)
+
+
+def test_no_command_is_forgotten() -> None:
+    assert {path for path, _ in commands()} == set(COMMANDS)
+    assert {each for _, command in commands() for each in formats(command)} <= {*PRINTED, ""}
+
+
+DRIVEN = [
+    pytest.param(path, each, id=f"{path} {each}".strip())
+    for path, command in commands()
+    for each in formats(command)
+    if not isinstance(COMMANDS.get(path, ""), str)
+]
+
+
+@pytest.mark.fault(53)
+@pytest.mark.parametrize(("path", "form"), DRIVEN)
+def test_a_command_prints_names_and_nothing_else(
+    path: str, form: str, poisoned: Poisoned, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(poisoned.folder)
+    monkeypatch.setenv("COLUMNS", "400")
+    asked = (*COMMANDS[path], *(("--format", form) if form else ()))
+    to_file = form == "parquet"
+    result = poisoned.run(*path.split(" "), *asked, *(("-o", str(tmp_path / "out")) if to_file else ()))
+    assert result.exit_code == 0, result.output
+    PRINTED[form or "table"](result.stdout)
+    poison.plain_text(result.stderr)
+
+
+ROUTES: dict[str, tuple[str, dict[str, str]]] = {
+    "/v1/reports/{month}": (f"/v1/reports/{MONTH}", {}),
+    "/v1/allocations": ("/v1/allocations", {"window": DAY, "group_by": "team,namespace,job,user,model"}),
+    "/v1/waste": ("/v1/waste", {"window": DAY, "top": "100"}),
+    "/v1/jobs/{uid}": (f"/v1/jobs/{quote(f'job-2 {POISONS[2]}', safe='')}", {}),
+    "/v1/findings": ("/v1/findings", {"state": "open,acknowledged,muted"}),
+    "/v1/findings/{id}": ("/v1/findings/1", {}),
+    "/v1/explain/{kind}/{namespace}/{name}": ("/v1/explain/PyTorchJob/nlp/train-0", {}),
+    "/v1/keys": ("/v1/keys", {}),
+    "/v1/me": ("/v1/me", {}),
+    "/": ("/", {}),
+    "/metrics": ("/metrics", {}),
+    "/readyz": ("/readyz", {}),
+    "/healthz": ("/healthz", {}),
+    "/healthz/ready": ("/healthz/ready", {}),
+    "/v1/openapi.json": ("/v1/openapi.json", {}),
+}
+SENT: dict[str, Callable[[Response], object]] = {
+    "application/json": lambda answer: poison.a_document(answer.text),
+    "text/csv": lambda answer: poison.a_table(answer.text),
+    "text/html": lambda answer: poison.Page(answer.text),
+    "text/plain": lambda answer: poison.samples(answer.text),
+    "application/vnd.apache.parquet": lambda answer: answer.content,
+}
+
+
+def known_cluster(folder: Path) -> Advising:
+    """An advisor that knows the hostile cluster, by the real rules."""
+    loaded = load(str(folder / "dump.json"), OwnerKeys(), Place(None, "", ""), "2026-10-24T00:00:00Z", NOW_MS)
+    engine = Engine(advise, explain, manifest_of, reread, document_of)
+    found = Advising(
+        StillCluster(loaded.state), engine, TeamRules.default(), settings=AdvisorSettings(samples=3)
+    )
+    found.refresh()
+    found.monotonic = lambda: found._checked_s
+    return found
+
+
+@pytest.fixture(scope="module")
+def client(poisoned: Poisoned) -> Iterator[TestClient]:
+    with poisoned.ledger() as ledger:
+        api = create_app(
+            ledger, ApiSettings(auth="off"), now=lambda: NOW_MS, advising=known_cluster(poisoned.folder)
+        )
+        with TestClient(api, base_url="http://localhost", raise_server_exceptions=False) as found:
+            yield found
+
+
+def harmless_answer(answer: Response) -> None:
+    """What it is made of is what it says that it is, and no header is made of a name."""
+    media_type = answer.headers["content-type"].partition(";")[0]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    for name, value in answer.headers.items():
+        assert value.isascii(), name
+        assert value.isprintable(), name
+        assert not [word for word in (BEACON, TITLE, "calc", "1+1") if word in value], name
+    SENT[media_type](answer)
+
+
+@pytest.mark.fault(53)
+def test_every_route_says_names_and_nothing_else(client: TestClient) -> None:
+    paths = client.get("/v1/openapi.json").json()["paths"]
+    assert {path for path, item in paths.items() if "get" in item} == set(ROUTES)
+    for path, (url, query) in ROUTES.items():
+        parameters = {each["name"]: each for each in paths[path]["get"].get("parameters", ())}
+        for form in _enum(parameters["format"]) if "format" in parameters else ("",):
+            answer = client.get(url, params=query | ({"format": form} if form else {}))
+            assert answer.status_code == 200, path
+            harmless_answer(answer)
+    answer = client.post("/v1/advisor/advice", json={"manifest": yaml.safe_load(JOB)})
+    assert answer.status_code == 200, answer.text
+    harmless_answer(answer)
+
+
+def _enum(parameter: dict[str, Any]) -> tuple[str, ...]:
+    schema = parameter["schema"]
+    either = (schema, *schema.get("anyOf", ()))
+    return next(tuple(each["enum"]) for each in either if "enum" in each)
+
+
+@pytest.mark.fault(53)
+def test_what_is_said_back_of_a_question_is_text(client: TestClient) -> None:
+    asked: tuple[Callable[[str], Response], ...] = (
+        lambda text: client.get("/v1/allocations", params={"window": text}),
+        lambda text: client.get("/v1/allocations", params={"window": DAY, "team": text, "format": "csv"}),
+        lambda text: client.get("/v1/findings", params={"team": text, text: "x"}),
+        lambda text: client.get(f"/v1/reports/{quote(text, safe='')}", params={"format": "html"}),
+        lambda text: client.get(f"/v1/jobs/{quote(text, safe='')}"),
+        lambda text: client.get(f"/v1/explain/Job/{quote(text, safe='')}/x"),
+        lambda text: client.get(f"/{quote(text, safe='')}"),
+    )
+    for at, text in enumerate(POISONS):
+        for ask in (asked[at % len(asked)], asked[(at + 3) % len(asked)]):
+            answer = ask(text)
+            assert answer.status_code < 500
+            harmless_answer(answer)
+
+
+@pytest.mark.fault(53)
+def test_the_names_are_there_as_they_were_written(client: TestClient, poisoned: Poisoned) -> None:
+    """What programs read is data: nothing is escaped in it, nothing cut but beyond what a ledger keeps. A
+    label that is no name for people to read makes no team."""
+    rows = client.get("/v1/allocations", params={"window": DAY, "group_by": "namespace,job,user,team"}).json()
+    kept = {storable_text(text) for text in POISONS}
+    for name in ("namespace", "job", "user"):
+        assert {row["group"][name] for row in rows["rows"]} >= kept, name
+    teams = {row["group"]["team"] for row in rows["rows"]}
+    names = {text.strip() for text in kept if is_name(text.strip())}
+    assert teams == names | {NO_TEAM, UNALLOCATED}
+    assert len(names) > len(POISONS) // 2
+    labels = poison.samples(client.get("/metrics").text)
+    priced = {each["owner_team"] for each in labels["gpucost_team_cost_usd"]} - {NO_TEAM, UNALLOCATED}
+    assert priced <= names
+    assert len(priced) > 10
+    with poisoned.ledger() as ledger:
+        assert {each.team for each in ledger.findings(EVERYTHING, limit=100)} & names
+
+
+@needs_chromium
+@pytest.mark.chromium
+@pytest.mark.fault(63)
+def test_no_page_runs_or_fetches_anything_in_a_browser(
+    client: TestClient, poisoned: Poisoned, tmp_path: Path
+) -> None:
+    report, week = tmp_path / "report.html", tmp_path / "week.html"
+    report.write_text(client.get(f"/v1/reports/{MONTH}", params={"format": "html"}).text, "utf-8")
+    assert poisoned.run("digest", WEEK, "-f", "html", "-o", str(week)).exit_code == 0
+    control = tmp_path / "control.html"
+    control.write_text(f"<!doctype html><title>x</title>{''.join(POISONS)}", "utf-8")
+    assert f"<title>{TITLE}</title>" in dump_dom(control), "it would be seen"
+    for page in (report, week):
+        found = dump_dom(page)
+        assert f"<title>{TITLE}" not in found
+        assert TITLE in poison.Page(found).words, "the names are there, as words"
+        assert console_messages(page) == []
+
+
+HARMLESS: dict[Service, Callable[[Message], None]] = {
+    Service.SLACK: test_render_slack.harmless,
+    Service.TEAMS: test_render_teams.harmless,
+    Service.MATTERMOST: test_render_mattermost.harmless,
+    Service.EMAIL: test_render_email.harmless,
+    Service.APPRISE: test_render_plain.harmless,
+}
+OURS = ("https://gpucost.example.com", "https://grafana.example.com", "https://runbooks.example.com")
+LINKS = Links(*OURS)
+
+
+def messages(poisoned: Poisoned) -> Iterator[Message]:
+    """What is told of the month, the week, a finding of each pattern, and alerts of any name."""
+    with poisoned.ledger() as ledger:
+        reporting = Reporting(ledger, "test", {})
+        month = reporting.month(EVERYTHING, Month.parse(MONTH))
+        week = Digesting(reporting).week(Week.parse(WEEK))
+        assert month is not None
+        assert week is not None
+        yield month_message(month.report, LINKS)
+        yield digest_message(week, LINKS)
+        for record in ledger.findings(EVERYTHING, limit=100)[:: len(POISONS) // 8]:
+            notice = of_life(
+                life_of(record), record_id=record.id, episode=record.episode, links=LINKS, currency="USD"
+            )
+            yield from filter(None, (notice.message, notice.full))
+    alerts = []
+    for text in POISONS:
+        each = alert(
+            **dict.fromkeys(("team", "job", "namespace", "node", "queue", "severity", "cluster"), text)
+        )
+        address = f"https://{BEACON}/{text}"
+        alerts.append(each | {"annotations": dict.fromkeys(("summary", "description", "runbook_url"), text)})
+        alerts.append(
+            each | {"annotations": {"summary": text, "runbook_url": address}, "generatorURL": address}
+        )
+    given = parse(json.loads(group(*alerts, key=POISONS[0])))
+    yield of_group(given, LINKS, received_ms=NOW_MS).message
+
+
+@pytest.mark.fault(63)
+def test_every_service_is_told_names_and_nothing_else(poisoned: Poisoned) -> None:
+    assert set(HARMLESS) == set(Service)
+    told = list(messages(poisoned))
+    assert len(told) > 8
+    for message in told:
+        for link in addresses(message):
+            # Runbooks and generators of alerts are of who writes alerting rules.
+            assert link.startswith(OURS) or message is told[-1], "no address is a tenant's"
+        for harmless in HARMLESS.values():
+            harmless(message)
+
+
+LINE = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]{12}Z (DEBUG|INFO|WARNING|ERROR) [A-Za-z0-9_.]+ |    ")
+
+
+def test_no_line_of_a_log_is_forged(client: TestClient, poisoned: Poisoned) -> None:
+    for text in POISONS:
+        logging.getLogger("gpucost.x").warning("of %s", text)
+        client.get(f"/v1/jobs/{quote(text, safe='')}")
+    plain, structured = (poisoned.logs[form].getvalue() for form in ("text", "json"))
+    for line in plain.splitlines():
+        assert LINE.match(line), line
+        poison.plain_text(line)
+        assert not re.match(r"\S+ \S+ gpucost\.x (?!of |\[)", line), "forged"
+    told = [json.loads(line) for line in structured.splitlines()]
+    assert len(told) == len([line for line in plain.splitlines() if not line.startswith("    ")])
+    assert len([each for each in told if each["logger"] == "gpucost.x"]) == len(POISONS)
+    assert structured.isascii()
