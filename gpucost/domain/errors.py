@@ -7,6 +7,7 @@ GpuCostError
 │   ├── SourceUnreachable   connection refused, DNS, 502, 503, 504, HTML from a proxy (retried)
 │   ├── SourceTimeout       no answer in time (retried)
 │   ├── QueryRejected       400 or 422: the query is wrong or too large (never retried)
+│   ├── AnswerRefused       an answer that no such question has: samples twice, of another time (not retried)
 │   ├── PartialResponse     an answer with warnings: true but not the whole truth
 │   ├── NotCovered          the source no longer, or does not yet, hold the asked time
 │   ├── DriverDown          the exporter's driver process has no reading (gpucost_gpu_exporter)
@@ -75,6 +76,16 @@ class SourceTimeout(SourceError):
 
 class QueryRejected(SourceError):
     """The source understood the request and refused it; asking again would not help."""
+
+
+class AnswerRefused(SourceError):
+    """The source answered what no such question has: samples twice, out of order, of another time, counts
+    that are no numbers. None of it is believed, and what was asked for stays open. ``field`` is what of the
+    answer is wrong, ``value`` what was found there."""
+
+    def __init__(self, server: str, field: str, value: object, allowed: str) -> None:
+        self.field, self.value, self.allowed = field, value, allowed
+        super().__init__(f"{server} answered {field}: {shorten(value)} is not allowed; allowed: {allowed}")
 
 
 class PartialResponse(SourceError):

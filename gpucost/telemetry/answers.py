@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import json
 import math
+import operator
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from gpucost.domain.errors import QueryRejected, SourceError, SourceTimeout, SourceUnreachable, shorten
-from gpucost.domain.time import LATEST_MS
+from gpucost.domain.errors import (
+    AnswerRefused,
+    QueryRejected,
+    SourceError,
+    SourceTimeout,
+    SourceUnreachable,
+    shorten,
+)
+from gpucost.domain.time import LATEST_MS, iso
 
 _UNREACHABLE_STATUS = frozenset({429, 500, 502, 503, 504})
+_MOST_COUNTED = 1 << 53
+BEYOND = 1e30
+"""No reading of anything is so large, and sums and products of what is below it overflow nowhere."""
+_SOURCE = "the source"
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
 # One entry of a result: ``metric`` (labels) with ``value`` or ``values``; of ``series``: labels only.
 Series = dict[str, Any]
@@ -30,10 +46,7 @@ def parse(server: str, status: int, body: bytes, *, key: str = "") -> Answer:
 
     Some answers are plain texts: with ``key`` each is made a label set, with the text under that key.
     """
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        document = None
+    document = _document(body)
     if status != 200:
         raise _failure(server, status, document if isinstance(document, dict) else {})
     succeeded = isinstance(document, dict) and document.get("status") == "success"
@@ -42,7 +55,8 @@ def parse(server: str, status: int, body: bytes, *, key: str = "") -> Answer:
     kind = data.get("resultType") if isinstance(data, dict) else None
     if key and isinstance(result, list) and all(isinstance(entry, str) for entry in result):
         result = [{key: entry} for entry in result]
-    if not isinstance(result, list) or not all(_is_series(entry, kind) for entry in result):
+    is_said = succeeded and isinstance(document.get("warnings"), list | None)
+    if not is_said or not isinstance(result, list) or not all(_is_series(entry, kind) for entry in result):
         said = shorten(body[:120].decode("utf-8", "replace"))
         raise SourceUnreachable(f"{server} does not speak the Prometheus API; it answered {said}")
     return Answer(result, _texts(document.get("warnings")), _texts(document.get("infos")))
@@ -50,10 +64,7 @@ def parse(server: str, status: int, body: bytes, *, key: str = "") -> Answer:
 
 def parse_status(server: str, status: int, body: bytes) -> dict[str, str]:
     """The texts of a status page (``flags``), others left out. Raises the SourceError that fits."""
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        document = None
+    document = _document(body)
     says = document if isinstance(document, dict) else {}
     if status != 200:
         raise _failure(server, status, says)
@@ -68,6 +79,35 @@ def holding(key: str, answer: Answer) -> Answer:
     if any(key not in series for series in answer.result):
         raise SourceUnreachable(f"the source answered with something else than the {key} of series")
     return answer
+
+
+def checked(server: str, answer: Answer, start_ms: int, end_ms: int, step_ms: int = 1) -> Answer:
+    """``answer`` without the series that have no points. Raises AnswerRefused where a series is there twice,
+    or its points do not follow one another in ``[start, end]``, as far apart as ``step_ms`` or a multiple.
+
+    What Prometheus answers is always so; what stands between may send other things. A frontend may move all
+    instants of a range back by less than a step (Thanos: query-range.align-range-with-step).
+    """
+    kept = [series for series in answer.result if series.get("values") != []]
+    names = set()
+    low = start_ms - step_ms + 1
+    for series in kept:
+        name = frozenset(series["metric"].items())
+        if name in names:
+            raise AnswerRefused(server, "a series", series["metric"], "each series once")
+        names.add(name)
+        values = series["values"] if "values" in series else [series["value"]]
+        times = [round(at * 1000) for at, _ in values]
+        follow = all(map(operator.lt, times, times[1:]))
+        if follow and low <= times[0] and times[-1] <= end_ms and len({at % step_ms for at in times}) == 1:
+            continue
+        bad = next((at for at in times if not low <= at <= end_ms), None)
+        if bad is None:
+            bad = next((b for a, b in pairwise(times) if a >= b or (b - a) % step_ms), times[0])
+        allowed = f"one after the other from {iso(start_ms)} to {iso(end_ms)}"
+        allowed += f", in steps of {step_ms} ms" if step_ms > 1 else ", each instant once"
+        raise AnswerRefused(server, f"samples of {shorten(series['metric'])}", iso(bad), allowed)
+    return Answer(kept, answer.warnings, answer.infos)
 
 
 def joined(answers: list[Answer]) -> Answer:
@@ -125,6 +165,43 @@ def _are_points(values: list[Any]) -> bool:
         return inside and not any(map(math.isnan, times))
     except (ValueError, OverflowError):
         return False
+
+
+def whole_count(value: float) -> int:
+    """A number of samples or series. Raises AnswerRefused for what no count can be."""
+    if not 0 <= value <= _MOST_COUNTED or value != int(value):
+        raise AnswerRefused(_SOURCE, "a number of samples or series", value, "a whole number from 0")
+    return int(value)
+
+
+def needed(series: Series, label: str, allowed: Collection[str] = ()) -> str:
+    """A label that was asked for. Raises AnswerRefused where it is missing, or is none of ``allowed``."""
+    value: str = series["metric"].get(label, "")
+    if not value or (allowed and value not in allowed):
+        words = f"one of {', '.join(sorted(allowed))}" if allowed else "a text"
+        raise AnswerRefused(_SOURCE, f"label {label} of {shorten(series['metric'])}", value, words)
+    return value
+
+
+def instant_place(at_ms: int, first_ms: int, step_ms: int, number: int) -> int:
+    """Which of ``number`` instants, ``step_ms`` apart, a point of a range is of; a frontend may have moved
+    all of them back by less than a step. Raises AnswerRefused for any other."""
+    found = -(-(at_ms - first_ms) // step_ms)
+    if 0 <= found < number:
+        return found
+    raise AnswerRefused(_SOURCE, "a sample", iso(at_ms), f"{number} from {iso(first_ms)} on")
+
+
+def _document(body: bytes) -> Any:
+    """None for what is no JSON, and for text that UTF-8 cannot have: no database holds it."""
+    try:
+        text = body.decode()
+        document = json.loads(text)
+        if _HALF_PAIR.search(text):
+            json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return document
 
 
 def _failure(server: str, status: int, says: dict[str, Any]) -> SourceError:

@@ -17,6 +17,7 @@ from gpucost.contract.frames import (
 )
 from gpucost.domain.problems import Problem
 from gpucost.domain.time import DAY_MS, Window
+from gpucost.telemetry.answers import whole_count
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.promql import equals, over_time, select
 from gpucost.telemetry.reader import ClusterReader, numbers, own_column, whole
@@ -41,7 +42,7 @@ def cluster_names(
 def node_births(reader: ClusterReader, metric: str, at_ms: int) -> frozenset[tuple[str, int]]:
     """Nodes and what a metric says of when they came to be, in seconds."""
     found = reader.vector(over_time("last_over_time", reader.select(metric), DAY_MS), at_ms)
-    return frozenset(zip(own_column(found, "node"), map(int, numbers(found)), strict=True))
+    return frozenset(zip(own_column(found, "node"), map(whole_count, numbers(found)), strict=True))
 
 
 def frames_of(rows: Mapping[str, list[Row]], problems: Iterable[Problem]) -> Frames:

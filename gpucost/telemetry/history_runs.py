@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from gpucost.contract.metrics import STATE_UP
 from gpucost.domain.time import MINUTE_MS, Window
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import Series, whole_count
 from gpucost.telemetry.evidence import IntArray
 from gpucost.telemetry.promql import PromQL, by, over_time
 from gpucost.telemetry.reader import ClusterReader, points
@@ -128,7 +128,7 @@ def spans(reader: ClusterReader, selector: PromQL, window: Window, step_ms: int)
     each = over_time("last_over_time", selector, min(window.length_ms, _COUNTED_MS))
     half = max(1, window.length_ms // 2)
     found = reader.matrix(by("count", (), each), window.start_ms, window.start_ms + 2 * half, half)
-    series = max((int(count) for one in found for count in points(one)[1]), default=0)
+    series = max((whole_count(count) for one in found for count in points(one)[1]), default=0)
     steps = max(1, MOST_POINTS // max(series, 1))
     yield from window.split(max(step_ms, steps * step_ms))
 

@@ -20,6 +20,8 @@ from gpucost.telemetry.samples import unit_count
 
 _UNITS = (NODE_GPU_ALLOCATABLE.name, NODE_GPU_CAPACITY.name, NODE_GPU_EXPECTED.name)
 
+_COUNTED = {*_UNITS, NODE_BOARDS.name, NODE_GPU_REPLICAS.name, NODE_SCHEDULABLE.name}
+
 Row = tuple[object, ...]
 # Values of the labels in contract.metrics.NODE_INFO_LABELS, then of the node labels in the settings.
 Info = tuple[str, ...]
@@ -54,10 +56,12 @@ def properties(span: NodeSpan, node_labels: Sequence[str]) -> Row:
 def capacity_rows(span: NodeSpan) -> Iterable[tuple[str, Row]]:
     """Resource, and from ``expected`` to ``schedulable`` of frames.CAPACITY.
 
-    A resource that is not advertised has 0 allocatable units: that is what was observed.
+    A resource that is not advertised has 0 allocatable units: that is what was observed. Of one with a number
+    that is none, nothing is known.
     """
     state = span.state
-    for resource in sorted({resource for name, resource in state if name in _UNITS}):
+    wrong = {resource for _, resource, _ in nonsense(span)}
+    for resource in sorted({resource for name, resource in state if name in _UNITS} - wrong):
         yield (
             resource,
             (
@@ -68,6 +72,12 @@ def capacity_rows(span: NodeSpan) -> Iterable[tuple[str, Row]]:
                 min(_number(state, NODE_SCHEDULABLE.name, "", 1), 1),
             ),
         )
+
+
+def nonsense(span: NodeSpan) -> list[tuple[str, str, float]]:
+    """Metric, resource and value of each number that no number of units can be."""
+    found = [(*key, value) for key, value in span.state.items() if key[0] in _COUNTED]
+    return sorted(each for each in found if unit_count(each[2]) is None)
 
 
 def _number(state: Mapping[tuple[str, str], float], name: str, resource: str, missing: int) -> int:

@@ -19,11 +19,11 @@ from gpucost.contract.metrics import (
     NODE_START,
     node_label_name,
 )
-from gpucost.domain.problems import Problem
+from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import Window
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import Series, needed
 from gpucost.telemetry.evidence import NONE, Evidence, as_expected, in_force, lives
-from gpucost.telemetry.node_rows import Info, NodeSpan, Row, State, capacity_rows, properties
+from gpucost.telemetry.node_rows import Info, NodeSpan, Row, State, capacity_rows, nonsense, properties
 from gpucost.telemetry.promql import PromQL, by, differing, differing_within, over_time, tagged, union
 from gpucost.telemetry.reader import (
     ClusterReader,
@@ -50,20 +50,25 @@ def read_nodes(reader: ClusterReader, evidence: Evidence) -> tuple[list[Row], li
     states, ambiguous = _states(
         reader.vector(by("max", ("__name__", *_NODE, "resource"), latest), evidence.end_ms)
     )
-    odd = ambiguous | _changed(reader, evidence) | _incomplete(reader, evidence, infos, states)
+    garbled = {node for node, state in states.items() if nonsense(NodeSpan(node, 0, 0, (), state))}
+    odd = garbled | ambiguous | _changed(reader, evidence) | _incomplete(reader, evidence, infos, states)
     spans, problems = _odd_spans(reader, evidence, odd)
     for node in sorted(states.keys() - odd):
         state = states[node]
         start, end = to_millis([state.get((NODE_START.name, "")), state.get((NODE_END.name, ""))]).tolist()
         until = evidence.window.end_ms if end == NONE else end
         spans.append(NodeSpan(node, start, until, min(infos[node]), state))
-    return *rows_of(reader, spans, evidence.window), problems
+    nodes, capacity, found = rows_of(reader, spans, evidence.window)
+    return nodes, capacity, [*problems, *found]
 
 
-def rows_of(reader: ClusterReader, spans: Iterable[NodeSpan], window: Window) -> tuple[list[Row], list[Row]]:
-    """Rows of frames.NODES and of frames.CAPACITY, clipped to the window."""
+def rows_of(
+    reader: ClusterReader, spans: Iterable[NodeSpan], window: Window
+) -> tuple[list[Row], list[Row], list[Problem]]:
+    """Rows of frames.NODES and of frames.CAPACITY, clipped to the window, and which numbers made no sense."""
     nodes: list[Row] = []
     capacity: list[Row] = []
+    problems: dict[Problem, None] = {}
     for span in spans:
         start, end = max(span.start_ms, window.start_ms), min(span.end_ms, window.end_ms)
         if start < end:
@@ -73,7 +78,11 @@ def rows_of(reader: ClusterReader, spans: Iterable[NodeSpan], window: Window) ->
                 (reader.cluster, span.node, resource, start, end, *counts)
                 for resource, counts in capacity_rows(span)
             ]
-    return nodes, capacity
+            for name, resource, value in nonsense(span):
+                why = f"node: {value!r} is not allowed for {name} {resource}".rstrip()
+                why += "; allowed: a whole number from 0 to 1000000"
+                problems[Problem(ProblemCode.INTERVAL_REFUSED, reader.cluster, span.node, why)] = None
+    return nodes, capacity, [*problems]
 
 
 def _infos(reader: ClusterReader, evidence: Evidence) -> dict[str, set[Info]]:
@@ -190,7 +199,7 @@ def _by_scrape(
     states: dict[int, State] = defaultdict(dict)
     seen_infos: dict[int, Info] = {}
     for series, info in zip(group, _info_rows(reader, group), strict=True):
-        name, resource = series["metric"]["__name__"], series["metric"].get("resource", "")
+        name, resource = needed(series, "__name__"), series["metric"].get("resource", "")
         for at, value in zip(*points(series), strict=True):
             if at in evidence.stale:
                 continue

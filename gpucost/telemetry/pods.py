@@ -20,7 +20,7 @@ from gpucost.contract.metrics import (
     POD_OWNER_INFO,
 )
 from gpucost.domain.problems import Problem, ProblemCode
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import Series, needed, whole_count
 from gpucost.telemetry.evidence import Evidence, as_expected, in_force, lives
 from gpucost.telemetry.promql import PromQL, by, differing, one_of, over_time, union
 from gpucost.telemetry.reader import (
@@ -80,7 +80,7 @@ def _plain_spans(reader: ClusterReader, evidence: Evidence) -> tuple[list[Span],
     until = np.where(counted[1] > 0, end_ms, evidence.window.end_ms)
     changed = _changed(reader, evidence)
     spans: list[Span] = []
-    odd: set[str] = set()
+    odd = {uid for uid, resource in samples if (uid, resource) not in requests}
     rows = zip(subjects, start_ms.tolist(), until.tolist(), plain.tolist(), strict=True)
     for (uid, resource), start, end, is_plain in rows:
         units = unit_count(requests[uid, resource])
@@ -96,9 +96,9 @@ def _claims(reader: ClusterReader, evidence: Evidence) -> dict[str, dict[Subject
     latest = over_time("last_over_time", reader.select(_TIMELINES), evidence.range_ms)
     result = reader.vector(by("max", ("__name__", *_SUBJECT), latest), evidence.end_ms)
     claims: dict[str, dict[Subject, float]] = {name: {} for name in _TIMELINES}
-    labels = zip(column(result, "__name__"), *(column(result, label) for label in _SUBJECT), strict=True)
-    for (name, uid, resource), value in zip(labels, numbers(result), strict=True):
-        claims[name][uid, resource] = value
+    labels = zip(*(column(result, label) for label in _SUBJECT), strict=True)
+    for each, (uid, resource), value in zip(result, labels, numbers(result), strict=True):
+        claims[needed(each, "__name__", _TIMELINES)][uid, resource] = value
     return claims
 
 
@@ -106,7 +106,7 @@ def _counts(reader: ClusterReader, evidence: Evidence, metric: str) -> dict[Subj
     counted = over_time("count_over_time", reader.select(metric), evidence.range_ms)
     result = reader.vector(by("sum", _SUBJECT, counted), evidence.end_ms)
     subjects = zip(*(column(result, label) for label in _SUBJECT), strict=True)
-    return dict(zip(subjects, map(int, numbers(result)), strict=True))
+    return dict(zip(subjects, map(whole_count, numbers(result)), strict=True))
 
 
 def _changed(reader: ClusterReader, evidence: Evidence) -> set[str]:

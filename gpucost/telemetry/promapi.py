@@ -28,10 +28,16 @@ from gpucost.domain.errors import (
     SourceTimeout,
     SourceUnreachable,
 )
-from gpucost.telemetry.answers import Answer, Series, joined, parse, parse_status
+from gpucost.domain.time import MINUTE_MS
+from gpucost.telemetry.answers import Answer, Series, checked, holding, joined, parse, parse_status
 from gpucost.telemetry.promql import PromQL, label_name, samples
+from gpucost.telemetry.timed import TimedAdapter
 
 _CHUNK_BYTES = 1 << 18
+# How far from the instant asked for an answer may be: caches and servers that wait for late samples move it.
+_MOVED_MS = 5 * MINUTE_MS
+# Of what a server says beside its answers.
+_MOST_INFOS = 100
 # The first that is among the causes says what happened; without words, the operating system does.
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (ssl.SSLCertVerificationError, "its TLS certificate is not trusted (prometheus.ca_file)"),
@@ -107,14 +113,19 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
             auth=auth,
             proxy=dict(proxy or {}),
             session=session,
-            retry=Retry(total=0, redirect=False),
             timeout=(self.settings.connect_timeout_s, self.settings.read_timeout_s),
             method="POST",
         )
+        # In place of the library's own, which tries again by itself.
+        session.mount(bare, TimedAdapter(max_retries=Retry(total=0, redirect=False)))
 
     def query(self, expression: PromQL, at_ms: int) -> Answer:
         """An instant query: one value per series, or the raw samples of a range selector."""
-        return self._ask("query", {"query": expression, "time": _seconds(at_ms), **self._server_limit()})
+        form = {"query": expression, "time": _seconds(at_ms), **self._server_limit()}
+        found = self._ask("query", form)
+        if any("values" in series for series in found.result):
+            return checked(self.url, found, 0, at_ms)
+        return checked(self.url, found, at_ms - _MOVED_MS, at_ms + _MOVED_MS)
 
     def query_range(self, expression: PromQL, start_ms: int, end_ms: int, step_ms: int) -> Answer:
         """Values at ``start, start + step, … <= end``, asked for in pieces below the server's limit."""
@@ -123,13 +134,15 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         answers = []
         span = (self.settings.max_points - 1) * step_ms
         for start in range(start_ms, end_ms + 1, span + step_ms):
+            end = min(start + span, end_ms)
             form = {
                 "query": expression,
                 "start": _seconds(start),
-                "end": _seconds(min(start + span, end_ms)),
+                "end": _seconds(end),
                 "step": _seconds(step_ms),
             }
-            answers.append(self._ask("query_range", {**form, **self._server_limit()}))
+            found = holding("values", self._ask("query_range", {**form, **self._server_limit()}))
+            answers.append(checked(self.url, found, start, end, step_ms))
         return joined(answers)
 
     def raw(self, selector: PromQL, start_ms: int, end_ms: int) -> Answer:
@@ -137,10 +150,12 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         answers = []
         for start, end in _spans(start_ms, end_ms, self.settings.max_raw_span_ms):
             # A range is open on its left from Prometheus 3 on: one millisecond more includes the start.
-            answers.append(self.query(samples(selector, end - start + 1), end))
+            found = holding("values", self.query(samples(selector, end - start + 1), end))
+            answers.append(checked(self.url, found, start - 1, end))
         answer = joined(answers)
         for series in answer.result:
             series["values"] = [point for point in series["values"] if point[0] * 1000 > start_ms - 0.5]
+        answer.result[:] = [series for series in answer.result if series["values"]]
         return answer
 
     def series(self, selector: PromQL, start_ms: int | None = None, end_ms: int | None = None) -> Answer:
@@ -215,7 +230,8 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         self.stats.bytes += len(body)
         answer = parse(self.url, status, body, key=key)
         self.stats.series += len(answer.result)
-        self.stats.infos.update(answer.infos)
+        if len(self.stats.infos) < _MOST_INFOS:
+            self.stats.infos.update(answer.infos[:_MOST_INFOS])
         return answer
 
     def _send(self, path: str, form: Mapping[str, Any] | None, timeout: float | None) -> tuple[int, bytes]:
@@ -232,19 +248,18 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                return response.status_code, self._body(response, time.monotonic() + read_timeout)
+                return response.status_code, self._body(response)
         except requests.exceptions.Timeout:
             raise SourceTimeout(f"{self.url} did not answer within {read_timeout:g} s") from None
         except ReadTimeoutError:
-            raise SourceTimeout(f"{self.url} stopped sending for {read_timeout:g} s") from None
+            raise SourceTimeout(f"{self.url} was still sending after {read_timeout:g} s") from None
         except (requests.exceptions.RequestException, HTTPError) as error:
             raise SourceUnreachable(
                 f"{self.url} cannot be reached: {_reason(error)}; is prometheus.url right?"
             ) from None  # the cause may show the header that holds the token
 
-    def _body(self, response: requests.Response, deadline: float) -> bytes:
+    def _body(self, response: requests.Response) -> bytes:
         parts, size = [], 0
-        # read1 returns what has arrived, so that a server that drips bytes cannot outlast the deadline.
         while part := response.raw.read1(_CHUNK_BYTES, decode_content=True):
             parts.append(part)
             size += len(part)
@@ -252,8 +267,6 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
                 raise QueryRejected(
                     f"{self.url} answered with over {self.settings.max_bytes} bytes; ask for less at once"
                 )
-            if time.monotonic() > deadline:
-                raise SourceTimeout(f"{self.url} was still sending when the time was up")
         return b"".join(parts)
 
 

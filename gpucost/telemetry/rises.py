@@ -20,10 +20,10 @@ import numpy.typing as npt
 from gpucost.contract.gpu_metrics import HOLDER_COUNTERS, POD_COUNTED_SINCE, Holder
 from gpucost.contract.spec import MetricSpec
 from gpucost.domain.time import MINUTE_MS, Window
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import BEYOND, Series, instant_place
 from gpucost.telemetry.history_runs import Floats, spans
 from gpucost.telemetry.promql import PromQL, above, by, equals, one_of, over_time, union
-from gpucost.telemetry.reader import ClusterReader
+from gpucost.telemetry.reader import ClusterReader, points
 
 Key: TypeAlias = tuple[str, ...]
 PLACE = ("pod_uid", "node", "gpu_uuid", "gpu_instance")
@@ -222,10 +222,10 @@ def _read(
             found.append((keys.setdefault(key, len(keys)), each))
     values = np.full((len(keys), len(steps) + with_start), np.nan)
     for row, each in found:
-        times, read = zip(*each["values"], strict=True)
-        at = np.rint((np.array(times) * 1000 - first) / length).astype(np.int64)
-        values[row, at] = np.array(read, dtype=np.float64)
-    return Grid(keys, np.where(np.isfinite(values), values, np.nan))
+        for at, value in zip(*points(each), strict=True):
+            values[row, instant_place(at, first, length, values.shape[1])] = value
+    # No counter and no gauge of the exporter is below 0.
+    return Grid(keys, np.where((values >= 0) & (values < BEYOND), values, np.nan))
 
 
 def _whole(steps: Sequence[Window]) -> Window:

@@ -18,6 +18,7 @@ import pandas as pd
 from gpucost.contract.frames import SERVING
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.domain.time import Window
+from gpucost.telemetry.answers import instant_place
 from gpucost.telemetry.promql import PromQL, by, equals, one_of, over_time, without
 from gpucost.telemetry.reader import ClusterReader, own_label, points, with_renamed
 from gpucost.telemetry.rows import Row, frame_of
@@ -78,19 +79,17 @@ def _rises(
     reader: ClusterReader, counter: ServingCounter, steps: Sequence[Window], names: _Names
 ) -> Iterator[Row]:
     length = steps[0].length_ms
-    edges = {at: n for n, at in enumerate([steps[0].start_ms, *(step.end_ms for step in steps)])}
-    for series in reader.matrix(
-        _readings(reader, counter, length, names), steps[0].start_ms, steps[-1].end_ms, length
-    ):
+    first, edges = steps[0].start_ms, len(steps) + 1
+    for series in reader.matrix(_readings(reader, counter, length, names), first, steps[-1].end_ms, length):
         if counter.by == "workload":
             name = own_label(series, counter.namespace_label), own_label(series, counter.name_label)
         else:
             labels = series["metric"]
             name = labels.get(counter.namespace_label, ""), labels.get(counter.name_label, "")
         held = names.get(name, ())
-        values = np.full(len(edges), np.nan)
+        values = np.full(edges, np.nan)
         for at, value in zip(*points(series), strict=True):
-            values[edges[at]] = value
+            values[instant_place(at, first, length, edges)] = value
         for n, rise in _steps(values, from_zero=not counter.is_bytes):
             if counter.by == "workload" and not rise > 0:
                 continue

@@ -20,7 +20,7 @@ from gpucost.contract.frames import SIGNALS
 from gpucost.contract.gpu_metrics import POD_ENERGY
 from gpucost.contract.metrics import SIGNAL_METRICS
 from gpucost.domain.time import SECOND_MS, Window
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import Series, instant_place, needed
 from gpucost.telemetry.memory import MEMORY_UNITS, MOST_MS, memory_queries
 from gpucost.telemetry.promql import PromQL, by, over_time, tagged, union, without
 from gpucost.telemetry.reader import ClusterReader, own_label, points, with_renamed
@@ -79,7 +79,8 @@ def _remember(reader: ClusterReader, length: int, steps: list[Window], measured:
     for series, step, value in _increases(reader, union(*parts), steps):
         labels = series["metric"]
         place = labels.get("pod_uid", ""), labels.get("node", ""), step
-        measured[place][labels[_TAG]] = value * MEMORY_UNITS[labels[_TAG]]
+        column = needed(series, _TAG, MEMORY_UNITS)
+        measured[place][column] = value * MEMORY_UNITS[column]
 
 
 def read_progress(reader: ClusterReader, window: Window, pods: PodNames) -> list[Row]:
@@ -119,12 +120,11 @@ def _increases(
     reader: ClusterReader, expression: PromQL, steps: list[Window]
 ) -> Iterator[tuple[Series, Window, float]]:
     """Series, step and value, for steps of equal length, one after the other."""
-    by_end = {step.end_ms: step for step in steps}
     length = steps[0].length_ms
     for series in reader.matrix(expression, steps[0].end_ms, steps[-1].end_ms, length):
         for at, value in zip(*points(series), strict=True):
             if isfinite(value):
-                yield series, by_end[at], value
+                yield series, steps[instant_place(at, steps[0].end_ms, length, len(steps))], value
 
 
 def _equal_steps(reader: ClusterReader, window: Window) -> list[list[Window]]:

@@ -28,7 +28,7 @@ from gpucost.contract.probe import GPU_JOBS, KUBE_JOBS, OWN_JOBS, Stranger
 from gpucost.contract.queue_metrics import QUEUE_METRICS
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import Series, whole_count
 from gpucost.telemetry.claimants import (
     Choice,
     Claimant,
@@ -282,7 +282,7 @@ class _Look:
                 continue
             for instant, value in each["values"]:
                 when = round(instant * 1000)
-                found[at][when] = found[at].get(when, 0) + int(float(value))
+                found[at][when] = found[at].get(when, 0) + whole_count(float(value))
         return found
 
 

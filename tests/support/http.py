@@ -14,7 +14,8 @@ from urllib.parse import parse_qs
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer. ``delay_s`` passes before it, ``drip_s`` after each byte; ``hang_up`` sends nothing.
+    """One answer. ``delay_s`` passes before it, ``drip_s`` after each byte of its body, or of its head where
+    it ``drips_head``; ``hang_up`` sends nothing.
     Where it is ``held``, it waits for that."""
 
     status: int = 200
@@ -23,6 +24,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
     drip_s: float = 0.0
+    drips_head: bool = False
     hang_up: bool = False
     held: threading.Event | None = None
 
@@ -96,14 +98,20 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(reply.content)))
         self.send_header("Connection", "close")
+        if reply.drips_head:
+            self._drip(b"".join(self._headers_buffer), reply.drip_s)
+            self._headers_buffer = []
         self.end_headers()
         if not reply.drip_s:
             self.wfile.write(reply.content)
             return
-        for at in range(len(reply.content)):
-            self.wfile.write(reply.content[at : at + 1])
+        self._drip(reply.content, reply.drip_s)
+
+    def _drip(self, content: bytes, pause_s: float) -> None:
+        for at in range(len(content)):
+            self.wfile.write(content[at : at + 1])
             self.wfile.flush()
-            time.sleep(reply.drip_s)
+            time.sleep(pause_s)
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Silent."""

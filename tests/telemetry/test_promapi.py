@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import traceback
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -73,7 +75,11 @@ MISSHAPEN = [
     answered("matrix", {"metric": {}, "values": [[1]]}),
     answered("matrix", {"metric": {}}),
     {"status": "success", "data": [{"pod": None}]},
+    {**EMPTY, "warnings": "store x is down"},
+    {**EMPTY, "status": "error", "errorType": "internal", "error": "200 or not"},
+    answered("vector", {"metric": {"pod": "\ud800"}, "value": [1, "1"]}),
 ]
+HEADS = {"Content-Encoding": "gzip"}
 REFUSALS = [
     (Reply(400, error_body("bad_data", "1:3: parse error")), QueryRejected, "parse error"),
     (Reply(422, error_body("execution", "too many samples")), QueryRejected, "too many samples"),
@@ -94,6 +100,12 @@ RETRIED = [
     (Reply(200, "[" * 100_000), SourceUnreachable, "does not speak"),
     (Reply(200, {"status": "success", "data": {"result": ["x"]}}), SourceUnreachable, "does not speak"),
     (Reply(hang_up=True), SourceUnreachable, "cannot be reached"),
+    (
+        Reply(200, gzip.compress(json.dumps(EMPTY).encode())[:-12], headers=HEADS),
+        SourceUnreachable,
+        "does not speak",
+    ),
+    (Reply(200, b"no gzip", headers=HEADS), SourceUnreachable, "cannot be reached"),
     *((Reply(200, body), SourceUnreachable, "does not speak") for body in MISSHAPEN),
 ]
 
@@ -133,7 +145,13 @@ def test_a_refused_connection_is_unreachable() -> None:
 
 @pytest.mark.fault(23)
 @pytest.mark.parametrize(
-    "reply", [Reply(200, EMPTY, delay_s=2), Reply(200, EMPTY, drip_s=0.05)], ids=["silent", "dripping"]
+    "reply",
+    [
+        Reply(200, EMPTY, delay_s=2),
+        Reply(200, EMPTY, drip_s=0.05),
+        Reply(200, EMPTY, headers={"X-Long": "x" * 100}, drip_s=0.05, drips_head=True),
+    ],
+    ids=["silent", "dripping", "dripping-head"],
 )
 def test_a_slow_answer_is_a_timeout(reply: Reply) -> None:
     with (
@@ -172,6 +190,45 @@ def test_a_body_larger_than_the_cap_is_refused() -> None:
         pytest.raises(QueryRejected, match="100000 bytes"),
     ):
         client.query(UP, T0)
+
+
+@pytest.mark.fault(23)
+def test_a_small_body_that_unpacks_to_a_large_one_is_refused_as_it_unpacks() -> None:
+    bomb = gzip.compress(b" " * 50_000_000)
+    with (
+        scripted_server(Reply(200, bomb, headers=HEADS)) as server,
+        client_of(server, max_bytes=1_000_000) as client,
+    ):
+        tracemalloc.start()
+        try:
+            with pytest.raises(QueryRejected, match="1000000 bytes"):
+                client.query(UP, T0)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert most < 20_000_000
+
+
+@pytest.mark.fault(23)
+def test_a_redirect_is_not_followed_to_itself_nor_elsewhere() -> None:
+    with scripted_server(Reply(200, EMPTY)) as other:
+        for status in (301, 302, 303, 307, 308):
+            for target in (f"{other.url}/api/v1/query", "/api/v1/query"):
+                reply = Reply(status, headers={"Location": target})
+                with scripted_server(reply) as server, client_of(server) as client:
+                    with pytest.raises(QueryRejected, match="redirect"):
+                        client.query(UP, T0)
+                    assert len(server.asked) == 1
+        assert other.asked == []
+
+
+@pytest.mark.fault(24)
+def test_what_a_server_says_beside_its_answers_is_kept_up_to_a_number() -> None:
+    replies = [Reply(200, {**EMPTY, "infos": [f"info {turn} {n}" for n in range(150)]}) for turn in range(3)]
+    with scripted_server(*replies) as server, client_of(server) as client:
+        for _ in replies:
+            client.query(UP, T0)
+        assert len(client.stats.infos) == 100
 
 
 @pytest.mark.fault(24)

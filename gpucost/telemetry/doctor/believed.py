@@ -12,7 +12,7 @@ from functools import partial
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.probe import OPENCOST_PRICES, UnbelievedJob
 from gpucost.domain.time import Window
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import Series, needed, whole_count
 from gpucost.telemetry.doctor.asking import KUBE, Asker, grouped
 from gpucost.telemetry.promql import PromQL, by
 from gpucost.telemetry.reader import column
@@ -39,13 +39,13 @@ def counts_of(asker: Asker, found: Iterable[Series]) -> dict[str, dict[str, int]
         others: dict[str, set[str]] = {}
         prices = set()
         for series in rows:
-            name, job = series["metric"]["__name__"], series["metric"].get("job", "")
+            name, job = needed(series, "__name__"), series["metric"].get("job", "")
             if name in OPENCOST_PRICES:
                 prices.add(job)
             if name.startswith(KUBE) and not asker.believes(cluster, job):
                 others.setdefault(job, set()).add(name)
             else:
-                names[name] = names.get(name, 0) + int(float(series["value"][1]))
+                names[name] = names.get(name, 0) + whole_count(float(series["value"][1]))
         asker.unbelieved[cluster] = tuple(
             UnbelievedJob(job, tuple(sorted(others[job])), is_opencost=job in prices)
             for job in sorted(others)

@@ -34,7 +34,7 @@ from gpucost.contract.probe import (
 from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.domain.time import DAY_MS, Month, Window
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import Series, needed
 from gpucost.telemetry.doctor import believed, gpus, scrapes, state
 from gpucost.telemetry.doctor.asking import LONGEST, Asker, grouped
 from gpucost.telemetry.promapi import PrometheusClient
@@ -124,7 +124,7 @@ def _refuse_unknown(asker: Asker, cluster: str, asked: Window, now_ms: int) -> N
 def _counts(asker: Asker, asked: Window, at_ms: int) -> dict[str, dict[str, int]]:
     """By cluster, how many series of each name."""
     found = asker.first(state.counted(asker, sorted(_COUNTED), "job"), at_ms)
-    of_nodes = [series for series in found if series["metric"]["__name__"] == ksm.NODE_CREATED]
+    of_nodes = [series for series in found if needed(series, "__name__") == ksm.NODE_CREATED]
     there = Window(min(asked.start_ms, at_ms - 1), at_ms)
     believed.read_believed(asker, map(asker.cluster_of, of_nodes), there)
     return believed.counts_of(asker, found)

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from gpucost.contract.dcgm import NAMES, SCALES, UUID_LABELS, Field, Unit
 from gpucost.domain.time import MINUTE_MS, Window
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import Series, needed
 from gpucost.telemetry.existing.gpus import Boards
 from gpucost.telemetry.existing.reader import ExistingReader
 from gpucost.telemetry.existing.subjects import field_names, first_of
@@ -69,7 +69,7 @@ def _codes(found: Iterable[Series]) -> Mapping[str, _Values]:
     codes: dict[str, _Values] = defaultdict(dict)
     for each in found:
         own = codes[first_of(each["metric"], UUID_LABELS)]
-        name = NAMES[each["metric"]["__name__"].upper()]
+        name = NAMES[needed(each, "__name__").upper()]
         highest = SCALES[name.unit or Unit.CODE].highest
         for at, value in zip(*points(each), strict=True):
             if 0 <= value <= highest:

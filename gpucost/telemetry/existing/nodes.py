@@ -26,15 +26,15 @@ from gpucost.contract.metrics import (
 )
 from gpucost.domain.gpu import parse_product
 from gpucost.domain.problems import Problem
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import Series, needed, whole_count
 from gpucost.telemetry.evidence import NONE, Evidence, as_expected, in_force, lives
 from gpucost.telemetry.existing.lifetimes import endings
 from gpucost.telemetry.existing.reader import TARGET_LABELS, ExistingReader
 from gpucost.telemetry.existing.shards import ScrapeGroups, TargetKey
 from gpucost.telemetry.node_rows import Info, NodeSpan, State
 from gpucost.telemetry.promql import PromQL, by, differing, equals, over_time, tagged, union
-from gpucost.telemetry.reader import column, numbers, own_column, own_label, points, with_renamed
-from gpucost.telemetry.samples import to_millis
+from gpucost.telemetry.reader import numbers, own_column, own_label, points, with_renamed
+from gpucost.telemetry.samples import to_millis, unit_count
 
 _NODE = with_renamed(("node",))
 _AMOUNTS = {ksm.NODE_CAPACITY: NODE_GPU_CAPACITY.name, ksm.NODE_ALLOCATABLE: NODE_GPU_ALLOCATABLE.name}
@@ -119,13 +119,10 @@ def _units(reader: ExistingReader, evidence: Evidence) -> Mapping[str, dict[tupl
     latest = over_time("last_over_time", reader.select(tuple(_AMOUNTS), reader.is_gpu), evidence.range_ms)
     result = reader.vector(by("max", ("__name__", *_NODE, "resource"), latest), evidence.end_ms)
     found: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
-    keys = zip(
-        own_column(result, "node"), column(result, "__name__"), column(result, "resource"), strict=True
-    )
-    for (node, name, each), value in zip(keys, numbers(result), strict=True):
-        resource = reader.resource(each)
+    for each, node, value in zip(result, own_column(result, "node"), numbers(result), strict=True):
+        resource = reader.resource(each["metric"].get("resource", ""))
         if resource is not None:
-            found[node][_AMOUNTS[name], resource] = value
+            found[node][_AMOUNTS[needed(each, "__name__", _AMOUNTS)], resource] = value
     return found
 
 
@@ -146,9 +143,8 @@ def _flags(reader: ExistingReader, evidence: Evidence) -> Mapping[str, dict[str,
     ]
     result = reader.vector(union(*parts), evidence.end_ms)
     found: dict[str, dict[str, float]] = {flag: {} for flag in (_READY, _CORDONED, _CREATED)}
-    keys = zip(column(result, "flag"), own_column(result, "node"), strict=True)
-    for (flag, node), value in zip(keys, numbers(result), strict=True):
-        found[flag][node] = value
+    for each, node, value in zip(result, own_column(result, "node"), numbers(result), strict=True):
+        found[needed(each, "flag", found)][node] = value
     return found
 
 
@@ -188,14 +184,14 @@ def _samples(
     further = TARGET_LABELS if groups.is_sharded else ()
     counted = over_time("count_over_time", reader.select(ksm.NODE_CREATED), groups.evidence.range_ms)
     result = reader.vector(by("sum", (*_NODE, *further), counted), groups.evidence.end_ms)
-    counts: dict[str, int] = defaultdict(int)
+    samples: dict[str, int] = defaultdict(int)
     targets: dict[str, set[TargetKey]] = defaultdict(set)
     for series, value in zip(result, numbers(result), strict=True):
         node = own_label(series, "node")
-        counts[node] += int(value)
+        samples[node] += whole_count(value)
         if further:
             targets[node].add(tuple(series["metric"].get(label, "") for label in further))
-    return counts, targets
+    return samples, targets
 
 
 def _changed(reader: ExistingReader, evidence: Evidence) -> set[str]:
@@ -264,7 +260,10 @@ def _shares(
     is_sliced = bool(parse_product(said.product).profile)
     is_whole = boards > 0 and capacity.keys() == {_GPU} and not is_sliced
     for resource in sorted(capacity.keys() & set(_SHARED)):
-        units, counted = int(capacity[resource]), expected.get(resource, 0 if is_sliced else boards)
+        units = unit_count(capacity[resource])
+        if units is None:
+            continue  # told as a problem, and nothing is known of it
+        counted = expected.get(resource, 0 if is_sliced else boards)
         times = 1 if resource in replicas or tells_replicas or not counted else units // counted
         if times > 1 and units == times * counted:
             replicas[resource], expected[resource] = times, units

@@ -22,7 +22,7 @@ from gpucost.cluster.ownership import (
 )
 from gpucost.contract import kube_state as ksm
 from gpucost.domain.jobs import Owner, api_version_of, resolve_job
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import Series, needed
 from gpucost.telemetry.evidence import Evidence
 from gpucost.telemetry.existing.reader import ExistingReader
 from gpucost.telemetry.existing.requests import PodName
@@ -74,7 +74,7 @@ class Owners:
         }
         self._of_jobs = self._labels_of_owners()
         self._annotated = {
-            series["metric"]["uid"]: series["metric"]
+            needed(series, "uid"): series["metric"]
             for series in self._about(ksm.POD_ANNOTATIONS, self._annotations)
         }
         self._labelled = self._over_time()
@@ -150,7 +150,7 @@ class Owners:
         """By uid: the labels of a pod, from when to when."""
         sets: dict[str, list[Labels]] = defaultdict(list)
         for series in self._about(ksm.POD_LABELS, self._labels):
-            sets[series["metric"]["uid"]].append(series["metric"])
+            sets[needed(series, "uid")].append(series["metric"])
         several = {uid for uid, found in sets.items() if len(found) > 1}
         known = {uid: [(-_FOREVER_MS, _FOREVER_MS, found[0])] for uid, found in sets.items()}
         return {**known, **self._changes(several)}
@@ -202,7 +202,7 @@ def _owner(labels: Labels) -> tuple[str, str] | None:
 
 
 def _owners_of_pods(found: Iterable[Series]) -> Mapping[str, tuple[str, str]]:
-    owners = ((series["metric"]["uid"], _owner(series["metric"])) for series in found)
+    owners = ((needed(series, "uid"), _owner(series["metric"])) for series in found)
     return {uid: owner for uid, owner in owners if owner is not None}
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from gpucost.contract import kube_state as ksm
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import SECOND_MS
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import Series, whole_count
 from gpucost.telemetry.evidence import NONE, Evidence, IntArray, Life, as_expected, lives
 from gpucost.telemetry.existing.lifetimes import are_whole, endings
 from gpucost.telemetry.existing.reader import ExistingReader
@@ -188,7 +188,7 @@ def _ended(reader: ExistingReader, evidence: Evidence) -> Mapping[str, int] | No
     phases = reader.select(ksm.PHASE, one_of("phase", ksm.ENDED_PHASES))
     counted = by("sum", ("uid",), over_time("sum_over_time", phases, evidence.range_ms))
     result = reader.vector(_of_gpus(reader, counted, evidence), evidence.end_ms)
-    found = dict(zip(column(result, "uid"), map(int, numbers(result)), strict=True))
+    found = dict(zip(column(result, "uid"), map(whole_count, numbers(result)), strict=True))
     return found or None
 
 
@@ -196,7 +196,7 @@ def _completed(reader: ExistingReader, evidence: Evidence) -> Mapping[str, int]:
     """As ``_ended``, by the completion times alone: where phases are not told, the best there is."""
     counted = over_time("count_over_time", reader.select(ksm.COMPLETED), evidence.range_ms)
     result = reader.vector(_of_gpus(reader, by("sum", ("uid",), counted), evidence), evidence.end_ms)
-    return dict(zip(column(result, "uid"), map(int, numbers(result)), strict=True))
+    return dict(zip(column(result, "uid"), map(whole_count, numbers(result)), strict=True))
 
 
 def _odd_spans(

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from gpucost.contract import kube_state as ksm
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import Series, whole_count
 from gpucost.telemetry.evidence import Evidence
 from gpucost.telemetry.existing.settings import ExistingSettings
 from gpucost.telemetry.promapi import PrometheusClient
@@ -78,7 +78,7 @@ class ExistingReader(ClusterReader):
         nodes = self.select(ksm.NODE_CREATED, *self.of_targets(targets))
         counted = by("sum", _OF_NODE, over_time("count_over_time", nodes, evidence.range_ms))
         (most, *_) = *numbers(self.vector(by("max", (), counted), evidence.end_ms)), 0.0
-        return int(most) >= len(evidence.scrapes)
+        return whole_count(most) >= len(evidence.scrapes)
 
     def of_targets(self, targets: Sequence[Sequence[str]]) -> list[PromQL]:
         """Matchers for series of these targets, by the values of TARGET_LABELS; for all without any."""

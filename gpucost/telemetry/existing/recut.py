@@ -14,6 +14,7 @@ import numpy as np
 
 from gpucost.contract.dcgm import UUID_LABELS
 from gpucost.domain.time import MINUTE_MS, Window
+from gpucost.telemetry.answers import needed
 from gpucost.telemetry.evidence import BoolArray
 from gpucost.telemetry.existing.claims import Claims
 from gpucost.telemetry.existing.series import Reader, Reading
@@ -75,7 +76,7 @@ def _read(
     sums: _Sums = defaultdict(dict)
     uuids = {key.device[0] for key in wanted}
     for each in read.reader.raw_where(list(names), UUID_LABELS, uuids, step.start_ms, step.end_ms):
-        labels, name = each["metric"], each["metric"]["__name__"]
+        labels, name = each["metric"], needed(each, "__name__", names)
         key = read.subjects.of(labels)
         scale, interval = read.known_scale(name, labels), read.known_interval(labels)
         if key not in wanted or key is None or scale is None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from gpucost.contract import kube_state as ksm
 from gpucost.domain.errors import NotCovered
 from gpucost.domain.problems import Problem, ProblemCode
+from gpucost.telemetry.answers import whole_count
 from gpucost.telemetry.evidence import Evidence
 from gpucost.telemetry.existing.reader import TARGET_LABELS, ExistingReader
 from gpucost.telemetry.existing.shards import ScrapeGroups, TargetKey
@@ -84,15 +85,15 @@ class PodRequests:
     def _count(self, reader: ExistingReader, groups: ScrapeGroups) -> None:
         """The samples of a container, of all targets; a pod is there as long as any of its containers."""
         further = TARGET_LABELS if groups.is_sharded else ()
-        counts: dict[tuple[str, ...], int] = defaultdict(int)
+        samples: dict[tuple[str, ...], int] = defaultdict(int)
         for key, value in _values(
             reader, ksm.REQUESTS, "count_over_time", "sum", groups.evidence, further=further
         ):
             own, target = key[: len(_CONTAINER)], key[len(_CONTAINER) :]
-            counts[own] += int(value)
+            samples[own] += whole_count(value)
             if target:
                 self.targets[key[0]].add(target)
-        for key, count in counts.items():
+        for key, count in samples.items():
             self.samples[key[0]] = max(self.samples.get(key[0], 0), count)
 
     def _keep(self, reader: ExistingReader, subject: Subject, value: float) -> None:

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from gpucost.contract.dcgm import NAMES, SCALES, UUID_LABELS, Field, Scale, Unit
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.telemetry.answers import Series
+from gpucost.telemetry.answers import BEYOND, Series, instant_place, whole_count
+from gpucost.telemetry.evidence import IntArray
 from gpucost.telemetry.existing.reader import ExistingReader
 from gpucost.telemetry.existing.subjects import (
     NEEDLESS,
@@ -203,9 +204,19 @@ class Reader:
             many = [len(each["values"]) for each in found]
             times = np.array([at for each in found for at, _ in each["values"]], dtype=np.float64)
             values = [float(value) for each in found for _, value in each["values"]]
-            steps = np.rint((times * 1000 - first) / self.length_ms).astype(np.int64)
-            grids[key][np.repeat(np.array(rows[key], dtype=np.int64), many), steps] = values
+            steps = self._places(np.rint(times * 1000).astype(np.int64), first)
+            at = np.repeat(np.array(rows[key], dtype=np.int64), many), steps
+            # Nothing that DCGM reads is below 0.
+            grids[key][at] = [value if 0 <= value < BEYOND else np.nan for value in values]
         return Stats([*places], [dict(labels) for labels in places], grids)
+
+    def _places(self, times: IntArray, first: int) -> IntArray:
+        """Which step each point is of, as answers.instant_place has it."""
+        places = -(-(times - first) // self.length_ms)
+        outside = times[(places < 0) | (places >= len(self.steps))]
+        for at in outside[:1].tolist():
+            instant_place(at, first, self.length_ms, len(self.steps))
+        return places
 
     def _answer(self, name: str, ask: Ask) -> Iterator[Series]:
         # The very beginning of a step belongs to the one before.
@@ -229,7 +240,7 @@ class Reader:
         half = (self.steps[-1].end_ms - self.steps[0].start_ms) // 2
         start = self.steps[0].start_ms
         found = self.reader.matrix(by("count", (), selector), start, start + 2 * half, half)
-        series = max((int(count) for one in found for count in points(one)[1]), default=0)
+        series = max((whole_count(count) for one in found for count in points(one)[1]), default=0)
         return max(1, MOST_POINTS // max(series, 1))
 
     def _whose(self, name: str, stats: Stats) -> Iterator[tuple[int, Key, Source]]:

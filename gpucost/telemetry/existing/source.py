@@ -134,7 +134,7 @@ def _read_part(
     boards = read_boards(reader, window, Holdings.of(allocations, ()))
     known = KnownBoards(boards.boards_of, boards.product_of, boards.profile_of)
     spans, found = read_nodes(reader, groups, known)
-    nodes, capacity = rows_of(reader, spans, window)
+    nodes, capacity, wrong = rows_of(reader, spans, window)
     yield ALLOCATIONS.name, allocations
     yield NODES.name, nodes
     yield CAPACITY.name, capacity
@@ -145,7 +145,7 @@ def _read_part(
     limits = bounds(reader.cluster, groups, pods.spans, pods.names, shares)
     refused = refusals(reader, window, OTHER_KINDS)
     limits += unread_claims(reader, evidence)
-    every = (*refused, *pods.problems, *boards.problems, *found, *unsure, *limits)
+    every = (*refused, *pods.problems, *boards.problems, *found, *wrong, *unsure, *limits)
     problems.update({(each, each.at_ms): each for each in every})
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from gpucost.contract.dcgm import INSTANCE_LABELS, MODEL_LABELS, NAMES, PROFILE_LABELS, UUID_LABELS, Field
 from gpucost.domain.time import MINUTE_MS, Window
+from gpucost.telemetry.answers import needed
 from gpucost.telemetry.existing.holdings import Holdings
 from gpucost.telemetry.existing.reader import ExistingReader
 from gpucost.telemetry.promql import by, except_where
-from gpucost.telemetry.reader import column
 
 _LOOKED_MS = 15 * MINUTE_MS
 _FEW_LOOKS = 6
@@ -73,7 +73,8 @@ def field_names(reader: ExistingReader, window: Window) -> Mapping[Field, tuple[
         counted = by("count", ("__name__",), reader.select(_ALL))
         # GPUs that come for one short job only are few: looking for them closely costs little.
         for most in (_FEW_LOOKS, window.length_ms // _LOOKED_MS):
-            seen = column(reader.matrix(counted, *_looks(window, max(1, most))), "__name__")
+            looked = reader.matrix(counted, *_looks(window, max(1, most)))
+            seen = [needed(each, "__name__", _ALL) for each in looked]
             if seen:
                 break
         return frozenset(seen)
