@@ -71,7 +71,8 @@ def _convert(series: Column, field_name: str, type_: ColumnType) -> Column:
         try:
             converted = series.astype("float64")
         except (TypeError, ValueError):
-            raise InputError(field_name, series.tolist()[0], "numbers, null where missing") from None
+            bad = series[pd.to_numeric(series, errors="coerce").isna() & series.notna()]
+            raise InputError(field_name, [*bad, *series][0], "numbers, null where missing") from None
     if type_ is ColumnType.TEXT and converted.isna().any():
         raise InputError(field_name, None, "text; empty text where there is none")
     return converted

@@ -125,6 +125,7 @@ def test_while_the_issuer_is_down_its_keys_go_on_serving_for_a_day(
     issuer.served.clear()
     for minutes in range(0, 24 * 60, 180):
         assert known.check(long_token(issuer), NOW_MS + minutes * REFRESH_MS) is not None
+    assert known.check(long_token(issuer), NOW_MS + KEPT_MS) is not None
     with pytest.raises(CheckUnavailable):
         known.check(long_token(issuer, kid="rsa-2", header={"kid": "new"}), NOW_MS + KEPT_MS)
     with pytest.raises(CheckUnavailable):
@@ -201,6 +202,8 @@ def test_a_discovery_page_of_another_issuer(discovery: dict[str, Any], issuer: I
         ("https://[::1/keys", "a URL that is none"),
         ("//127.0.0.1/keys", "not https"),
         ("https://127.0.0.1/a b", "a URL that is none"),
+        ("https://127.0.0.1/\u00e4", "a URL that is none"),
+        ("https://127.0.0.1/\x7f", "a URL that is none"),
     ],
 )
 def test_where_a_discovery_page_must_not_lead(uri: object, match: str, issuer: Issuer) -> None:

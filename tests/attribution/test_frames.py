@@ -7,7 +7,7 @@ import pytest
 
 from gpucost.attribution import Frames, attribute
 from gpucost.attribution.frames import conform, empty_frame
-from gpucost.contract.frames import FRAMES, OBSERVED, USAGE_LINES
+from gpucost.contract.frames import FRAMES, OBSERVED, SIGNALS, USAGE_LINES, ColumnType
 from gpucost.domain.errors import InputError
 from tests.support.frames import FlatRates, NamespaceTeams, build, hours, node, pod, units
 
@@ -49,6 +49,16 @@ def test_what_is_wrong_is_named(change: dict[str, object], message: str) -> None
     with pytest.raises(InputError) as caught:
         conform(pd.DataFrame(columns), OBSERVED)
     assert str(caught.value).startswith(message)
+
+
+def test_of_numbers_the_value_that_is_none_is_named() -> None:
+    types = {ColumnType.TEXT: "a", ColumnType.INTEGER: 1, ColumnType.REAL: 1.0}
+    row: dict[str, object] = {column.name: types[column.type] for column in SIGNALS.columns}
+    real = next(column.name for column in SIGNALS.columns if column.type is ColumnType.REAL)
+    frame = pd.DataFrame([row, row | {real: "much"}, row | {real: None}])
+    with pytest.raises(InputError) as caught:
+        conform(frame, SIGNALS)
+    assert str(caught.value).startswith(f"{SIGNALS.name}.{real}: 'much' is not allowed; allowed: numbers")
 
 
 @pytest.mark.parametrize("spec", FRAMES, ids=lambda spec: spec.name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpucost.attribution import Attribution, Frames, attribute
-from gpucost.attribution.conservation import difference
+from gpucost.attribution.conservation import capacity, difference
 from gpucost.domain.holders import Bucket
-from gpucost.domain.problems import ProblemCode
+from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import HOUR_MS
 from tests.support.frames import FlatRates, NamespaceTeams, build, hours, node, pod, units
 
@@ -108,3 +110,22 @@ def test_a_node_that_was_counted_for_part_of_the_time_is_left_out_of_the_proof()
     frames = build([pod("a", (0, 1))], rows, [units()])
     found = difference(run(frames).flat(), frames, hours(0, 1), RATES)
     assert (found.is_zero, found.uncounted) == (True, ("c/n1",))
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "window"),
+    [(None, 0), (-1, 0), (0, 0), (HOUR_MS - 1, 0), (HOUR_MS, 1), (2 * HOUR_MS, 2), (3 * HOUR_MS, 2)],
+)
+def test_a_problem_of_the_source_is_told_of_the_window_that_it_is_about(
+    at_ms: int | None, window: int
+) -> None:
+    at_ms = None if at_ms is None else hours(0, 1).start_ms + at_ms
+    problem = Problem(ProblemCode.COUNT_UNKNOWN, "c", "n", "said by the source", at_ms=at_ms)
+    frames = replace(build([pod("a", (0, 3), 8)], [node()], [units()]), problems=(problem,))
+    found = run(frames, 3).problems_by_window()
+    assert [problem in each for each in found] == [at == window for at in range(3)]
+
+
+def test_a_node_without_boards_is_counted_by_nobody() -> None:
+    frames = build([], [node(boards=0)], [])
+    assert capacity(frames, hours(0, 1), RATES) == ({}, {"c/n1"})

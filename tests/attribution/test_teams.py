@@ -150,6 +150,12 @@ def test_nobody_to_place_gives_an_empty_column() -> None:
     assert len(TeamRules.default().assign(holders(), START)) == 0
 
 
+def test_the_names_that_rules_give_are_known() -> None:
+    rules = HEAD + "- {team: a, namespace: x}\n- {team_from: namespace, namespace: '*'}\n"
+    assert TeamRules.parse(rules, "rules").names == {"a"}
+    assert TeamRules.parse(rules + "teams: [{name: a}, {name: b}]", "rules").names == {"a", "b"}
+
+
 def test_teams_have_quotas_and_cost_centres() -> None:
     text = """
 version: 1

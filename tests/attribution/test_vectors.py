@@ -174,7 +174,8 @@ def test_v16_allocated_cost_is_told_apart_into_used_and_idle() -> None:
     line = run(frames).flat().set_index("bucket").loc["held"]
     use = use_of(int(line["nano"]), int(line["board_ms"]), int(line["observed_ms"]), int(line["busy_ms"]))
     assert (use.used_nano, use.idle_nano, use.unknown_nano) == (dollars("0.275"), dollars("2.225"), 0)
-    assert use_of(dollars("2.50"), HOUR_MS, None, None).unknown_nano == dollars("2.50")
+    for seen in ((None, None), (HOUR_MS, None), (None, 0)):
+        assert use_of(dollars("2.50"), HOUR_MS, *seen).unknown_nano == dollars("2.50")
 
 
 @pytest.mark.vector("V17")
