@@ -29,13 +29,15 @@ from benchmarks.support.fault_rows import RowTrial, verdicts
 from benchmarks.support.tree_copy import RunNotes, TreeCopy
 
 _KUEUE = ("tests/advisor/test_kueue*.py", "tests/advisor/test_rule_set.py", "tests/advisor/test_submitted.py")
+# Those that break it off at every statement, or start servers, take minutes.
+_LEDGER = ("tests/ledger/test_[!bfl]*.py", "tests/ledger/test_ledger_[!f]*.py")
 # What is changed, and the tests that are to see it.
 PACKAGES = {
     "access": (("gpucost/access",), ("tests/access",)),
     "attribution": (("gpucost/attribution",), ("tests/attribution",)),
     "evidence": (("gpucost/telemetry/evidence.py",), ("tests/telemetry/test_evidence.py",)),
     "kueue": (("gpucost/advisor/kueue",), _KUEUE),
-    "ledger": (("gpucost/ledger",), ("tests/ledger",)),
+    "ledger": (("gpucost/ledger",), _LEDGER),
     "pricing": (("gpucost/pricing",), ("tests/pricing",)),
 }
 LEAST = 0.9
@@ -54,7 +56,8 @@ class PackageTrial:
         self._copy = copy
         sources, tests = PACKAGES[name]
         paths = sorted(path for each in tests for path in copy.root.glob(each))
-        self._notes = copy.measured(str(path.relative_to(copy.root)) for path in paths)
+        names = [str(path.relative_to(copy.root)) for path in paths]
+        self._notes = copy.measured(["-m", "not postgres", *names])
         for test in self._notes.red:
             print(f"red without any change: {test}", flush=True)
         self._ran_by = copy.tests_by_line()

@@ -35,7 +35,7 @@ _LATER = (
 _FUNCTIONS, _CASES = 5, 2
 _LONGEST_ROW_S = 5.0
 # Lines that no fast test runs are changed last, and by the fastest of them each change is judged.
-_FAST_S, _FEW = 2.0, 8
+_FAST_S, _LONG_S, _FEW = 2.0, 15.0, 8
 _CHART_ROW = 70
 _CHART = "helm/gpucost/templates"
 
@@ -129,7 +129,8 @@ class RowTrial:
         tried = 0
         for mutation in self._candidates(row, seed)[:most]:
             ran = self._lines[row].get((mutation.file, mutation.line)) or self._tests_of(row)
-            tests = sorted(ran, key=lambda test: (self.notes.seconds[test], test))[:_FEW]
+            fastest, *others = sorted(ran, key=lambda test: (self.notes.seconds[test], test))[:_FEW]
+            tests = [fastest, *(test for test in others if self.notes.seconds[test] < _LONG_S)]
             text = (self.copy.root / mutation.file).read_text(encoding="utf-8")
             seconds = {test: self.notes.seconds[test] for test in tests}
             with self.copy.changed(mutation.file, mutation.applied(text)):

@@ -48,7 +48,7 @@ rules:
   - {team: old, namespace: moving, valid_from: "2026-10-01T01:45:00Z"}
   - {team_from: namespace, namespace: "*"}
 """
-    pods = [pod("a", (0, 4), namespace="moving"), pod("b", (0, 4), namespace="staying")]
+    pods = [pod("a", (0, 4), namespace="moving"), pod("b", (0, 4), 2, namespace="staying")]
     found = attribute(
         build(pods=pods, nodes=[node()], capacity=[units()]),
         list(hours(0, 4).split(HOUR_MS)),
@@ -61,5 +61,5 @@ rules:
     assert rows.to_numpy().tolist() == [
         ["a", "moving", HOUR_MS // 4],
         ["a", "old", HOUR_MS * 3 // 4],
-        ["b", "staying", HOUR_MS],
+        ["b", "staying", 2 * HOUR_MS],
     ]
