@@ -125,9 +125,11 @@ def packages_scored(folder: Path, names: list[str], sample: int, seed: int) -> d
     return {"figures": figures, "ratios": ratios, "limits": dict.fromkeys(ratios, LEAST)}
 
 
-def rows_judged(folder: Path, rows: list[int], most: int, seed: int) -> dict[str, dict[str, float]]:
+def rows_judged(
+    folder: Path, rows: list[int], most: int, seed: int, within: str
+) -> dict[str, dict[str, float]]:
     (folder / "rows").mkdir(exist_ok=True)
-    trial = RowTrial(TreeCopy(folder / "rows"), rows)
+    trial = RowTrial(TreeCopy(folder / "rows"), rows, within)
     trial.measure()
     red = 0
     for verdict in verdicts(trial, folder / "rows.json", most, seed):
@@ -148,6 +150,7 @@ def main() -> None:
     parser.add_argument(
         "--fault-rows", nargs="*", type=int, choices=ROWS, metavar="ROW", help="all without any"
     )
+    parser.add_argument("--within", default="", metavar="PATH", help="of a row only files that begin so")
     args = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -155,7 +158,9 @@ def main() -> None:
         if args.fault_rows is None:
             said = packages_scored(folder.resolve(), args.package or [*PACKAGES], args.sample, args.seed)
         else:
-            said = rows_judged(folder.resolve(), args.fault_rows or [*ROWS], args.sample, args.seed)
+            said = rows_judged(
+                folder.resolve(), args.fault_rows or [*ROWS], args.sample, args.seed, args.within
+            )
     holds = all(ratio >= said["limits"][name] for name, ratio in said["ratios"].items())
     print(json.dumps({"name": "mutation_score", **said, "holds": holds}))
 

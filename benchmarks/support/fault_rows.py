@@ -101,6 +101,7 @@ class RowTrial:
 
     copy: TreeCopy
     rows: list[int]
+    within: str = ""
     notes: RunNotes = field(default_factory=RunNotes)
     _lines: dict[int, dict[tuple[str, int], set[str]]] = field(default_factory=dict)
     _mutations: dict[str, list[CodeMutation]] = field(default_factory=dict)
@@ -155,7 +156,8 @@ class RowTrial:
             found = [mutation for name in names for mutation in template_mutations(self.copy.root, name)]
             return random.Random(seed).sample(found, len(found))
         rows_of = Counter(place for places in self._lines.values() for place in places)
-        places = [place for place in sorted(self._lines[row]) if self._is_body(place)]
+        lines = sorted(self._lines[row])
+        places = [place for place in lines if place[0].startswith(self.within) and self._is_body(place)]
         random.Random(seed * 1000 + row).shuffle(places)
         seconds = {
             place: min(map(self.notes.seconds.__getitem__, ran)) for place, ran in self._lines[row].items()
