@@ -83,4 +83,6 @@ def test_new_keys_are_looked_for_in_all_stores_only_where_none_fits() -> None:
 
 
 def test_nobody_else_is_asked_about_a_key() -> None:
-    assert not Authenticator((), (), lambda: NOW_MS).must_ask(format_key("k1", SECRET))
+    nobody = Authenticator((), (), lambda: NOW_MS)
+    assert not nobody.must_ask(format_key("k1", SECRET))
+    assert not nobody.must_ask("a token of nobody's")
