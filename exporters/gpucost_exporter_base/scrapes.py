@@ -23,6 +23,7 @@ from pydantic import model_validator
 from gpucost.domain.configfile import wrong
 from gpucost.domain.errors import InputError, Remark
 from gpucost.kube.connect.secure import is_loopback
+from gpucost.settings.small_file import read_small
 from gpucost.settings.tls import Certificate, TlsFiles, TlsSource
 from gpucost.settings.types import ExistingFile, Group, Names
 from gpucost_exporter_base.endpoint import Endpoint, Route
@@ -179,8 +180,7 @@ def _certificate(settings: ScrapeSettings) -> Certificate | None:
 def _read(file: Path) -> bytes | None:
     """None where there is no token, or one that could be guessed."""
     try:
-        with file.open("rb") as opened:
-            token = opened.read(_LARGEST_FILE).strip()
+        token = read_small(file, _LARGEST_FILE).strip()
     except OSError:
         return None
     return token if len(token) >= SHORTEST_TOKEN else None

@@ -17,6 +17,7 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.pricing.book import PriceBook
 from gpucost.service.assemble import build_rules, check_notify, load_book, load_teams
 from gpucost.service.settings import Settings
+from gpucost.settings.small_file import read_small
 
 _HASH_DIGITS = 16
 # Files that somebody else looks at while the service runs, and takes without a reload.
@@ -108,7 +109,7 @@ def fingerprint(files: tuple[Path, ...], first: Path | None = None) -> str:
     found = hashlib.sha256()
     for file in files if first is None else (first, *files):
         try:
-            content = hashlib.sha256(file.read_bytes()).hexdigest()
+            content = hashlib.sha256(read_small(file)).hexdigest()
         except OSError as error:
             content = type(error).__name__
         found.update(f"{file}\0{content}\0".encode("utf-8", "surrogateescape"))
@@ -165,6 +166,6 @@ def _text_of(file: Path | None) -> str:
     try:
         if file.stat().st_size > _LONGEST_SECRET_FILE and file.suffix not in (".yaml", ".yml"):
             return ""
-        return file.read_text(encoding="utf-8").strip()
+        return read_small(file).decode().strip()
     except (OSError, UnicodeDecodeError):
         return ""

@@ -18,6 +18,7 @@ from gpucost.domain.errors import InputError, Remark
 from gpucost.kube.scheduler_configs import NAMES, SchedulerNames, checked_name
 from gpucost.service.settings_api import is_loopback
 from gpucost.settings.path_token import ALLOWED, tokens_of
+from gpucost.settings.small_file import read_small
 from gpucost.settings.types import Duration, ExistingFile, Group, between, secret
 
 _ORDERS = (STRATEGIES, (FINAL_SHARE,), (INITIAL_SHARE,))
@@ -359,5 +360,5 @@ class WebhookSettings(Group):
     def secret_token(self) -> str | None:
         """The token itself, or two of them, a line each."""
         if self.token is None and self.token_file is not None:
-            return self.token_file.read_text(encoding="utf-8").strip()
+            return read_small(self.token_file).decode().strip()
         return secret(self.token, self.token_file, "token")

@@ -16,6 +16,7 @@ from gpucost.domain.configfile import config_error, model_in, read_yaml
 from gpucost.domain.errors import ConfigError, InputError, Remark
 from gpucost.service.settings import ENV_DELIMITER, ENV_PREFIX, Settings
 from gpucost.settings.environment import ENVIRONMENT, brief, refuse_unknown
+from gpucost.settings.small_file import MOST_BYTES, read_small
 from gpucost.settings.types import Group, groups_in
 
 G = TypeVar("G", bound=Group)
@@ -60,10 +61,11 @@ def load_settings(file: Path | None = None) -> Settings:
 def read_config(file: Path) -> str:
     """The text of a configuration file. Raises ConfigError when it is missing or not UTF-8 text."""
     try:
-        return file.read_text(encoding="utf-8")
+        return read_small(file).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = Remark((isinstance(error, OSError) and error.strerror) or "not UTF-8")
-        raise ConfigError(str(file), "file", reason, "a readable file of UTF-8 text") from None
+        allowed = f"a readable file of UTF-8 text, at most {MOST_BYTES} bytes"
+        raise ConfigError(str(file), "file", reason, allowed) from None
 
 
 def environment_names() -> tuple[str, ...]:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from gpucost.settings.small_file import read_small
+
 logger = logging.getLogger(__name__)
 
 LOOKS_EVERY_S = 1.0
@@ -46,7 +48,7 @@ class TlsFiles:
     def pem(self) -> bytes:
         """See ``TlsSource``. Files that change while they are read are none yet."""
         before = self.stamp()
-        found = self.certificate.read_bytes() + b"\n" + self.key.read_bytes()
+        found = read_small(self.certificate) + b"\n" + read_small(self.key)
         if self.stamp() != before:
             raise OSError("its files are being replaced")
         return found

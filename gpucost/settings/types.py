@@ -22,6 +22,7 @@ from pydantic import (
 from gpucost.domain.configfile import wrong
 from gpucost.domain.errors import InputError, Remark
 from gpucost.domain.time import parse_duration
+from gpucost.settings.small_file import read_small
 
 _PLAIN_URL = re.compile(r"[A-Za-z0-9:/?#\[\]@!$&'()*+,;=%._~-]*")
 """The signs of RFC 3986, section 2."""
@@ -114,6 +115,9 @@ def between(least: timedelta, most: timedelta, allowed: str) -> WrapValidator:
     return WrapValidator(check)
 
 
+_LARGEST_SECRET = 65_536
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 DurationOrZero = Annotated[timedelta, BeforeValidator(_duration_or_zero)]
 """Where 0 means something: never, for ever, at once."""
@@ -154,7 +158,7 @@ def secret(inline: SecretStr | None, file: Path | None, key: str) -> str | None:
 
 def one_line(file: Path, key: str) -> str:
     """The only line of a mounted secret's file. A second line would be sent along, or shown in an error."""
-    lines = file.read_text(encoding="utf-8").strip().splitlines()
+    lines = read_small(file, _LARGEST_SECRET).decode().strip().splitlines()
     if len(lines) != 1:
         raise wrong(Remark(f"its file has {len(lines)} lines"), "a file of one line", f"{key}_file")
     return lines[0]

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gpucost.settings.path_token import ALLOWED, tokens_of
+from gpucost.settings.small_file import read_small
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class Token:
         if self._file is None:
             return False
         try:
-            read = self._file.read_bytes()
+            read = read_small(self._file)
         except OSError as error:
             logger.warning("the webhook's token cannot be read again: %s", type(error).__name__)
             return False

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from gpucost.domain.errors import InputError, Remark
 from gpucost.service.settings_api import is_loopback
 from gpucost.service.settings_load import CLIENT_ENVS
+from gpucost.settings.small_file import read_small
 
 SERVER_ENV, TOKEN_FILE_ENV, CA_FILE_ENV = CLIENT_ENVS
 _LONGEST_TOKEN = 64 * 1024
@@ -30,7 +31,7 @@ class Credential:
         if self.file is None:
             return checked_token(self.key or "", "key")
         try:
-            text = self.file.read_bytes()[: _LONGEST_TOKEN + 1].decode()
+            text = read_small(self.file).decode()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "not text"
             raise InputError("key or token", str(self.file), f"a file that can be read ({reason})") from None
@@ -77,8 +78,8 @@ def checked_url(text: str, name: str) -> str:
 def existing(file: Path, name: str) -> Path:
     """Its absolute path, links left as they are. Raises InputError unless it is a file that can be read."""
     try:
-        with file.open("rb"):
-            return file.absolute()
+        read_small(file)
+        return file.absolute()
     except OSError as error:
         raise InputError(name, str(file), f"a file that can be read ({error.strerror})") from None
 

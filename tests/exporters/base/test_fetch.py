@@ -91,6 +91,7 @@ def test_an_answer_that_drips_ends_as_a_whole(first: bytes, again: bytes) -> Non
         (OK + b"X: " + b"a" * 70_000 + b"\r\n\r\n", FetchFailure.BAD_ANSWER),
         (OK + b"\r\n" + b"a" * 1001, FetchFailure.TOO_LARGE),
         (b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", FetchFailure.HTTP_STATUS),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", FetchFailure.HTTP_STATUS),
     ],
 )
 def test_what_is_no_whole_text_is_told_apart(answer: bytes, reason: FetchFailure) -> None:

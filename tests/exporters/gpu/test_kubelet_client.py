@@ -197,6 +197,27 @@ def test_a_socket_nobody_listens_on(kubelet: FakeKubelet, client: PodResources, 
     assert caught.value.code is Reason.REFUSED
 
 
+@pytest.mark.parametrize("made", ["pipe", "file", "folder", "link-to-a-device", "link-to-nothing"])
+def test_what_is_no_socket_is_told_at_once(
+    kubelet: FakeKubelet, client: PodResources, socket: Path, made: str
+) -> None:
+    kubelet.stop()
+    socket.unlink(missing_ok=True)
+    if made == "pipe":
+        os.mkfifo(socket)
+    elif made == "file":
+        socket.write_text("not a socket")
+    elif made == "folder":
+        socket.mkdir()
+    else:
+        socket.symlink_to("/dev/zero" if made.endswith("device") else socket.with_name("nothing"))
+    with pytest.raises(KubeletDown) as caught:
+        client.read(0)
+    assert caught.value.code in (Reason.REFUSED, Reason.NO_SOCKET)
+    if made == "folder":
+        socket.rmdir()
+
+
 def test_a_socket_that_may_not_be_opened(kubelet: FakeKubelet, client: PodResources, socket: Path) -> None:
     socket.chmod(0)
     with _not_root(), pytest.raises(KubeletDown) as caught:

@@ -135,6 +135,17 @@ def test_a_broken_file_is_put_aside(
     assert file.load() == _state()
 
 
+def test_a_file_cut_anywhere_is_put_aside_and_moves_no_counter(file: StateFile, tmp_path: Path) -> None:
+    path = tmp_path / "state" / "state.json"
+    file.save(_state())
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert file.load() == State(), length
+    path.write_bytes(whole)
+    assert file.load() == _state()
+
+
 def test_a_broken_share_is_broken_too(file: StateFile, tmp_path: Path) -> None:
     file.save(_state())
     path = tmp_path / "state" / "state.json"
@@ -272,7 +283,9 @@ def test_a_link_in_the_way_of_writing_is_not_followed(file: StateFile, tmp_path:
     assert precious.read_text() == "precious"
 
 
-@pytest.mark.parametrize("made", ["link", "pipe", "folder", "gigabytes"])
+@pytest.mark.parametrize(
+    "made", ["link", "link-to-a-device", "link-to-nothing", "pipe", "folder", "gigabytes"]
+)
 def test_what_is_no_file_of_ours_is_put_aside_and_not_waited_for(
     file: StateFile, tmp_path: Path, made: str
 ) -> None:
@@ -281,6 +294,8 @@ def test_what_is_no_file_of_ours_is_put_aside_and_not_waited_for(
         file.save(_state())
         path.rename(tmp_path / "elsewhere")
         path.symlink_to(tmp_path / "elsewhere")
+    elif made.startswith("link"):
+        path.symlink_to("/dev/zero" if made.endswith("device") else tmp_path / "nothing")
     elif made == "pipe":
         os.mkfifo(path)
     elif made == "folder":
