@@ -1,9 +1,10 @@
 """Mutation score: of small changes to the code of a package, drawn by lot, how many turn a test red.
 
-The changes are Cosmic Ray's (pip install cosmic-ray coverage: no part of the development packages), made in
-a copy of the tree. Each is judged by those tests of the package that run its line, as coverage saw; where
-none does, it survives. What is run on import is judged by all tests of the module. Annotations, docstrings
-and log calls are left alone. Survivors are printed.
+The changes are Cosmic Ray's (pip install cosmic-ray coverage: no part of the development packages; without
+them nothing is measured, and that is said), made in a copy of the tree. Each is judged by those tests of the
+package that run its line, as coverage saw; where none does, it survives. What is run on import is judged by
+all tests of the module, or the fastest of the package where there are none. Annotations, docstrings and log
+calls are left alone. Survivors are printed.
 
     python -m benchmarks.mutation_score attribution pricing --sample 60 --seed 1
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.util
 import json
 import random
 import tempfile
@@ -30,7 +32,7 @@ from benchmarks.support.tree_copy import RunNotes, TreeCopy
 
 _KUEUE = ("tests/advisor/test_kueue*.py", "tests/advisor/test_rule_set.py", "tests/advisor/test_submitted.py")
 # Those that break it off at every statement, or start servers, take minutes.
-_LEDGER = ("tests/ledger/test_[!bfl]*.py", "tests/ledger/test_ledger_[!f]*.py")
+_LEDGER = tuple(f"tests/ledger/test_{name}.py" for name in ("[!bfl]*", "ledger_[!f]*", "ledger_findings"))
 # What is changed, and the tests that are to see it.
 PACKAGES = {
     "access": (("gpucost/access",), ("tests/access",)),
@@ -40,6 +42,7 @@ PACKAGES = {
     "ledger": (("gpucost/ledger",), _LEDGER),
     "pricing": (("gpucost/pricing",), ("tests/pricing",)),
 }
+_NEEDED = ("cosmic-ray", "coverage")
 LEAST = 0.9
 ROWS = range(1, 74)
 _LONGEST_S = 240.0
@@ -69,8 +72,10 @@ class PackageTrial:
         lines = self._ran_by.get(mutation.file, {})
         found = lines.get(mutation.line, set())
         if "" in found:
-            found = {test for tests in lines.values() for test in tests}
+            found = {test for tests in lines.values() for test in tests} - {""}
         seconds = self._notes.seconds
+        if not found and mutation.line in lines:
+            found = set(sorted(seconds, key=seconds.__getitem__)[:_FEW])
         useful = [test for test in found - {*self._notes.red} if seconds.get(test, _LONGEST_S) <= _SLOWEST_S]
         return sorted(useful, key=lambda test: (seconds[test], test))
 
@@ -152,6 +157,11 @@ def main() -> None:
     )
     parser.add_argument("--within", default="", metavar="PATH", help="of a row only files that begin so")
     args = parser.parse_args()
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name.replace("-", "_")) is None]
+    if missing:
+        print(f"nothing is measured without {' and '.join(missing)}: pip install {' '.join(missing)}")
+        print(json.dumps({"name": "mutation_score", "figures": {}, "ratios": {}, "holds": None}))
+        return
     with contextlib.ExitStack() as stack:
         folder = args.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)

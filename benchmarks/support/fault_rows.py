@@ -151,7 +151,7 @@ class RowTrial:
     def _candidates(self, row: int, seed: int) -> list[CodeMutation]:
         """At most two of a line, in an order by lot among lines that as many rows run."""
         if row == _CHART_ROW:
-            templates = sorted((self.copy.root / _CHART).glob("*.yaml"))
+            templates = sorted((self.copy.root / _CHART).glob("*.[yt]*l"))
             names = [str(path.relative_to(self.copy.root)) for path in templates]
             found = [mutation for name in names for mutation in template_mutations(self.copy.root, name)]
             return random.Random(seed).sample(found, len(found))

@@ -38,7 +38,7 @@ def test_warnings_are_short_and_steer_no_terminal(lines: list[str]) -> None:
     "name", ["a\x1b[31mb", "x\r\nWarning: y", "\u202etxt.exe", "a\0b", "\ud800", "n" * 5_000]
 )
 def test_hostile_names_are_shown_as_what_they_are(name: str) -> None:
-    found = warnings_of(replace(advice(Subject("Job", "ml", name)), says=f"{name} waits"))
+    found = warnings_of(replace(advice(Subject("Job", "ml", name)), says=f"waits: {name} is before it"))
     assert len(found[0]) <= LONGEST
     assert found[0].isprintable()
     found[0].encode()

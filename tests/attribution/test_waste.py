@@ -127,6 +127,16 @@ def test_labels_that_go_to_and_fro_do_not_double_a_claim() -> None:
     assert _by(found, parts)["p", "idle"][0] == 20 * MINUTE_MS
 
 
+def test_a_claim_takes_nothing_from_a_line_that_it_does_not_meet() -> None:
+    world = World(60).node("n").pod("p", "n", 0, 30, team="a").pod("p", "n", 30, 60, team="b")
+    found, seen = attributed(world), watched(world, {"p": 0.0})
+    parts = waste_parts(found, pieces(("n", "p", 0, 20, Waste.GANG_STALL, 1.0)), seen)
+    assert {waste: ms for (_, waste), (ms, _) in _by(found, parts).items()} == {
+        "gang_stall": 20 * MINUTE_MS,
+        "unknown": 40 * MINUTE_MS,
+    }
+
+
 @given(
     pods=st.lists(st.tuples(st.integers(0, 170), st.integers(1, 180), st.integers(1, 4)), max_size=4),
     claims=st.lists(

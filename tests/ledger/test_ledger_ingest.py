@@ -166,7 +166,7 @@ BAD_LINES: dict[str, tuple[dict[str, Any], str]] = {
     "before the window": ({"first_ms": _START - 1}, "first_ms"),
     "after the window": ({"last_ms": _END + 1}, "last_ms"),
     "ends before it starts": ({"first_ms": _END, "last_ms": _START}, "first_ms"),
-    "money without a rate": ({"rate_id": ""}, "null for a line without a rate"),
+    "money without a rate": ({"rate_id": ""}, r"ml/train-0 \(pod-2\): .* null for a line without a rate"),
     "a rate not given": ({"rate_id": "t4@9"}, "usage_lines.rate_id: 't4@9'"),
     "NUL": ({"project": "a\0b"}, "usage_lines.project"),
     "a megabyte": ({"user": "x" * 1_000_000}, "at most 600 characters"),

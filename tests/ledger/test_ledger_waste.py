@@ -269,6 +269,7 @@ def test_what_is_left_to_look_at(ledger: Ledger) -> None:
     found = ledger.unassessed(CLUSTER, WHOLE)
     assert [(info.cluster, info.window) for info in found] == [(CLUSTER, hour(n)) for n in (0, 2, 3)]
     assert [info.window for info in ledger.unassessed(CLUSTER, hour(3))] == [hour(3)]
+    assert ledger.assessed(hour(2), CLUSTER) == Assessed(0, 1, 0), "neither the hour before nor the one after"
     assert ledger.unassessed("gamma", WHOLE) == ()
 
 

@@ -360,6 +360,8 @@ def test_what_is_old_is_deleted_by_the_next_writer(ledger: Ledger, clock: Clock)
         ledger.tell([], [])
 
     after(SENT_KEPT_MS)
+    clock.now_ms = NOW_MS + DEAD_KEPT_MS
+    ledger.tell([], [])
     assert len(ledger.dead_posts()) == 1
     after(DEAD_KEPT_MS)
     assert ledger.dead_posts() == ()
