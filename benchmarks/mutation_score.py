@@ -71,12 +71,16 @@ class PackageTrial:
         """The fastest first."""
         lines = self._ran_by.get(mutation.file, {})
         found = lines.get(mutation.line, set())
-        if "" in found:
-            found = {test for tests in lines.values() for test in tests} - {""}
+        is_run_on_import = "" in found
+        if is_run_on_import:
+            found = {test for tests in lines.values() for test in tests}
+        useful = self._fastest(found)
+        return useful or (self._fastest({*self._notes.seconds})[:_FEW] if is_run_on_import else [])
+
+    def _fastest(self, tests: set[str]) -> list[str]:
+        """Those that are green and do not take too long."""
         seconds = self._notes.seconds
-        if not found and mutation.line in lines:
-            found = set(sorted(seconds, key=seconds.__getitem__)[:_FEW])
-        useful = [test for test in found - {*self._notes.red} if seconds.get(test, _LONGEST_S) <= _SLOWEST_S]
+        useful = [test for test in tests - {*self._notes.red} if seconds.get(test, _LONGEST_S) <= _SLOWEST_S]
         return sorted(useful, key=lambda test: (seconds[test], test))
 
     def killer(self, mutation: CodeMutation) -> str | None:

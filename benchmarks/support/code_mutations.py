@@ -77,7 +77,7 @@ def code_mutations(root: Path, name: str) -> Iterator[CodeMutation]:
 def template_mutations(root: Path, name: str) -> Iterator[CodeMutation]:
     """Every change of a template of the chart, comments left out."""
     text = (root / name).read_text(encoding="utf-8")
-    comments = [found.span() for found in re.finditer(r"\{\{-? ?/\*.*?\*/|(?m:^ *#.*$)", text, re.DOTALL)]
+    comments = [found.span() for found in re.finditer(r"\{\{-? ?/\*.*?\*/|(?m:^ *#[^\n]*$)", text, re.DOTALL)]
     for operator in _TEMPLATE:
         for occurrence, found in enumerate(re.finditer(operator, text)):
             if not any(begin <= found.start() < end for begin, end in comments):
