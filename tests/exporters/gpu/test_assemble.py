@@ -27,6 +27,17 @@ class Now:
         return Clock(lambda: self.boot_s * SECOND, lambda: self.wall_s * 1_000)
 
 
+def _settings(folder: Path) -> ExporterSettings:
+    """Of an exporter on its own: no API server, no kubelet that answers, no state."""
+    return ExporterSettings(
+        listen_host="127.0.0.1",
+        kubernetes="off",
+        kubelet_socket=folder / "none.sock",
+        state_dir=None,
+        node="gpu-1",
+    )
+
+
 def _said(routes: Mapping[str, Route], path: str) -> tuple[int, bytes]:
     answer = routes[path](parse(f"GET {path} HTTP/1.1\r\n\r\n".encode()))
     return answer.status, answer.body
@@ -34,13 +45,7 @@ def _said(routes: Mapping[str, Route], path: str) -> tuple[int, bytes]:
 
 def test_health_goes_by_the_time_since_boot_and_not_by_the_clock_on_the_wall(tmp_path: Path) -> None:
     now = Now()
-    settings = ExporterSettings(
-        listen_host="127.0.0.1",
-        kubernetes="off",
-        kubelet_socket=tmp_path / "none.sock",
-        state_dir=None,
-        node="gpu-1",
-    )
+    settings = _settings(tmp_path)
     made = module.assemble(settings, {"LD_LIBRARY_PATH": ""}, StateFile(None, ""), now.clock())
     routes = module._routes(made.exporter, settings, now.clock())
     try:
@@ -68,13 +73,7 @@ def test_ready_only_once_the_page_is_there(tmp_path: Path) -> None:
             said.append((_said(routes, "/readyz")[0], made.exporter.source.latest))
             super().save(state)
 
-    settings = ExporterSettings(
-        listen_host="127.0.0.1",
-        kubernetes="off",
-        kubelet_socket=tmp_path / "none.sock",
-        state_dir=None,
-        node="gpu-1",
-    )
+    settings = _settings(tmp_path)
     made = module.assemble(settings, {"LD_LIBRARY_PATH": ""}, SlowDisk(None, ""), Now().clock())
     routes = module._routes(made.exporter, settings, Now().clock())
     try:
