@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpucost.detectors.rules.unhealthy_allocated import Settings as UnhealthySettings
+from gpucost.detectors.rule_settings import UnhealthyAllocatedSettings
 from gpucost.service.settings_api import ApiSettings
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
@@ -132,7 +132,7 @@ XID_WINDOW = Threshold(
 )
 # Codes that programs cause, not boards: the default of what the detector of unhealthy GPUs passes over. To
 # leave out more, add them: frozenset(…) | {119}.
-_PROGRAMS_XIDS = frozenset(UnhealthySettings.model_fields["programs_xids"].default)
+_PROGRAMS_XIDS = frozenset(UnhealthyAllocatedSettings.model_fields["programs_xids"].default)
 XID_PROGRAMS = "|".join(str(code) for code in sorted(_PROGRAMS_XIDS))
 """What GpuCostXidCritical leaves out, as a regular expression."""
 REMEMBERED = Threshold(

@@ -23,7 +23,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from gpucost.attribution import Frames, attribute
+from gpucost.attribution.attribute import attribute
+from gpucost.attribution.frames import Frames
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.frames import HOLDER_COLUMNS
 from gpucost.domain.rates import NodeFacts, Rate, RateSpan

@@ -26,7 +26,8 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.overview import Overview
 from gpucost.detectors.evaluate import evaluate
 from gpucost.detectors.facts import Facts, History, Prices
-from gpucost.detectors.registry import RULES, RuleSettings
+from gpucost.detectors.registry import RULES
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.rates import NodeFacts, Rate, RateSpan
 from gpucost.domain.time import Window
 from gpucost.service.settings_detectors import DetectorsSettings

@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.support.existing_cluster import CLUSTER, big_world, write_blocks
-from gpucost.attribution import attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.domain.time import DAY_MS, SECOND_MS, Window
 from gpucost.telemetry.existing.settings import ExistingSettings
 from gpucost.telemetry.existing.source import ExistingSource

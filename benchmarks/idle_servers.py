@@ -23,8 +23,8 @@ from math import sqrt
 import numpy as np
 
 from benchmarks.support.servers import HEAVY, STEP_MS, STEPS_A_DAY, T0, Habits, ServedFleet, fleet
+from gpucost.detectors.rule_settings import IdleAllocationSettings
 from gpucost.detectors.rules import idle_allocation
-from gpucost.detectors.rules.idle_allocation import Settings
 from gpucost.detectors.rules.idle_hazard import Gap, GapEnd, Hazard, PastGaps
 from gpucost.detectors.settings import Scoped
 from gpucost.domain.time import DAY_MS
@@ -76,7 +76,7 @@ class Score:
 def score(given: ServedFleet, name: str) -> Score:
     """What the rule says at each look. Only what goes on counts: the rest is the past."""
     found: dict[tuple[int, int], bool] = {}
-    settings = Settings(serving_risk=0.999) if name == "240 min" else Settings()
+    settings = IdleAllocationSettings(serving_risk=0.999) if name == "240 min" else IdleAllocationSettings()
     for now in range(FIRST, LAST + 1, EVERY):
         facts = given.facts(max(0, now - HISTORY), now, SIGNALS[name])
         for draft in idle_allocation.run(facts, Scoped(settings)).drafts:

@@ -35,10 +35,10 @@ from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.ledger import Ledger
 from gpucost.pricing.book import PriceBook
-from gpucost.service.assemble import build_pipeline, build_rules
 from gpucost.service.loop import Loop
 from gpucost.service.settings import IngestSettings, Settings
 from gpucost.service.status import LoopStatus
+from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.simulator.cluster import DEMO_MONTH, SimulatedCluster
 from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
 from gpucost.telemetry.recorded import RecordedSource, record

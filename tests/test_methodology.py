@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpucost.attribution import attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.domain.time import HOUR_MS, parse_instant
 from tests.support.frames import START, FlatRates, NamespaceTeams, build, hours, node, pod, units
 

@@ -13,7 +13,7 @@ import pytest
 from gpucost.attribution.waste import waste_parts
 from gpucost.contract.queue_metrics import Admitting
 from gpucost.detectors.evaluate import evaluate
-from gpucost.detectors.registry import RuleSettings
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.holders import Bucket
 from gpucost.domain.time import HOUR_MS
 from gpucost.domain.waste import REST, Waste

@@ -33,9 +33,9 @@ from gpucost.notify.compose.month import month_message  # noqa: E402
 from gpucost.notify.message import Message  # noqa: E402
 from gpucost.notify.render import email, mattermost, plain, slack, teams  # noqa: E402
 from gpucost.reports.week import Week  # noqa: E402
-from gpucost.service.assemble import build_reporting  # noqa: E402
 from gpucost.service.demo import Demo  # noqa: E402
 from gpucost.service.digesting import Digesting  # noqa: E402
+from gpucost.service.wiring.ledger import build_reporting  # noqa: E402
 from gpucost.simulator.cluster import DEMO_MONTH  # noqa: E402
 from tests.support.chromium import screenshot  # noqa: E402
 from tests.support.sample_messages import SAMPLES  # noqa: E402

@@ -17,7 +17,6 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.overview import Overview
 from gpucost.ledger import Ledger
 from gpucost.pricing.book import PriceBook
-from gpucost.service import assemble
 from gpucost.service.advising import Advising, Watched
 from gpucost.service.advising_status import AdvisingStatus
 from gpucost.service.detect_status import DetectStatus
@@ -26,6 +25,13 @@ from gpucost.service.operations_status import OperationsStatus
 from gpucost.service.retaining import Retaining, RetainingLoop
 from gpucost.service.settings import Settings
 from gpucost.service.status import LoopStatus
+from gpucost.service.wiring.access import build_authenticator
+from gpucost.service.wiring.advisor import build_advising, build_foretelling
+from gpucost.service.wiring.detection import build_detect_loop
+from gpucost.service.wiring.ledger import accounts_of
+from gpucost.service.wiring.notifications import build_news
+from gpucost.service.wiring.pipeline import build_pipeline, rules_of
+from gpucost.service.wiring.source_checks import build_strangers
 from gpucost.telemetry.source import Source
 
 logger = logging.getLogger(__name__)
@@ -82,11 +88,11 @@ class Running:
         status, detect_status = LoopStatus(), DetectStatus()
         advising = None
         if parts.watching is not None:
-            advising = assemble.build_advising(
+            advising = build_advising(
                 settings, parts.watching, parts.book, parts.teams, ledger, parts.advisor_status
             )
-        news = assemble.build_news(settings, ledger, parts.teams, advising, now, stop)
-        authenticator = assemble.build_authenticator(settings, ledger, now)
+        news = build_news(settings, ledger, parts.teams, advising, now, stop)
+        authenticator = build_authenticator(settings, ledger, now)
         app = create_app(
             ledger,
             settings.api,
@@ -94,7 +100,7 @@ class Running:
             status=status,
             quotas=parts.teams.quotas,
             budgets=parts.teams.budgets,
-            accounts=assemble.accounts_of(parts.teams),
+            accounts=accounts_of(parts.teams),
             detectors=detect_status,
             advising=advising,
             telling=None if news is None else news.status,
@@ -105,10 +111,10 @@ class Running:
         running = cls(app, advising, stop, parts.watching)
         running._discarding.append(authenticator.close)
         if advising is not None:
-            foretelling = assemble.build_foretelling(settings, advising, ledger, now, stop)
+            foretelling = build_foretelling(settings, advising, ledger, now, stop)
             running._thread("gpucost-foretelling", foretelling.run)
-        rules = assemble.rules_of(settings, parts.book, parts.teams, stopped=stop)
-        pipeline = assemble.build_pipeline(settings.ingest, parts.source(stop), ledger, rules, now)
+        rules = rules_of(settings, parts.book, parts.teams, stopped=stop)
+        pipeline = build_pipeline(settings.ingest, parts.source(stop), ledger, rules, now)
         loop = Loop(
             pipeline,
             settings.ingest,
@@ -117,12 +123,12 @@ class Running:
             stopped=stop.is_set,
             rng=random.Random(),
             expected=settings.prometheus.cluster,
-            strangers=assemble.build_strangers(settings, now, stop),
+            strangers=build_strangers(settings, now, stop),
         )
         running._thread("gpucost-loop", loop.run)
         if settings.detectors.enabled:
             state = _nobody_knows if parts.watching is None else parts.watching.overview
-            detectors = assemble.build_detect_loop(settings, pipeline, detect_status, state, stop)
+            detectors = build_detect_loop(settings, pipeline, detect_status, state, stop)
             running._thread("gpucost-detectors", detectors.run)
         retaining = Retaining(ledger, settings.retention, now)
         running._thread("gpucost-retention", RetainingLoop(retaining, status, wait=stop.wait).run)

@@ -3,9 +3,3 @@
 What may live here: the sweep over time, the dealing of milliseconds and nano-units, team rules, and the
 sharing of idle and common cost. What must not: I/O, SQL, Prometheus, Kubernetes objects.
 """
-
-from gpucost.attribution.attribute import attribute
-from gpucost.attribution.frames import Frames
-from gpucost.attribution.result import Attribution
-
-__all__ = ["Attribution", "Frames", "attribute"]

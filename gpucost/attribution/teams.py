@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from fnmatch import translate
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import pandas as pd
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gpucost.domain.configfile import (
@@ -30,6 +29,9 @@ from gpucost.domain.holders import NO_TEAM, RESERVED
 from gpucost.domain.money import NANO
 from gpucost.domain.time import Window
 from gpucost.domain.validity import Validity
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 CONDITIONS = ("namespace", "team_label", "project", "queue", "cluster_queue", "user")
 
@@ -181,6 +183,8 @@ class TeamRules:
 
         ``holders`` has the HOLDER_COLUMNS of the contract; the result has its index.
         """
+        import pandas as pd  # here, since rules are read where there are no frames
+
         rules = [rule for rule in self.file.rules if rule.holds_at(at_ms)]
         columns = list(CONDITIONS)
         seen: dict[tuple[str, ...], str] = {}

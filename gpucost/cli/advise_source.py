@@ -67,7 +67,7 @@ def knowledge(context: Context, asked: Asked) -> Knowledge:
     from gpucost.cluster.overview import Overview
     from gpucost.kube.manifests import manifest_of, reread
     from gpucost.kube.manifests.rebuilt import document_of
-    from gpucost.service.assemble import load_book
+    from gpucost.service.wiring.inputs import load_book
 
     book = context.book(context.settings) if asked.prices is None else load_book(asked.prices)
     keys = owner_keys(asked.team_labels)

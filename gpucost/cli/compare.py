@@ -233,13 +233,14 @@ class _Asked:
 
 
 def _readers(context: Context, url: str | None) -> Callable[[str, Window], ClusterReader]:
-    from gpucost.service import assemble
+    from gpucost.service.wiring.inputs import parse_source
+    from gpucost.service.wiring.source import build_client, source_options
     from gpucost.telemetry.reader import ClusterReader
 
     settings = context.settings
     if url is not None:
-        settings = assemble.parse_source(f"prometheus:{url}", settings)
+        settings = parse_source(f"prometheus:{url}", settings)
     found = settings.prometheus
-    client = assemble.build_client(found)
-    options = assemble.source_options(found)
+    client = build_client(found)
+    options = source_options(found)
     return lambda cluster, window: ClusterReader(client, options, cluster, window)

@@ -83,7 +83,7 @@ class Context:
 
     def book(self, settings: Settings) -> PriceBook:
         """The price book of ``settings``; what is stale in it is said on stderr."""
-        from gpucost.service.assemble import load_book
+        from gpucost.service.wiring.inputs import load_book
 
         book = load_book(settings.pricing.book)
         say_stale(book)
@@ -111,7 +111,7 @@ class Context:
         """The settings, with this Prometheus for their source and OpenCost's prices where the book has none;
         with ``waste`` what detectors say too. Raises InputError where another server was named."""
         from gpucost.pricing.observed import Mode
-        from gpucost.service.assemble import parse_source
+        from gpucost.service.wiring.inputs import parse_source
 
         if self.server is not None:
             allowed = "one of the two: a server that has read Prometheus, or Prometheus itself"
@@ -128,7 +128,7 @@ class Context:
 
     @cached_property
     def teams(self) -> TeamRules:
-        from gpucost.service.assemble import load_teams
+        from gpucost.service.wiring.inputs import load_teams
 
         return load_teams(self.settings.teams.rules)
 
@@ -138,7 +138,7 @@ class Context:
 
         Errors of the database name the setting and the place.
         """
-        from gpucost.service.assemble import ledger_place, open_ledger
+        from gpucost.service.wiring.ledger import ledger_place, open_ledger
 
         self.refuse_server(create=create)
         try:
@@ -167,7 +167,7 @@ class Context:
     @contextmanager
     def reporting(self) -> Iterator[Reporting]:
         """Reports over a ledger that is there."""
-        from gpucost.service.assemble import build_reporting
+        from gpucost.service.wiring.ledger import build_reporting
 
         with self.ledger() as ledger:
             yield build_reporting(ledger, self.teams)

@@ -140,9 +140,9 @@ def _program() -> str:
 
 def _serve(run: Demo) -> None:
     from gpucost.api.app import create_app
-    from gpucost.service.assemble import accounts_of
     from gpucost.service.demo import DEMO_MONTH
     from gpucost.service.settings_api import ApiSettings
+    from gpucost.service.wiring.ledger import accounts_of
 
     app = create_app(
         run.ledger,

@@ -41,21 +41,23 @@ def doctor(
     from gpucost.reports.doctor.document import as_json
     from gpucost.reports.doctor.terminal import print_diagnosis
     from gpucost.reports.doctor.wanted import Wanted
-    from gpucost.service import assemble
+    from gpucost.service.wiring.inputs import parse_source
+    from gpucost.service.wiring.source import build_client, source_options
+    from gpucost.service.wiring.source_checks import build_trial
     from gpucost.telemetry.doctor.probing import probe
 
     context, now = context_of(ctx), now_ms()
     settings = context.settings
     if prometheus is not None:
         with fields_as({"prometheus.url": "--prometheus"}):
-            settings = assemble.parse_source(f"prometheus:{prometheus}", settings)
+            settings = parse_source(f"prometheus:{prometheus}", settings)
     with fields_as({"month": "--month", "cluster": "--cluster"}):
         wanted = Month.of(now).previous() if month is None else Month.parse(month)
         catalog = settings.attribution.catalog()
-        client = assemble.build_client(settings.prometheus, attempts=_ATTEMPTS)
-        options = assemble.source_options(settings.prometheus)
+        client = build_client(settings.prometheus, attempts=_ATTEMPTS)
+        options = source_options(settings.prometheus)
         priced = context.of_prometheus(str(settings.prometheus.url), waste=False)
-        trial = assemble.build_trial(priced, context.book(priced), context.teams, attempts=_ATTEMPTS)
+        trial = build_trial(priced, context.book(priced), context.teams, attempts=_ATTEMPTS)
         found = probe(client, options, catalog, wanted, now, cluster, trial)
         if month is None and found.is_of_later:
             # On a new stack nothing can be told of last month, and some of this one.

@@ -17,7 +17,7 @@ from gpucost.domain.time import DAY_MS, iso
 from gpucost.domain.waste import Waste
 
 if TYPE_CHECKING:
-    from gpucost.detectors.registry import RuleSettings
+    from gpucost.detectors.rule_settings import RuleSettings
     from gpucost.reports.rehearsal import Rehearsal
 
 
@@ -87,16 +87,18 @@ def _rehearsed(
     """The rehearsal of every cluster of the source that has a whole day of those asked for."""
     from gpucost.reports.rehearsal import OnDays, RehearsedCluster, RehearsedUnsaid, rehearsal
     from gpucost.reports.values import Amount
-    from gpucost.service import assemble
+    from gpucost.service.wiring.detection import build_rehearsing
+    from gpucost.service.wiring.pipeline import rules_of
+    from gpucost.service.wiring.source import open_source
 
     settings = context.settings
     book = context.book(settings)
-    source = assemble.open_source(settings, book, now_ms)
+    source = open_source(settings, book, now_ms)
     clusters = source.clusters()
     if cluster is not None and cluster not in clusters:
         raise InputError("--cluster", cluster, ", ".join(clusters) or "nothing: the source knows no cluster")
-    rules = assemble.rules_of(settings, book, context.teams)
-    rehearsing = assemble.build_rehearsing(settings.detectors, source, rules)
+    rules = rules_of(settings, book, context.teams)
+    rehearsing = build_rehearsing(settings.detectors, source, rules)
     if patterns is not None:
         rehearsing = replace(rehearsing, detectors=_only(rehearsing.detectors, patterns))
     looked, found, unsaid = list[RehearsedCluster](), list[OnDays](), list[RehearsedUnsaid]()
@@ -124,7 +126,7 @@ def _rehearsed(
 
 def _only(rules: RuleSettings, patterns: Collection[Pattern]) -> RuleSettings:
     """What is named runs, whether the settings enable it or not."""
-    from gpucost.detectors.registry import RuleSettings
+    from gpucost.detectors.rule_settings import RuleSettings
     from gpucost.detectors.settings import overridden
 
     named = {pattern: rules.of(pattern) for pattern in patterns}

@@ -50,17 +50,20 @@ def ingest(
     cannot answer for are listed and stay open (exit code 3).
     """
     from gpucost.domain.errors import InputError
-    from gpucost.service import assemble
+    from gpucost.service.wiring.detection import build_assessing
+    from gpucost.service.wiring.inputs import parse_source
+    from gpucost.service.wiring.pipeline import build_pipeline, rules_of
+    from gpucost.service.wiring.source import open_source
 
     context = context_of(ctx)
-    settings = context.settings if source is None else assemble.parse_source(source, context.settings)
+    settings = context.settings if source is None else parse_source(source, context.settings)
     book = context.book(settings)
-    rules = assemble.rules_of(settings, book, context.teams)
+    rules = rules_of(settings, book, context.teams)
     if again:
         typer.echo(f"prices: {context.book_name(settings)}; teams: {context.teams_name(settings)}")
     with context.ledger(create=True) as ledger:
-        found = assemble.open_source(settings, book, now_ms)
-        pipeline = assemble.build_pipeline(settings.ingest, found, ledger, rules, now_ms)
+        found = open_source(settings, book, now_ms)
+        pipeline = build_pipeline(settings.ingest, found, ledger, rules, now_ms)
         clusters = found.clusters()
         if cluster is not None and cluster not in clusters:
             raise InputError(
@@ -80,7 +83,7 @@ def ingest(
                 pipeline, name, span, book if again else None, meanwhile, read
             )
             if span is not None and settings.detectors.enabled:
-                failed |= not _assess(assemble.build_assessing(settings.detectors, pipeline), name, span)
+                failed |= not _assess(build_assessing(settings.detectors, pipeline), name, span)
         # Last of all, so that it is seen: such time is in no cost.
         for name, span in read.items():
             complain_of_unpriced(ledger, span, name)

@@ -78,17 +78,19 @@ def _of_ledger(context: Context, uid: str, progress: str | None, cluster: str | 
 def _asked(context: Context, report: JobReport) -> JobReport:
     """The report with what the source has of the job, and what the detectors say of it."""
     from gpucost.reports.job_seen import seen
-    from gpucost.service import assemble
     from gpucost.service.job_look import job_looking
     from gpucost.service.job_source import see_job
+    from gpucost.service.wiring.inputs import load_book
+    from gpucost.service.wiring.pipeline import rules_of
+    from gpucost.service.wiring.source import open_source
 
     settings = context.settings
-    book = assemble.load_book(settings.pricing.book)
+    book = load_book(settings.pricing.book)
     try:
-        source = assemble.open_source(settings, book, now_ms)
+        source = open_source(settings, book, now_ms)
     except (InputError, SourceError) as error:
         note = f"The source cannot say what single GPUs did: {error}"
         return replace(report, seen=seen(report.job_uid, (), (note,)))
-    rules = assemble.rules_of(settings, book, context.teams)
+    rules = rules_of(settings, book, context.teams)
     looking = job_looking(settings.detectors, source, rules)
     return replace(report, seen=see_job(source, report), look=looking.look(report))

@@ -218,7 +218,7 @@ def _not_ready(url: str) -> str:
 @contextmanager
 def _named(context: Context) -> Iterator[None]:
     """Errors of the database name the setting and the place."""
-    from gpucost.service.assemble import ledger_place
+    from gpucost.service.wiring.ledger import ledger_place
 
     try:
         with fields_as({"ledger URL": "ledger.url"}):

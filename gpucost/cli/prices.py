@@ -120,7 +120,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _book(ctx: typer.Context, file: Path | None) -> tuple[PriceBook, str]:
-    from gpucost.service.assemble import load_book
+    from gpucost.service.wiring.inputs import load_book
 
     chosen = file or context_of(ctx).settings.pricing.book
     return load_book(chosen), "the price book of gpucost" if chosen is None else str(chosen)

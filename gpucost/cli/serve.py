@@ -140,11 +140,12 @@ class _Build:
 
     def watching(self, found: Configuration) -> Watching | None:
         """The watched cluster, of which nothing is read yet. Raises InputError."""
-        from gpucost.service import assemble
+        from gpucost.service.wiring.cluster import build_watching
+        from gpucost.service.wiring.pipeline import build_rules
 
         settings = found.settings
-        catalog = assemble.build_rules(settings.attribution, found.book, found.teams).catalog
-        watching = assemble.build_watching(settings, catalog)
+        catalog = build_rules(settings.attribution, found.book, found.teams).catalog
+        watching = build_watching(settings, catalog)
         _check_webhook(settings, watching)
         return watching
 
@@ -202,7 +203,7 @@ def signals(stop: Callable[[], None], reload: Callable[[], None] | None = None) 
 
 
 def _source(settings: Settings, book: PriceBook, stopped: threading.Event) -> Source:
-    from gpucost.service.assemble import open_source
+    from gpucost.service.wiring.source import open_source
 
     return open_source(settings, book, now_ms, stopped=stopped)
 
@@ -223,7 +224,7 @@ def _webhook(
 ) -> WebhookProcess | None:
     """The admission webhook of the settings, not started yet; ``stack`` closes its socket."""
     from gpucost.api.webhook.process import WebhookProcess
-    from gpucost.service.assemble import build_certificates
+    from gpucost.service.wiring.cluster import build_certificates
     from gpucost.settings.tls import TlsFiles, server_context
 
     settings = all_settings.webhook

@@ -17,11 +17,12 @@ from gpucost.cluster.overview import Overview
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.ledger import Ledger
 from gpucost.pricing.book import PriceBook
-from gpucost.service.assemble import build_assessing, build_detecting, build_pipeline, build_rules
 from gpucost.service.detect_status import DetectStatus
 from gpucost.service.settings import AttributionSettings, IngestSettings
 from gpucost.service.settings_detectors import DetectorsSettings
 from gpucost.service.status import LoopStatus
+from gpucost.service.wiring.detection import build_assessing, build_detecting
+from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
 from gpucost.simulator.state import cluster_state

@@ -11,11 +11,6 @@ from gpucost.attribution.deal import Ints
 from gpucost.attribution.pieces import union
 from gpucost.detectors.activity import Floats
 from gpucost.detectors.held import LEAST_COVERAGE
-from gpucost.domain.time import HOUR_MS
-
-LATELY_MS = 12 * HOUR_MS
-"""What a rule learns of a board or of a pod (the least it drew, the rate it always receives), it learns from
-the half day (UTC) of a row and the one before: so however much was read, it says the same of the row."""
 
 
 class Watched(NamedTuple):

@@ -23,8 +23,9 @@ from gpucost.detectors.findings import (
     Withheld,
 )
 from gpucost.detectors.labels import finite, labelled
-from gpucost.detectors.registry import RULES, RuleSettings
+from gpucost.detectors.registry import RULES
 from gpucost.detectors.resolve import resolve
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import INT64_MAX
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from gpucost.contract.frames import (
@@ -17,6 +17,7 @@ from gpucost.contract.frames import (
 )
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Detection, Pattern
+from gpucost.detectors.rule_settings import MODELS
 from gpucost.detectors.rules import (
     cpu_only_pods,
     fragmentation,
@@ -56,7 +57,7 @@ _NEEDS: Mapping[Pattern, tuple[FrameSpec, ...]] = {
 }
 
 RULES: Mapping[Pattern, Rule] = {
-    module.NAME: Rule(module.Settings, module.run, _NEEDS.get(module.NAME, ()))
+    module.NAME: Rule(MODELS[module.NAME], module.run, _NEEDS.get(module.NAME, ()))
     for module in (
         not_advertised,
         unhealthy_allocated,
@@ -72,23 +73,3 @@ RULES: Mapping[Pattern, Rule] = {
         monopoly,
     )
 }
-
-
-@dataclass(frozen=True)
-class RuleSettings:
-    """The settings of every rule; one that is not named has its defaults."""
-
-    given: Mapping[Pattern, Scoped[Any]] = field(default_factory=dict)
-
-    def of(self, pattern: Pattern) -> Scoped[Any]:
-        found = self.given.get(pattern)
-        return Scoped(RULES[pattern].settings()) if found is None else found
-
-    def only(self, patterns: Collection[Pattern]) -> RuleSettings:
-        """These settings with every other rule switched off."""
-        return RuleSettings(
-            {
-                pattern: self.of(pattern) if pattern in patterns else Scoped(rule.settings(enabled=False))
-                for pattern, rule in RULES.items()
-            }
-        )

@@ -24,6 +24,7 @@ from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.reports.display import duration
+from gpucost.reports.frame_sums import prepare, sums
 from gpucost.reports.values import (
     EMPTY,
     NOTHING,
@@ -34,8 +35,6 @@ from gpucost.reports.values import (
     added_sums,
     costliest_first,
     named,
-    prepare,
-    sums,
 )
 
 K = TypeVar("K", bound=Hashable)

@@ -25,12 +25,13 @@ from gpucost.reports.causes import HELD
 from gpucost.reports.comparison import ENOUGH, covered_least
 from gpucost.reports.digest_model import DayOfWeek, TeamWeek, Waits, WeekBudget, WeekCoverage, WeekDigest
 from gpucost.reports.display import percent
+from gpucost.reports.frame_sums import prepare, total
 from gpucost.reports.groups import Tables, job_rows_with_teams, ranked
 from gpucost.reports.inputs import JOB_KEY, WindowFacts
 from gpucost.reports.model import GroupRow
 from gpucost.reports.provenance import coverage_of
 from gpucost.reports.to_do import KnownFinding, ToDo, to_do
-from gpucost.reports.values import NOTHING, Amount, Change, Signal, prepare, ratio, total
+from gpucost.reports.values import NOTHING, Amount, Change, Signal, ratio
 from gpucost.reports.waste import JobWaste, WasteInputs, WasteReport, build_waste, wasteful_jobs
 from gpucost.reports.week import Week
 

@@ -9,22 +9,10 @@ from typing import Any
 import pandas as pd
 
 from gpucost.domain.time import Window
+from gpucost.reports.frame_sums import integers, records, summed, sums, total
 from gpucost.reports.inputs import JOB_KEY
 from gpucost.reports.model import GroupRow, JobRow
-from gpucost.reports.values import (
-    EMPTY,
-    NOTHING,
-    Amount,
-    Change,
-    costliest_first,
-    integers,
-    named,
-    ratio,
-    records,
-    summed,
-    sums,
-    total,
-)
+from gpucost.reports.values import EMPTY, NOTHING, Amount, Change, costliest_first, named, ratio
 
 
 class Tables:

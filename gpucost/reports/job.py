@@ -13,11 +13,12 @@ from gpucost.domain.money import NANO, plain, round_half_even
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import HOUR_MS, SECOND_MS, Window
 from gpucost.reports.display import duration, price, trimmed
+from gpucost.reports.frame_sums import prepare, records, summed, total
 from gpucost.reports.inputs import JOB_DIMS, JobInputs, ProgressFacts
 from gpucost.reports.job_seen import JobSeen
 from gpucost.reports.job_waste import JobAccount, JobFinding, JobLook, account, findings_about
 from gpucost.reports.provenance import ProblemRow, RateUse, problem_rows, rates_used
-from gpucost.reports.values import STEP, Amount, Utilisation, prepare, records, summed, total
+from gpucost.reports.values import STEP, Amount, Utilisation
 
 _TRACED = ("cluster", "node", "pod", "resource", "model", "profile", "team", "rate_id")
 _SHARE = ("share_num", "share_den")

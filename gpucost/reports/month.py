@@ -15,6 +15,7 @@ from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.time import Window, iso
 from gpucost.reports import display
 from gpucost.reports.comparison import Comparison, compare
+from gpucost.reports.frame_sums import prepare, sums, total
 from gpucost.reports.groups import Tables, job_rows, job_rows_with_teams, ranked
 from gpucost.reports.inputs import (
     DAY_DIMS,
@@ -39,18 +40,7 @@ from gpucost.reports.model import (
     Totals,
 )
 from gpucost.reports.provenance import problem_rows, provenance
-from gpucost.reports.values import (
-    EMPTY,
-    NOTHING,
-    STEP,
-    Amount,
-    Change,
-    costliest_first,
-    prepare,
-    ratio,
-    sums,
-    total,
-)
+from gpucost.reports.values import EMPTY, NOTHING, STEP, Amount, Change, costliest_first, ratio
 from gpucost.reports.waste import WasteReport, build_waste
 
 TOP = 5

@@ -15,8 +15,9 @@ from gpucost.domain.problems import Problem
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import Window, iso
 from gpucost.reports.display import name, percent, span_of_days
+from gpucost.reports.frame_sums import sums
 from gpucost.reports.inputs import MonthInputs, WindowFacts
-from gpucost.reports.values import Amount, ratio, sums
+from gpucost.reports.values import Amount, ratio
 
 _MOST_SPANS = 20
 

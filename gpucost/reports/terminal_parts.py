@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -13,9 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from gpucost.reports import display
-from gpucost.reports.methods import MethodRow
-from gpucost.reports.provenance import ProblemRow
 from gpucost.reports.values import Amount, Memory, Signal, Utilisation
+
+if TYPE_CHECKING:
+    from gpucost.reports.methods import MethodRow
+    from gpucost.reports.provenance import ProblemRow
 
 MOST_ROWS = 20
 PAGE = 120

@@ -21,7 +21,7 @@ from gpucost.contract.frames import DEMAND, LINE_MEASURES, USAGE_LINES
 from gpucost.detectors.activity import plausible
 from gpucost.detectors.evaluate import Evaluation, evaluate
 from gpucost.detectors.facts import Facts, History, Prices
-from gpucost.detectors.registry import RuleSettings
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.errors import InputError, LedgerConflict, MonthClosed, SourceError
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import Ledger, WasteOfWindow, WindowInfo

@@ -15,8 +15,10 @@ from pydantic import BaseModel, SecretStr
 
 from gpucost.attribution.teams import TeamRules
 from gpucost.pricing.book import PriceBook
-from gpucost.service.assemble import build_rules, check_notify, load_book, load_teams
 from gpucost.service.settings import Settings
+from gpucost.service.settings_notify import check_teams
+from gpucost.service.wiring.inputs import load_book, load_teams
+from gpucost.service.wiring.pipeline import build_rules
 from gpucost.settings.small_file import read_small
 
 _HASH_DIGITS = 16
@@ -44,7 +46,7 @@ class Configuration:
         """``load`` gives the settings. Raises ConfigError and InputError for what does not fit together."""
         settings = load()
         found = cls(settings, load_book(settings.pricing.book), load_teams(settings.teams.rules))
-        check_notify(settings, found.teams)
+        check_teams(settings.notify, found.teams)
         build_rules(settings.attribution, found.book, found.teams)
         return found
 

@@ -19,19 +19,15 @@ from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
 from gpucost.ledger import Ledger, WindowInfo
 from gpucost.pricing.book import PriceBook
 from gpucost.reports.model import MonthReport
-from gpucost.service.assemble import (
-    build_assessing,
-    build_detecting,
-    build_pipeline,
-    build_reporting,
-    build_rules,
-)
 from gpucost.service.assessing import Assessing
 from gpucost.service.assessing import Outcome as AssessOutcome
 from gpucost.service.detecting import Looked
 from gpucost.service.pipeline import OnWindow, Outcome, Pipeline
 from gpucost.service.settings import AttributionSettings, IngestSettings
 from gpucost.service.settings_detectors import DetectorsSettings
+from gpucost.service.wiring.detection import build_assessing, build_detecting
+from gpucost.service.wiring.ledger import build_reporting
+from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.simulator.cluster import DEMO_MONTH, SimulatedCluster
 from gpucost.simulator.demo import (
     DEMO_SEED,

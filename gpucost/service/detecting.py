@@ -13,7 +13,8 @@ from gpucost.detectors.evaluate import Evaluation, Failure, evaluate
 from gpucost.detectors.findings import Draft, Pattern, Subject, SubjectKind, Withheld
 from gpucost.detectors.lifecycle import REOPEN_MS, Change, Exemption, Life, State, advance
 from gpucost.detectors.past import PastWork
-from gpucost.detectors.registry import RULES, RuleSettings
+from gpucost.detectors.registry import RULES
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.errors import LedgerConflict
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import FindingEvent, FindingRecord, Ledger

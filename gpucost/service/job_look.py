@@ -14,7 +14,7 @@ import pandas as pd
 from gpucost.detectors.evaluate import Evaluation, evaluate
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Finding, Pattern, Subject, SubjectKind
-from gpucost.detectors.registry import RuleSettings
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.time import DAY_MS, Window, iso
 from gpucost.reports.display import span_of_days

@@ -15,20 +15,15 @@ from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
 from gpucost.pricing.book import PriceBook
-from gpucost.service.assemble import (
-    Look,
-    Now,
-    build_assessing,
-    build_pipeline,
-    build_reporting,
-    open_source,
-    rules_of,
-)
 from gpucost.service.assessing import Assessing
 from gpucost.service.pipeline import OnWindow, nobody
 from gpucost.service.reporting import Reporting
 from gpucost.service.settings import Settings
 from gpucost.service.status import Failure
+from gpucost.service.wiring.detection import build_assessing
+from gpucost.service.wiring.ledger import build_reporting
+from gpucost.service.wiring.pipeline import build_pipeline, rules_of
+from gpucost.service.wiring.source import Look, open_source
 from gpucost.telemetry.source import Source
 
 Watch = Callable[[str, int], OnWindow]
@@ -52,7 +47,7 @@ def read_month(
     book: PriceBook,
     teams: TeamRules,
     month: Month,
-    now: Now,
+    now: Callable[[], int],
     *,
     cluster: str | None = None,
     only: Window | None = None,

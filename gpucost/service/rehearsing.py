@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from gpucost.detectors.evaluate import Evaluation, Failure, evaluate
 from gpucost.detectors.findings import Finding, Pattern
-from gpucost.detectors.registry import RULES, RuleSettings
+from gpucost.detectors.registry import RULES
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.service.assessing import look
 from gpucost.service.detecting import SLOW, SLOW_FRAMES

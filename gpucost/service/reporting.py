@@ -28,6 +28,7 @@ from gpucost.ledger import (
     WindowInfo,
 )
 from gpucost.reports.allocations import AllocationQuery, Allocations, IdlePolicy, allocate
+from gpucost.reports.frame_sums import prepare, total
 from gpucost.reports.inputs import (
     JOB_DIMS,
     MONTH_DIMS,
@@ -46,7 +47,7 @@ from gpucost.reports.model import MonthReport
 from gpucost.reports.month import build_month
 from gpucost.reports.provenance import digest_of
 from gpucost.reports.to_do import KnownFinding
-from gpucost.reports.values import Amount, prepare, total
+from gpucost.reports.values import Amount
 from gpucost.reports.waste import (
     TOP,
     WASTE_DIMS,

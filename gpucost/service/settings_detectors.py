@@ -8,23 +8,24 @@ from typing import Any, Literal, Self
 
 from pydantic import ValidationError, model_validator
 
-from gpucost.detectors.coverage import LATELY_MS
 from gpucost.detectors.findings import Pattern
 from gpucost.detectors.lifecycle import Exemption
-from gpucost.detectors.registry import RuleSettings
-from gpucost.detectors.rules.cpu_only_pods import Settings as CpuOnlyPods
-from gpucost.detectors.rules.fragmentation import Settings as Fragmentation
-from gpucost.detectors.rules.gang_stall import Settings as GangStall
-from gpucost.detectors.rules.idle_allocation import Settings as IdleAllocation
-from gpucost.detectors.rules.monopoly import Settings as Monopoly
-from gpucost.detectors.rules.not_advertised import Settings as NotAdvertised
-from gpucost.detectors.rules.oversized_request import Settings as OversizedRequest
-from gpucost.detectors.rules.preemption_waste import Settings as PreemptionWaste
-from gpucost.detectors.rules.quota_starvation import Settings as QuotaStarvation
-from gpucost.detectors.rules.reserved_unused import Settings as ReservedUnused
-from gpucost.detectors.rules.topology_spread import Settings as TopologySpread
-from gpucost.detectors.rules.unhealthy_allocated import Settings as UnhealthyAllocated
-from gpucost.detectors.settings import DetectorSettings, Override, Scoped, overridden
+from gpucost.detectors.rule_settings import (
+    CpuOnlyPodsSettings,
+    FragmentationSettings,
+    GangStallSettings,
+    IdleAllocationSettings,
+    MonopolySettings,
+    NotAdvertisedSettings,
+    OversizedRequestSettings,
+    PreemptionWasteSettings,
+    QuotaStarvationSettings,
+    ReservedUnusedSettings,
+    RuleSettings,
+    TopologySpreadSettings,
+    UnhealthyAllocatedSettings,
+)
+from gpucost.detectors.settings import LATELY_MS, DetectorSettings, Override, Scoped, overridden
 from gpucost.domain.configfile import Instant, config_error, wrong
 from gpucost.domain.errors import Remark
 from gpucost.settings.types import Duration, ExistingFile, Group
@@ -143,18 +144,18 @@ class DetectorsSettings(Group):
     cluster: str = ""
     """Name of the watched cluster in the source. ``prometheus.cluster`` when empty."""
 
-    idle_allocation: IdleAllocation = IdleAllocation()
-    oversized_request: OversizedRequest = OversizedRequest()
-    fragmentation: Fragmentation = Fragmentation()
-    gang_stall: GangStall = GangStall()
-    monopoly: Monopoly = Monopoly()
-    quota_starvation: QuotaStarvation = QuotaStarvation()
-    not_advertised: NotAdvertised = NotAdvertised()
-    reserved_unused: ReservedUnused = ReservedUnused()
-    preemption_waste: PreemptionWaste = PreemptionWaste()
-    cpu_only_pods: CpuOnlyPods = CpuOnlyPods()
-    topology_spread: TopologySpread = TopologySpread()
-    unhealthy_allocated: UnhealthyAllocated = UnhealthyAllocated()
+    idle_allocation: IdleAllocationSettings = IdleAllocationSettings()
+    oversized_request: OversizedRequestSettings = OversizedRequestSettings()
+    fragmentation: FragmentationSettings = FragmentationSettings()
+    gang_stall: GangStallSettings = GangStallSettings()
+    monopoly: MonopolySettings = MonopolySettings()
+    quota_starvation: QuotaStarvationSettings = QuotaStarvationSettings()
+    not_advertised: NotAdvertisedSettings = NotAdvertisedSettings()
+    reserved_unused: ReservedUnusedSettings = ReservedUnusedSettings()
+    preemption_waste: PreemptionWasteSettings = PreemptionWasteSettings()
+    cpu_only_pods: CpuOnlyPodsSettings = CpuOnlyPodsSettings()
+    topology_spread: TopologySpreadSettings = TopologySpreadSettings()
+    unhealthy_allocated: UnhealthyAllocatedSettings = UnhealthyAllocatedSettings()
 
     overrides: tuple[OverrideSettings, ...] = ()
     """Where other settings of a detector hold."""

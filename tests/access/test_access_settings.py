@@ -15,9 +15,9 @@ from gpucost.access.principal import Role
 from gpucost.domain.errors import ConfigError, InputError
 from gpucost.kube.token_review import KubernetesTokens
 from gpucost.ledger import Ledger
-from gpucost.service.assemble import build_authenticator, build_checkers
 from gpucost.service.settings import Settings
 from gpucost.service.settings_load import load_settings
+from gpucost.service.wiring.access import build_authenticator, build_checkers
 from tests.access.test_token_review import NAME, TOKEN, review
 from tests.service.worlds import Clock
 from tests.support.http import scripted_server

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from gpucost.attribution import Frames, attribute
-from gpucost.attribution.frames import conform, empty_frame
+from gpucost.attribution.attribute import attribute
+from gpucost.attribution.frames import Frames, conform, empty_frame
 from gpucost.contract.frames import FRAMES, OBSERVED, SIGNALS, USAGE_LINES, ColumnType
 from gpucost.domain.errors import InputError
 from tests.support.frames import FlatRates, NamespaceTeams, build, hours, node, pod, units

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpucost.attribution import attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.attribution.holders import HOLDER_NAMES
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.frames import MAX_TEXT

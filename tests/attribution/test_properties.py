@@ -9,8 +9,10 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from gpucost.attribution import Attribution, Frames, attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.attribution.conservation import difference
+from gpucost.attribution.frames import Frames
+from gpucost.attribution.result import Attribution
 from gpucost.contract.frames import HOLDER_COLUMNS
 from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import ProblemCode

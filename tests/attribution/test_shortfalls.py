@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from gpucost.attribution import Attribution, Frames, attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.attribution.conservation import capacity, difference
+from gpucost.attribution.frames import Frames
+from gpucost.attribution.result import Attribution
 from gpucost.domain.holders import Bucket
 from gpucost.domain.problems import Problem, ProblemCode
 from gpucost.domain.time import HOUR_MS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.attribution import attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.contract.frames import SIGNAL_MEASURES, SIGNALS
 from gpucost.domain.time import HOUR_MS
 from tests.support.frames import FlatRates, NamespaceTeams, build, hours, node, pod, signal, units

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.attribution import attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.attribution.teams import CONDITIONS, Rule, Team, TeamFile, TeamRules
 from gpucost.contract.frames import HOLDER_COLUMNS
 from gpucost.domain.configfile import ConfigModel

@@ -7,8 +7,9 @@ from fractions import Fraction
 import pandas as pd
 import pytest
 
-from gpucost.attribution import Attribution, attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.attribution.frames import Frames
+from gpucost.attribution.result import Attribution
 from gpucost.attribution.sharing import proportion, share_common, share_proportionally, use_of
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.holders import Bucket

@@ -22,8 +22,11 @@ from gpucost.cli.exits import Exit
 from gpucost.detectors.lifecycle import State
 from gpucost.domain.time import HOUR_MS, Window, parse_instant
 from gpucost.ledger import Ledger
-from gpucost.service import assemble
 from gpucost.service.settings_load import load_settings
+from gpucost.service.wiring.detection import build_assessing, build_detecting
+from gpucost.service.wiring.inputs import load_book, load_teams
+from gpucost.service.wiring.pipeline import build_pipeline, build_rules
+from gpucost.service.wiring.source import open_source
 from gpucost.telemetry.recorded import record
 from tests.detectors.worlds import CLUSTER, World, at
 
@@ -86,18 +89,18 @@ def detect(folder: Path, *, live: bool = True) -> None:
     """One turn of the detectors of ``gpucost serve``, ten minutes after the day; the windows only without
     ``live``: then there is waste, and no finding."""
     settings = load_settings(folder / "settings.yaml")
-    book = assemble.load_book(settings.pricing.book)
-    rules = assemble.build_rules(settings.attribution, book, assemble.load_teams(None))
+    book = load_book(settings.pricing.book)
+    rules = build_rules(settings.attribution, book, load_teams(None))
 
     def now() -> int:
         return NOW_MS
 
     with Ledger.open(settings.ledger.database_url(), now=now) as ledger:
-        source = assemble.open_source(settings, book, now)
-        pipeline = assemble.build_pipeline(settings.ingest, source, ledger, rules, now)
-        detecting = assemble.build_detecting(settings.detectors, pipeline)
+        source = open_source(settings, book, now)
+        pipeline = build_pipeline(settings.ingest, source, ledger, rules, now)
+        detecting = build_detecting(settings.detectors, pipeline)
         assert not live or detecting.once(CLUSTER, NOW_MS) is not None
-        assessing = assemble.build_assessing(settings.detectors, pipeline, detecting)
+        assessing = build_assessing(settings.detectors, pipeline, detecting)
         day = Window(parse_instant("2026-10-06T00:00:00Z"), parse_instant("2026-10-07T00:00:00Z"))
         assert not assessing.assess(CLUSTER, assessing.pending(CLUSTER, day)).failures
 

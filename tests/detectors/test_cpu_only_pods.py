@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpucost.cluster.nodes import Taint
 from gpucost.detectors.findings import Detection
-from gpucost.detectors.rules.cpu_only_pods import Settings, run
+from gpucost.detectors.rule_settings import CpuOnlyPodsSettings
+from gpucost.detectors.rules.cpu_only_pods import run
 from gpucost.detectors.settings import Scoped
 from gpucost.domain.jobs import Owner
 from tests.cluster import builders as build
@@ -15,7 +16,7 @@ OWNER = Owner("apps/v1", "ReplicaSet", "agent", "agent-uid")
 
 
 def found(world: World) -> Detection:
-    return run(world.facts(), Scoped(Settings()))
+    return run(world.facts(), Scoped(CpuOnlyPodsSettings()))
 
 
 def test_as_many_gpus_as_lack_their_share_of_the_cores() -> None:

@@ -12,7 +12,7 @@ from gpucost.detectors import evaluate as module
 from gpucost.detectors.activity import SERIES, Activity
 from gpucost.detectors.evaluate import MOST_WITHHELD, evaluate
 from gpucost.detectors.findings import Action, Detection, Draft, Pattern, Subject, SubjectKind, Withheld
-from gpucost.detectors.registry import RuleSettings
+from gpucost.detectors.rule_settings import RuleSettings
 from tests.detectors.worlds import World, at
 
 

@@ -13,8 +13,9 @@ from gpucost.cluster.nodes import Taint
 from gpucost.cluster.overview import Overview
 from gpucost.detectors.findings import Detection, Draft
 from gpucost.detectors.resolve import resolve
+from gpucost.detectors.rule_settings import FragmentationSettings
 from gpucost.detectors.rules import fragmentation_words
-from gpucost.detectors.rules.fragmentation import Settings, run
+from gpucost.detectors.rules.fragmentation import run
 from gpucost.detectors.settings import Scoped, overridden
 from gpucost.domain.time import MINUTE_MS
 from gpucost.domain.waste import Waste
@@ -24,7 +25,7 @@ from tests.detectors.worlds import GPU, T0, Case, World, at
 
 
 def detect(world: World, **values: object) -> Detection:
-    return run(world.facts(), Scoped(overridden(Settings(), values)))
+    return run(world.facts(), Scoped(overridden(FragmentationSettings(), values)))
 
 
 def found(detection: Detection, variant: str) -> list[Draft]:
@@ -247,7 +248,7 @@ def test_an_empty_history_says_nothing() -> None:
 def test_the_team_is_by_the_rules_and_not_the_label() -> None:
     world = halves(60).waits("big", 0, units=6, layer="placement", team="label", namespace="ml-lab")
     rules = TeamRules.parse("version: 1\nrules:\n- {namespace: ml-*, team: research}\n", "teams.yaml")
-    (draft,) = found(run(world.facts(rules), Scoped(Settings())), "blocked")
+    (draft,) = found(run(world.facts(rules), Scoped(FragmentationSettings())), "blocked")
     assert draft.team == "research"
 
 

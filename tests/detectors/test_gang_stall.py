@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpucost.cluster.overview import Overview
 from gpucost.detectors.findings import Detection
-from gpucost.detectors.rules.gang_stall import Settings, run
+from gpucost.detectors.rule_settings import GangStallSettings
+from gpucost.detectors.rules.gang_stall import run
 from gpucost.detectors.settings import Scoped
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build
@@ -13,7 +14,7 @@ from tests.detectors.worlds import World, at
 
 
 def found(world: World) -> Detection:
-    return run(world.facts(), Scoped(Settings()))
+    return run(world.facts(), Scoped(GangStallSettings()))
 
 
 def claimed(detection: Detection) -> float:

@@ -11,7 +11,7 @@ from gpucost.detectors.activity import Activity, plausible
 from gpucost.detectors.encoding import to_json
 from gpucost.detectors.evaluate import evaluate
 from gpucost.detectors.findings import Pattern
-from gpucost.detectors.registry import RuleSettings
+from gpucost.detectors.rule_settings import RuleSettings
 from tests.attribution.test_waste import attributed
 from tests.detectors.worlds import World
 

@@ -16,8 +16,8 @@ from gpucost.attribution.frames import Frames
 from gpucost.detectors.facts import Facts, History, Prices
 from gpucost.detectors.findings import Detection, Draft
 from gpucost.detectors.held import board_ms
+from gpucost.detectors.rule_settings import IdleAllocationSettings
 from gpucost.detectors.rules import idle_allocation
-from gpucost.detectors.rules.idle_allocation import Settings
 from gpucost.detectors.settings import Override, Scoped, overridden
 from gpucost.domain.time import MINUTE_MS, Window
 from tests.detectors.case_idle_allocation import CASES, holding, idle, spoiled
@@ -28,7 +28,7 @@ NAMES = [f"{case.variant}-{n}" for n, case in enumerate(CASES)]
 
 def detect(world: World | Facts, **settings: object) -> Detection:
     facts = world.facts() if isinstance(world, World) else world
-    return idle_allocation.run(facts, Scoped(overridden(Settings(), settings)))
+    return idle_allocation.run(facts, Scoped(overridden(IdleAllocationSettings(), settings)))
 
 
 def only(world: World | Facts, **settings: object) -> Draft:
@@ -267,10 +267,10 @@ def test_evidence() -> None:
 
 
 def test_settings_of_a_namespace() -> None:
-    other = Override(("ns",), (), overridden(Settings(), {"batch_from_start": "90m"}))
+    other = Override(("ns",), (), overridden(IdleAllocationSettings(), {"batch_from_start": "90m"}))
     facts = holding([idle(75)]).facts()
-    assert idle_allocation.run(facts, Scoped(Settings())).drafts
-    assert idle_allocation.run(facts, Scoped(Settings(), [other])).drafts == ()
+    assert idle_allocation.run(facts, Scoped(IdleAllocationSettings())).drafts
+    assert idle_allocation.run(facts, Scoped(IdleAllocationSettings(), [other])).drafts == ()
 
 
 def test_a_history_that_begins_later_than_the_pod() -> None:

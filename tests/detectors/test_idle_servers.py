@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gpucost.detectors.findings import Detection, Draft, Withheld
 from gpucost.detectors.past import PastWork
+from gpucost.detectors.rule_settings import IdleAllocationSettings
 from gpucost.detectors.rules import idle_allocation
-from gpucost.detectors.rules.idle_allocation import Settings
 from gpucost.detectors.rules.idle_hazard import Gap, GapEnd, Hazard, PastGaps
 from gpucost.detectors.settings import Scoped, overridden
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
@@ -31,7 +31,7 @@ def server(minutes: int = 360) -> World:
 
 
 def detect(world: World, **settings: object) -> Detection:
-    return idle_allocation.run(world.facts(), Scoped(overridden(Settings(), settings)))
+    return idle_allocation.run(world.facts(), Scoped(overridden(IdleAllocationSettings(), settings)))
 
 
 def found(world: World, **settings: object) -> Draft:
@@ -230,7 +230,7 @@ def past_row(uid: str, hour: int, busy: float, seen: float = 1.0) -> dict[str, o
 def test_the_ledger_remembers_what_a_day_of_history_cannot(dead: int, back: int, is_found: bool) -> None:
     world = server(360)
     facts = replace(world.facts(), past=before(dead, back))
-    detection = idle_allocation.run(facts, Scoped(Settings()))
+    detection = idle_allocation.run(facts, Scoped(IdleAllocationSettings()))
     assert bool(detection.drafts) is is_found
     assert withheld(world).because.endswith(
         "no past gap of servers here was that long and followed as far; 10 % would do"
@@ -244,7 +244,9 @@ def test_a_gap_that_began_before_the_history_is_as_long_as_it_was() -> None:
     world.work("web", "n1", "g0", idle(360))
     rows = pd.DataFrame([past_row("uid-job", 0, 1.0), *(past_row("uid-web", n, 0.0) for n in range(336))])
     past = PastWork(HOUR_MS, rows)
-    (told,) = idle_allocation.run(replace(world.facts(), past=past), Scoped(Settings())).withheld
+    (told,) = idle_allocation.run(
+        replace(world.facts(), past=past), Scoped(IdleAllocationSettings())
+    ).withheld
     assert "after 342.0 h it may well work again within 85.5 h" in told.because
 
 

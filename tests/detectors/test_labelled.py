@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from gpucost.detectors.findings import Detection, Draft, SubjectKind
+from gpucost.detectors.rule_settings import IdleAllocationSettings, OversizedRequestSettings
 from gpucost.detectors.rules import idle_allocation, oversized_request
 from gpucost.detectors.settings import Scoped
 from gpucost.domain.time import MINUTE_MS
@@ -73,8 +74,8 @@ def _naive(result: Result) -> str:
 @pytest.fixture(scope="module")
 def result() -> Result:
     given = labelled()
-    idle = idle_allocation.run(given.facts, Scoped(idle_allocation.Settings()))
-    large = oversized_request.run(given.facts, Scoped(oversized_request.Settings()))
+    idle = idle_allocation.run(given.facts, Scoped(IdleAllocationSettings()))
+    large = oversized_request.run(given.facts, Scoped(OversizedRequestSettings()))
     return Result(given, idle, large)
 
 

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from gpucost.detectors.findings import Detection, Draft, Severity, SubjectKind
-from gpucost.detectors.rules.monopoly import Settings, run
+from gpucost.detectors.rule_settings import MonopolySettings
+from gpucost.detectors.rules.monopoly import run
 from gpucost.detectors.settings import Scoped
 from gpucost.detectors.tenancy import Tenancy, Tenant
 from gpucost.domain.time import HOUR_MS
@@ -17,7 +18,7 @@ from tests.detectors.worlds import GPU, World, at
 
 
 def _run(world: World, **settings: object) -> Detection:
-    return run(world.facts(), Scoped(Settings.model_validate(settings)))
+    return run(world.facts(), Scoped(MonopolySettings.model_validate(settings)))
 
 
 def _one(world: World, **settings: object) -> Draft:

@@ -6,7 +6,8 @@ import pytest
 
 from gpucost.cluster.overview import Overview
 from gpucost.detectors.findings import Detection, Severity
-from gpucost.detectors.rules.not_advertised import Settings, run
+from gpucost.detectors.rule_settings import NotAdvertisedSettings
+from gpucost.detectors.rules.not_advertised import run
 from gpucost.detectors.settings import Scoped
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build
@@ -15,7 +16,7 @@ from tests.detectors.worlds import World, at
 
 
 def found(world: World) -> Detection:
-    return run(world.facts(), Scoped(Settings()))
+    return run(world.facts(), Scoped(NotAdvertisedSettings()))
 
 
 def board_minutes(detection: Detection) -> float:

@@ -16,9 +16,9 @@ from gpucost.cluster.mig_fit import smallest_fit
 from gpucost.detectors.facts import Facts, History, Prices
 from gpucost.detectors.findings import Detection, Draft
 from gpucost.detectors.held import board_ms
+from gpucost.detectors.rule_settings import OversizedRequestSettings
 from gpucost.detectors.rules import oversized_request
 from gpucost.detectors.rules.gpu_use import quantile
-from gpucost.detectors.rules.oversized_request import Settings
 from gpucost.detectors.settings import Scoped, overridden
 from gpucost.domain.gpu import ShareBasis
 from gpucost.domain.time import MINUTE_MS
@@ -30,7 +30,7 @@ NAMES = [case.variant for case in CASES]
 
 def detect(world: World | Facts, **values: object) -> Detection:
     facts = world.facts() if isinstance(world, World) else world
-    found = oversized_request.run(facts, Scoped(overridden(Settings(), values)))
+    found = oversized_request.run(facts, Scoped(overridden(OversizedRequestSettings(), values)))
     # That nobody watches the state is said of the cluster each time, and tested by itself.
     return Detection(found.drafts, tuple(each for each in found.withheld if each.subject.kind != "cluster"))
 
@@ -64,7 +64,7 @@ def test_too_short_is_no_finding(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_without_data_it_says_so(case: Case) -> None:
-    detection = oversized_request.run(case.gap.facts(), Scoped(Settings()))
+    detection = oversized_request.run(case.gap.facts(), Scoped(OversizedRequestSettings()))
     assert detection.drafts == ()
     assert any(each.lacks_data for each in detection.withheld)
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gpucost.detectors.findings import Detection, Severity
 from gpucost.detectors.held import Piece, pieces
-from gpucost.detectors.rules.preemption_waste import HeldBefore, Settings, run
+from gpucost.detectors.rule_settings import PreemptionWasteSettings
+from gpucost.detectors.rules.preemption_waste import HeldBefore, run
 from gpucost.detectors.settings import Scoped
 from gpucost.domain.time import MINUTE_MS, SECOND_MS
 from tests.detectors.case_preemption_waste import cycle, evicted, queue_of
@@ -18,7 +19,7 @@ from tests.detectors.worlds import World, at
 
 
 def found(world: World) -> Detection:
-    return run(world.facts(), Scoped(Settings()))
+    return run(world.facts(), Scoped(PreemptionWasteSettings()))
 
 
 def claims(detection: Detection) -> list[tuple[str, int, int]]:

@@ -13,7 +13,8 @@ import yaml
 from gpucost.cluster.nodes import Taint
 from gpucost.cluster.overview import Overview
 from gpucost.detectors.findings import Detection, Draft
-from gpucost.detectors.rules.quota_starvation import Settings, run
+from gpucost.detectors.rule_settings import QuotaStarvationSettings
+from gpucost.detectors.rules.quota_starvation import run
 from gpucost.detectors.settings import Override, Scoped
 from gpucost.domain.time import MINUTE_MS
 from tests.cluster import builders as build
@@ -22,7 +23,7 @@ from tests.detectors.worlds import GPU, World, at
 
 
 def _run(world: World, **settings: object) -> Detection:
-    return run(world.facts(), Scoped(Settings.model_validate(settings)))
+    return run(world.facts(), Scoped(QuotaStarvationSettings.model_validate(settings)))
 
 
 def _one(world: World, **settings: object) -> Draft:
@@ -158,8 +159,8 @@ def test_admission_checks_are_no_lack_of_quota() -> None:
 def test_a_queue_may_have_its_own_patience() -> None:
     world = _free().quota("a", 0, 0).quota("b", 8, 4).waits("j1", 20, cluster_queue="a")
     assert _run(world).drafts == ()
-    override = Override((), ("a",), Settings.model_validate({"after": "10m"}))
-    (draft,) = run(world.facts(), Scoped(Settings(), [override])).drafts
+    override = Override((), ("a",), QuotaStarvationSettings.model_validate({"after": "10m"}))
+    (draft,) = run(world.facts(), Scoped(QuotaStarvationSettings(), [override])).drafts
     assert draft.since_ms == at(20)
 
 
@@ -314,8 +315,8 @@ def test_what_is_too_short_for_its_own_queue_takes_nothing_from_another() -> Non
         "dear", 40, units=2, cluster_queue="q2"
     )
     world.quota("best-effort", 2, 2).quota("q2", 2, 0)
-    other = Settings(after=timedelta(hours=2))
-    scoped = Scoped(Settings(), (Override((), ("best-effort",), other),))
+    other = QuotaStarvationSettings(after=timedelta(hours=2))
+    scoped = Scoped(QuotaStarvationSettings(), (Override((), ("best-effort",), other),))
     (draft,) = run(world.facts(), scoped).drafts
     assert draft.subject.name == "q2"
     assert sum(each.end_ms - each.start_ms for each in draft.episodes) == 80 * MINUTE_MS

@@ -9,7 +9,8 @@ import yaml
 
 from gpucost.cluster.overview import Overview
 from gpucost.detectors.findings import Detection, Severity
-from gpucost.detectors.rules.reserved_unused import Settings, run
+from gpucost.detectors.rule_settings import ReservedUnusedSettings
+from gpucost.detectors.rules.reserved_unused import run
 from gpucost.detectors.settings import Override, Scoped
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from tests.cluster import builders as build
@@ -20,7 +21,7 @@ DAY = 24 * 60
 
 
 def _run(world: World, **settings: object) -> Detection:
-    return run(world.facts(), Scoped(Settings.model_validate(settings)))
+    return run(world.facts(), Scoped(ReservedUnusedSettings.model_validate(settings)))
 
 
 def _because(world: World, **settings: object) -> str:
@@ -125,7 +126,7 @@ def test_small_and_reserved_queues_are_let_be() -> None:
     small = World(WEEK).node("n1").quota("a", 7, 0)
     assert _run(small) == Detection()
     assert "on purpose" in _because(spare(), reserved_queues="a")
-    scoped = Scoped(Settings(), [Override((), ("a",), Settings(min_units=9))])
+    scoped = Scoped(ReservedUnusedSettings(), [Override((), ("a",), ReservedUnusedSettings(min_units=9))])
     assert run(spare().facts(), scoped) == Detection()
 
 

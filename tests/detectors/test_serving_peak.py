@@ -12,9 +12,8 @@ from gpucost.detectors.evaluate import evaluate
 from gpucost.detectors.findings import Detection, Draft, Pattern
 from gpucost.detectors.held import board_ms
 from gpucost.detectors.past import PastWork
-from gpucost.detectors.registry import RuleSettings
+from gpucost.detectors.rule_settings import OversizedRequestSettings, RuleSettings
 from gpucost.detectors.rules import oversized_request
-from gpucost.detectors.rules.oversized_request import Settings
 from gpucost.detectors.settings import Scoped, overridden
 from gpucost.domain.time import HOUR_MS
 from tests.detectors.case_oversized_request import server
@@ -22,7 +21,7 @@ from tests.detectors.worlds import GIB, World, at
 
 
 def detect(world: World, **values: object) -> Detection:
-    settings = overridden(Settings(low_gpu_hours=1e9), values)
+    settings = overridden(OversizedRequestSettings(low_gpu_hours=1e9), values)
     return oversized_request.run(world.facts(), Scoped(settings))
 
 
@@ -179,7 +178,7 @@ def test_a_busier_hour_before_what_was_read_keeps_its_room(boards: float, told: 
     row |= {"sm_active_ms": boards * HOUR_MS, "sm_observed_ms": 8 * HOUR_MS}
     row |= {"busy_ms": None, "observed_ms": None}
     facts = replace(server(pods=8, peak=0.2).facts(), past=PastWork(HOUR_MS, pd.DataFrame([row])))
-    (draft,) = oversized_request.run(facts, Scoped(Settings(low_gpu_hours=1e9))).drafts
+    (draft,) = oversized_request.run(facts, Scoped(OversizedRequestSettings(low_gpu_hours=1e9))).drafts
     assert draft.summary.endswith(f"{told} would do")
     times = f"{max(1.0, boards / 1.6):.3g} times as busy: room for that is kept"
     assert any(each.endswith(times) for each in draft.checked)

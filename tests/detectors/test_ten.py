@@ -23,8 +23,9 @@ from gpucost.detectors.evaluate import evaluate
 from gpucost.detectors.facts import Facts, History, Prices
 from gpucost.detectors.findings import Detection, Draft, Episode, Finding, Pattern
 from gpucost.detectors.lifecycle import EXEMPT_LABEL, advance
-from gpucost.detectors.registry import RULES, RuleSettings
+from gpucost.detectors.registry import RULES
 from gpucost.detectors.resolve import resolve
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.detectors.settings import Scoped
 from gpucost.domain.holders import Bucket
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window, iso

@@ -5,14 +5,15 @@ from __future__ import annotations
 import yaml
 
 from gpucost.detectors.findings import Detection
-from gpucost.detectors.rules.topology_spread import Settings, run
+from gpucost.detectors.rule_settings import TopologySpreadSettings
+from gpucost.detectors.rules.topology_spread import run
 from gpucost.detectors.settings import Scoped
 from tests.detectors.case_topology_spread import ZONE, spread
 from tests.detectors.worlds import World, at
 
 
 def found(world: World, **settings: object) -> Detection:
-    return run(world.facts(), Scoped(Settings.model_validate(settings)))
+    return run(world.facts(), Scoped(TopologySpreadSettings.model_validate(settings)))
 
 
 def test_what_was_free_at_the_start_counts_not_what_is_free_now() -> None:

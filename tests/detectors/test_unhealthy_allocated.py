@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gpucost.detectors.findings import Detection
-from gpucost.detectors.rules.unhealthy_allocated import Settings, run
+from gpucost.detectors.rule_settings import UnhealthyAllocatedSettings
+from gpucost.detectors.rules.unhealthy_allocated import run
 from gpucost.detectors.settings import Scoped
 from gpucost.domain.time import MINUTE_MS
 from tests.detectors.case_unhealthy_allocated import broken, health
@@ -11,7 +12,7 @@ from tests.detectors.worlds import World, at
 
 
 def found(world: World) -> Detection:
-    return run(world.facts(), Scoped(Settings()))
+    return run(world.facts(), Scoped(UnhealthyAllocatedSettings()))
 
 
 def board_minutes(detection: Detection) -> float:

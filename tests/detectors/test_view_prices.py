@@ -12,7 +12,7 @@ from gpucost.cluster.overview import Overview
 from gpucost.detectors.evaluate import evaluate
 from gpucost.detectors.facts import Facts, Prices
 from gpucost.detectors.findings import Finding, Pattern, ViewTime
-from gpucost.detectors.registry import RuleSettings
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.money import NANO
 from gpucost.domain.rates import NodeFacts, Rate, RateSpan
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window

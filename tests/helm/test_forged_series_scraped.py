@@ -33,13 +33,16 @@ from gpucost.contract.metrics import (
 from gpucost.domain.problems import ProblemCode
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import Ledger
-from gpucost.service import assemble
 from gpucost.service import metrics as m
 from gpucost.service.loop import Loop
 from gpucost.service.pipeline import attribute_windows
 from gpucost.service.settings import Settings
 from gpucost.service.settings_load import load_settings
 from gpucost.service.status import LoopStatus
+from gpucost.service.wiring.inputs import load_book
+from gpucost.service.wiring.pipeline import build_pipeline, rules_of
+from gpucost.service.wiring.source import Look, open_source
+from gpucost.service.wiring.source_checks import build_strangers
 from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.promql import PromQL
 from tests.support.helm_chart import ROOT, Object, Values, needs_helm, objects, one, rendered_settings
@@ -177,13 +180,13 @@ def test_a_tenants_page_moves_nothing_and_is_one_problem_and_one_alert(
         wait_for(client, f"count({STATE_UP.name})", 3)
         now_ms = round(time.time() * 1000)
         settings = service_settings(found, url, tmp_path)
-        book = assemble.load_book(None)
-        look = assemble.Look(now_ms, Window(now_ms - HOUR_MS, now_ms))
-        source = assemble.open_source(settings, book, lambda: now_ms, look=look)
+        book = load_book(None)
+        look = Look(now_ms, Window(now_ms - HOUR_MS, now_ms))
+        source = open_source(settings, book, lambda: now_ms, look=look)
         window = source.covered("prod")
         assert window is not None
         frames = source.read("prod", window)
-        rules = assemble.rules_of(settings, book, TeamRules.default())
+        rules = rules_of(settings, book, TeamRules.default())
         lines = attribute_windows(frames, [window], rules).flat()
         held = lines[lines["bucket"] == "held"].groupby("team")["board_ms"].sum().to_dict()
         assert held == {"team-victim": 2 * window.length_ms}
@@ -195,8 +198,8 @@ def test_a_tenants_page_moves_nothing_and_is_one_problem_and_one_alert(
         status = LoopStatus()
         stopped = threading.Event()
         with Ledger.open(settings.ledger.database_url(), now=lambda: now_ms, create=True) as ledger:
-            pipeline = assemble.build_pipeline(settings.ingest, source, ledger, rules, lambda: now_ms)
-            strangers = assemble.build_strangers(settings, lambda: now_ms, stopped)
+            pipeline = build_pipeline(settings.ingest, source, ledger, rules, lambda: now_ms)
+            strangers = build_strangers(settings, lambda: now_ms, stopped)
             Loop(
                 pipeline, settings.ingest, status,
                 sleep=stopped.wait, stopped=stopped.is_set, rng=random.Random(1), strangers=strangers,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from gpucost.attribution import Attribution, attribute
+from gpucost.attribution.attribute import attribute
+from gpucost.attribution.result import Attribution
 from gpucost.contract.frames import LINE_MEASURES, PROGRESS, USAGE_LINES, ColumnType
 from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.money import NANO

@@ -26,8 +26,8 @@ from gpucost.ledger.database import insert_rows
 from gpucost.ledger.tables import AUDIT, PROGRESS_LINE, USAGE_LINE, WINDOW_PROBLEM
 from gpucost.ledger.tables_folding import FOLD_BEGUN, FOLDED_DAY, MONTH_FOLD
 from gpucost.ledger.tables_waste import WASTE_LINE
-from gpucost.service.assemble import build_reporting
 from gpucost.service.rendering import Format, render_month
+from gpucost.service.wiring.ledger import build_reporting
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, hour, ingest, line, progress, random_rows
 from tests.ledger.tampering import drop_triggers, tamper
 

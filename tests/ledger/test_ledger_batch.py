@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.attribution import Attribution
+from gpucost.attribution.result import Attribution
 from gpucost.contract.frames import LINE_MEASURES
 from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.holders import Bucket

@@ -22,10 +22,10 @@ from gpucost.domain.time import MINUTE_MS, Window, iso
 from gpucost.ledger import Ledger
 from gpucost.notify.message import Message
 from gpucost.notify.notices import Act, Conversation, Kind, Post
-from gpucost.service.assemble import open_source
 from gpucost.service.configuration import Configuration
 from gpucost.service.operations_status import OperationsStatus
 from gpucost.service.settings_load import load_settings
+from gpucost.service.wiring.source import open_source
 from gpucost.telemetry.recorded import record
 from gpucost.telemetry.source import Source
 from tests.service.worlds import DAY, NOW_MS, frames

@@ -19,9 +19,10 @@ from gpucost.api.running import Parts, Running
 from gpucost.attribution.teams import TeamRules
 from gpucost.cli import app
 from gpucost.ledger import Ledger
-from gpucost.service.assemble import load_book, open_source
 from gpucost.service.settings import Settings, SourceSettings
 from gpucost.service.settings_api import ApiSettings
+from gpucost.service.wiring.inputs import load_book
+from gpucost.service.wiring.source import open_source
 from gpucost.telemetry.recorded import record
 from tests.operations.serving import ROOT, Served, descriptors
 from tests.service.worlds import NOW_MS, frames

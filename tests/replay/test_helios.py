@@ -14,6 +14,7 @@ from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Detection, Draft
 from gpucost.detectors.quotas import Line, Place, Quotas, free_units
 from gpucost.detectors.resolve import resolve
+from gpucost.detectors.rule_settings import MonopolySettings, QuotaStarvationSettings, ReservedUnusedSettings
 from gpucost.detectors.rules import monopoly, quota_starvation, reserved_unused
 from gpucost.detectors.settings import Scoped
 from gpucost.detectors.starving import Queue, waiting_queues
@@ -49,7 +50,7 @@ def queues(facts: Facts) -> dict[str, Queue]:
 
 @pytest.fixture(scope="module")
 def starved(facts: Facts) -> Detection:
-    return quota_starvation.run(facts, Scoped(quota_starvation.Settings()))
+    return quota_starvation.run(facts, Scoped(QuotaStarvationSettings()))
 
 
 def _hours(claims: list[Claim]) -> float:
@@ -184,7 +185,7 @@ def test_quantiles_of_use_are_the_references(helios: Helios, facts: Facts) -> No
 
 
 def _reserved(helios: Helios, first: int, last: int) -> Detection:
-    return reserved_unused.run(helios.facts(first, last), Scoped(reserved_unused.Settings()))
+    return reserved_unused.run(helios.facts(first, last), Scoped(ReservedUnusedSettings()))
 
 
 def test_reserved_unused_week_by_week(helios: Helios) -> None:
@@ -213,7 +214,7 @@ def test_reserved_unused_week_by_week(helios: Helios) -> None:
 
 
 def test_reserved_unused_over_the_month(facts: Facts) -> None:
-    found = reserved_unused.run(facts, Scoped(reserved_unused.Settings()))
+    found = reserved_unused.run(facts, Scoped(ReservedUnusedSettings()))
     assert sorted(draft.queue for draft in found.drafts) == ["vcJkd", "vcira"]
     (season,) = found.withheld
     assert (season.subject.name, "may be the season" in season.because) == ("vcdI0", True)
@@ -236,9 +237,9 @@ def test_the_largest_tenant_is_within_its_quota_and_no_monopoly(helios: Helios, 
     assert largest.name == "vc6YE"
     assert tenancy.entitlement(largest) == pytest.approx(208 / 856)
     month = timedelta(days=31)
-    assert monopoly.run(facts, Scoped(monopoly.Settings(window=month))) == Detection()
+    assert monopoly.run(facts, Scoped(MonopolySettings(window=month))) == Detection()
     # Even with a threshold that it is above: 32.9 % of the use, on 24.3 % of the quota, is all its own.
-    eager = monopoly.run(facts, Scoped(monopoly.Settings(window=month, share=0.3)))
+    eager = monopoly.run(facts, Scoped(MonopolySettings(window=month, share=0.3)))
     assert eager.drafts == ()
     assert eager.withheld[0].because == "all it used (32.9% of the use) is within its nominal quota"
 
@@ -247,7 +248,7 @@ def test_on_no_day_of_two_weeks_there_is_a_monopoly_and_the_gap_is_unknown(helio
     unknown = []
     for day in range(14):
         found = monopoly.run(
-            helios.facts(day * A_DAY, (day + 1) * A_DAY), Scoped(monopoly.Settings(share=0.3))
+            helios.facts(day * A_DAY, (day + 1) * A_DAY), Scoped(MonopolySettings(share=0.3))
         )
         assert found.drafts == ()
         if any(each.lacks_data for each in found.withheld):

@@ -11,7 +11,7 @@ import pytest
 from gpucost.attribution.teams import TeamRules
 from gpucost.detectors.findings import Pattern
 from gpucost.detectors.lifecycle import Exemption, State
-from gpucost.detectors.registry import RuleSettings
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window

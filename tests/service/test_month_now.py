@@ -13,11 +13,11 @@ from gpucost.domain.errors import QueryRejected, SourceTimeout
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import WindowInfo
 from gpucost.service import month_now
-from gpucost.service.assemble import load_book, parse_source
 from gpucost.service.assessing import Assessing
 from gpucost.service.month_now import read_month
 from gpucost.service.pipeline import OnWindow
 from gpucost.service.settings import Settings
+from gpucost.service.wiring.inputs import load_book, parse_source
 from gpucost.telemetry.recorded import RecordedSource, record
 from tests.detectors.worlds import CLUSTER, T0, World
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpucost.attribution.teams import TeamRules
 from gpucost.detectors.findings import Pattern
-from gpucost.detectors.registry import RuleSettings
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS
 from gpucost.service.pipeline import Rules

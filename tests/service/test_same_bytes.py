@@ -11,9 +11,10 @@ from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
 from gpucost.ledger import Ledger
 from gpucost.pricing.book import PriceBook
-from gpucost.service.assemble import build_pipeline, build_reporting, build_rules
 from gpucost.service.rendering import Format, render_month
 from gpucost.service.settings import AttributionSettings, IngestSettings
+from gpucost.service.wiring.ledger import build_reporting
+from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.simulator.cluster import DEMO_MONTH
 from gpucost.simulator.demo import demo_cluster, demo_prices_text, demo_teams_text
 from gpucost.telemetry.recorded import RecordedSource, record

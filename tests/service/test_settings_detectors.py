@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from gpucost.detectors.findings import Pattern
 from gpucost.detectors.registry import RULES
-from gpucost.detectors.rules.idle_allocation import Settings as IdleAllocation
+from gpucost.detectors.rule_settings import IdleAllocationSettings
 from gpucost.domain.errors import ConfigError
 from gpucost.domain.time import parse_instant
 from gpucost.service.settings import Settings
@@ -231,12 +231,12 @@ def test_bounds_hold_in_code_too(least: str) -> None:
 
 def test_keys_of_different_rules_do_not_share_a_variable() -> None:
     """``a__b`` within one group would be ``b`` of the group ``a``."""
-    keys = itertools.chain(IdleAllocation.model_fields, (pattern.value for pattern in Pattern))
+    keys = itertools.chain(IdleAllocationSettings.model_fields, (pattern.value for pattern in Pattern))
     assert not [key for key in keys if "__" in key]
 
 
 @pytest.mark.parametrize(("serving", "before"), [("4h", 24), ("11h", 24), ("12h", 36), ("3d", 96)])
 def test_how_much_before_a_day_is_read_is_fixed(serving: str, before: int) -> None:
     """Half days: those that the longest stretch reaches into, and the one before, from which rules learn."""
-    rule = IdleAllocation.model_validate({"serving": serving})
+    rule = IdleAllocationSettings.model_validate({"serving": serving})
     assert DetectorsSettings(idle_allocation=rule).looks_before == timedelta(hours=before)

@@ -10,9 +10,9 @@ import pytest
 
 from gpucost.cli.remote.target import Credential
 from gpucost.domain.errors import ConfigError, InputError
-from gpucost.service.assemble import load_book, load_teams
 from gpucost.service.configuration import fingerprint
 from gpucost.service.settings_load import load_settings
+from gpucost.service.wiring.inputs import load_book, load_teams
 from gpucost.settings.small_file import MOST_BYTES, read_small
 
 KINDS = ("pipe", "device", "link-to-a-device", "folder", "gigabytes", "link-to-nothing", "gone")

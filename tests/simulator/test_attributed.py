@@ -8,14 +8,14 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from gpucost.attribution import attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.attribution.conservation import difference
 from gpucost.attribution.result import Attribution
 from gpucost.attribution.teams import TeamRules
 from gpucost.detectors.evaluate import evaluate
 from gpucost.detectors.facts import Facts, History, Prices
 from gpucost.detectors.findings import Pattern
-from gpucost.detectors.registry import RuleSettings
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.holders import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.problems import ProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window, parse_instant

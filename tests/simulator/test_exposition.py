@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from gpucost.attribution import attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.gpu_metrics import GPU_MEMORY_TOTAL, GPU_MEMORY_USED, GPU_UP, POD_COUNTED_SINCE
 from gpucost.contract.metrics import METRICS, NODE_METRICS, POD_METRICS, SIGNAL_METRICS, STATE_UP

@@ -181,8 +181,8 @@ def _asked(cluster: SimulatedCluster, past: Past) -> Advising:
     """The advisor, after a person has asked why a job waits, and the webhook for a new one."""
     from gpucost.api.webhook.adviser import Adviser
     from gpucost.cluster.kueue import WorkloadState
-    from gpucost.service.assemble import build_advising
     from gpucost.service.settings import AttributionSettings, Settings
+    from gpucost.service.wiring.advisor import build_advising
     from gpucost.simulator.state import cluster_state
 
     state = cluster_state(cluster, AT_MS)

@@ -16,15 +16,11 @@ from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window, iso, parse_in
 from gpucost.ledger import Ledger
 from gpucost.pricing.book import PriceBook
 from gpucost.reports.week import Week
-from gpucost.service.assemble import (
-    build_assessing,
-    build_detecting,
-    build_pipeline,
-    build_rules,
-    open_source,
-)
 from gpucost.service.settings import Settings
 from gpucost.service.settings_load import checked
+from gpucost.service.wiring.detection import build_assessing, build_detecting
+from gpucost.service.wiring.pipeline import build_pipeline, build_rules
+from gpucost.service.wiring.source import open_source
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.demo import DEMO_SEED, PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
 from gpucost.simulator.exposition import exposition

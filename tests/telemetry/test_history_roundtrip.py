@@ -16,7 +16,7 @@ from gpucost.contract.frames import FRAMES
 from gpucost.detectors.evaluate import Evaluation, evaluate
 from gpucost.detectors.facts import Facts, History, Prices
 from gpucost.detectors.findings import Finding, Pattern
-from gpucost.detectors.registry import RuleSettings
+from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.pricing.book import PriceBook
 from gpucost.simulator.cluster import SimulatedCluster

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpucost.attribution import attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.attribution.conservation import difference
 from gpucost.domain.errors import AnswerRefused, NotCovered, SourceUnreachable
 from gpucost.domain.time import HOUR_MS, Window

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from fractions import Fraction
 
 import pandas as pd
-from pydantic import Field
 
 from gpucost.cluster.commands import kubectl
 from gpucost.cluster.fit import FreeNodes
@@ -30,10 +28,11 @@ from gpucost.detectors.findings import (
     Withheld,
 )
 from gpucost.detectors.held import amount, by_its_owner, lasting, since, with_names
-from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.rule_settings import CpuOnlyPodsSettings
+from gpucost.detectors.settings import Scoped
 from gpucost.domain.holders import NO_TEAM
 from gpucost.domain.time import DAY_MS
-from gpucost.settings.types import Duration, milliseconds
+from gpucost.settings.types import milliseconds
 
 NAME = Pattern.CPU_ONLY_PODS
 _HOST = ("cpu", "memory")
@@ -41,20 +40,6 @@ _OF_EVERY_NODE = frozenset({"DaemonSet", "Node"})
 """Owners of pods that belong on a node: DaemonSets, and the node itself for static pods."""
 _MOST_LISTED = 10
 _TAINTS = "taints of the node"
-
-
-class Settings(DetectorSettings):
-    """When pods without GPUs are in the way."""
-
-    after: Duration = Field(default=timedelta(minutes=15), ge=timedelta(0))
-    """How long they must have been there. Ours: short jobs leave by themselves."""
-
-    least_gpus: float = Field(default=1.0, gt=0)
-    """Free GPUs of one node that they keep from being used. Ours."""
-
-    taint: str = Field(default="nvidia.com/gpu=present:NoSchedule", pattern=r"^[^\s=:]+(=[^\s:]*)?:\w+$")
-    """The taint to put on nodes with GPUs. What cloud providers put on theirs, and what the admission plugin
-    ExtendedResourceToleration of Kubernetes lets pods with GPUs through, by its key."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +57,7 @@ class _Blocked:
     since_ms: int
 
 
-def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+def run(facts: Facts, settings: Scoped[CpuOnlyPodsSettings]) -> Detection:
     """Nodes on which they are in the way now."""
     overview = facts.overview
     if overview is None:
@@ -207,7 +192,7 @@ def _share(facts: Facts, found: _Blocked) -> float:
     return float(facts.history.shares.get(key, 1))
 
 
-def _draft(facts: Facts, found: _Blocked, settings: Settings) -> Draft:
+def _draft(facts: Facts, found: _Blocked, settings: CpuOnlyPodsSettings) -> Draft:
     name = found.node.meta.name
     boards = found.gpus * _share(facts, found)
     since_ms = max(found.since_ms, facts.now_ms - DAY_MS)
@@ -262,7 +247,7 @@ def _taints(node: Node) -> str:
     return ", ".join(f"{each.key}={each.value}:{each.effect}" for each in node.taints) or "none"
 
 
-def _action(found: _Blocked, settings: Settings, boards: float) -> Action:
+def _action(found: _Blocked, settings: CpuOnlyPodsSettings, boards: float) -> Action:
     """Pods go, and a taint keeps others away; where they tolerate it the node is closed while they go."""
     name = found.node.meta.name
     key = settings.taint.partition(":")[0].partition("=")[0]

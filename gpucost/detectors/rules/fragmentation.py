@@ -5,11 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import timedelta
 from itertools import islice
 from operator import itemgetter
-
-from pydantic import Field
 
 from gpucost.cluster.quota_yaml import cluster_queue_patch
 from gpucost.detectors.demand_teams import demand_teams
@@ -26,48 +23,20 @@ from gpucost.detectors.findings import (
     Withheld,
 )
 from gpucost.detectors.held import amount, board_ms, hours, joined, lasting, since, with_names
+from gpucost.detectors.rule_settings import FragmentationSettings
 from gpucost.detectors.rules.fragmentation_blocked import MOST_NAMED, Asked, Search, asked
 from gpucost.detectors.rules.fragmentation_views import gauge_drafts, repack_drafts, spread_drafts
 from gpucost.detectors.rules.fragmentation_words import blocked_drafts
-from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.settings import Scoped
 from gpucost.detectors.unmet import Claim, Unmet, unmet
 from gpucost.domain.time import HOUR_MS
 from gpucost.domain.waste import Waste
-from gpucost.settings.types import Duration, milliseconds
+from gpucost.settings.types import milliseconds
 
 NAME = Pattern.FRAGMENTATION
 
 
-class Settings(DetectorSettings):
-    """When free GPUs count as fragmented."""
-
-    after: Duration = Field(default=timedelta(minutes=15), ge=timedelta(minutes=1))
-    """How long a job must wait, and be blocked by the places of free GPUs only. Ours, the same as for quota
-    starvation: below it, schedulers and autoscalers may still be at work."""
-
-    pause: Duration = Field(default=timedelta(minutes=10), ge=timedelta(0))
-    """Interruptions shorter than this do not end a stretch in which a job is blocked. Ours: as long as a
-    finding may be gone and still be the same."""
-
-    gauge_share: float = Field(default=0.10, ge=0, le=1)
-    """Part of all GPUs, 0 to 1, that must be fragments to the typical pod for the gauge to speak. Ours:
-    BestFit stays below 13.4 % in the FGD authors' runs and falls with load, random placement has 14 to 16."""
-
-    gauge_after: Duration = Field(default=timedelta(hours=1), ge=timedelta(minutes=5))
-    """How long that must hold, with somebody waiting. Ours."""
-
-    spread_after: Duration = Field(default=timedelta(minutes=61), ge=timedelta(minutes=1))
-    """How long a job must be on more nodes than it needs. Job Defense Shield looks at no job younger than
-    this."""
-
-    repack_after: Duration = Field(default=timedelta(hours=1), ge=timedelta(minutes=1))
-    """How long the pods to move must have run. Ours: what is younger may soon be gone by itself."""
-
-    repack_nodes: int = Field(default=1, ge=1)
-    """How many nodes must get empty for a re-packing to be proposed. Ours."""
-
-
-def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+def run(facts: Facts, settings: Scoped[FragmentationSettings]) -> Detection:
     each = (settings.default, *(override.settings for override in settings.overrides))
     found = unmet(facts.history, min(milliseconds(one.after) for one in each))
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import NamedTuple
-
-from pydantic import Field
 
 from gpucost.cluster.commands import kubectl
 from gpucost.cluster.gangs import Gang
@@ -42,12 +39,13 @@ from gpucost.detectors.held import (
     with_names,
     within,
 )
-from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.rule_settings import GangStallSettings
+from gpucost.detectors.settings import Scoped
 from gpucost.detectors.straggler import Straggler, stragglers
 from gpucost.detectors.view_times import of_episodes
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.domain.waste import Waste
-from gpucost.settings.types import Duration, milliseconds
+from gpucost.settings.types import milliseconds
 
 NAME = Pattern.GANG_STALL
 _PULLING = frozenset({"ContainerCreating", "PodInitializing"})
@@ -55,26 +53,6 @@ _CONDITION = "condition PodScheduled of the pods"
 _IN_THE_WAY, _SCHEDULER = "in each other's way with", "the scheduler says"
 _OF_OTHERS = frozenset({_IN_THE_WAY, _SCHEDULER})
 _ELASTIC = (JobKind.RAY_JOB, JobKind.RAY_CLUSTER, JobKind.RAY_SERVICE)
-
-
-class Settings(DetectorSettings):
-    """When a gang is stalled."""
-
-    after: Duration = Field(default=timedelta(minutes=10), ge=timedelta(minutes=1))
-    """How long a gang must lack members, or one of its pods lag, without a break. Twice the five minutes
-    after which Kueue's waitForPodsReady evicted by default in its v1beta1 configuration, and well before the
-    thirty of v1beta2: so that the finding comes first."""
-
-    image_pull: Duration = Field(default=timedelta(minutes=10), ge=timedelta(0))
-    """How long a pod may be pulling its image without its gang counting as stalled. Ours: a large training
-    image takes minutes on a node that has never had it."""
-
-    low: float = Field(default=0.1, ge=0, lt=1)
-    """Busy share of time, 0 to 1, below which every GPU of a straggler must be. Ours."""
-
-    high: float = Field(default=0.8, gt=0, lt=1)
-    """Busy share of time, 0 to 1, above which every GPU of more than half of the pods must be. Ours: ranks
-    that wait in a collective spin, and look busy."""
 
 
 class _Row(NamedTuple):
@@ -150,7 +128,7 @@ class _Stall:
         return most >= self.rows[0].min_members
 
 
-def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+def run(facts: Facts, settings: Scoped[GangStallSettings]) -> Detection:
     """Stalled gangs, stragglers, and gangs that need fewer members than they have."""
     drafts: list[Draft] = []
     withheld: list[Withheld] = []
@@ -168,7 +146,7 @@ def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
     return Detection(tuple(drafts), (*withheld, *unsure))
 
 
-def _long_ones(facts: Facts, settings: Scoped[Settings]) -> list[_Stall]:
+def _long_ones(facts: Facts, settings: Scoped[GangStallSettings]) -> list[_Stall]:
     """Stalls that lasted long enough, with what their pods held."""
     window, frame = facts.history.window, facts.history.frames.stalls
     frame = frame[(frame["running"] > 0) & (frame["running"] < frame["min_members"])]
@@ -190,7 +168,7 @@ def _long_ones(facts: Facts, settings: Scoped[Settings]) -> list[_Stall]:
     return [replace(each, held=tuple(_members(each, of_job.get(each.job_uid, [])))) for each in found]
 
 
-def _after(settings: Scoped[Settings], stall: _Stall) -> int:
+def _after(settings: Scoped[GangStallSettings], stall: _Stall) -> int:
     return milliseconds(settings.at(stall.namespace, stall.queue).after)
 
 
@@ -208,7 +186,7 @@ def _subject(facts: Facts, stall: _Stall) -> Subject:
     return Subject(SubjectKind.JOB, facts.cluster, name, stall.namespace, uid)
 
 
-def _guard(facts: Facts, stall: _Stall, settings: Settings) -> tuple[str, bool] | None:
+def _guard(facts: Facts, stall: _Stall, settings: GangStallSettings) -> tuple[str, bool] | None:
     """What is against a finding, and whether that is a lack of data."""
     if not facts.history.observed_parts(stall.start_ms, stall.end_ms):
         coverage = facts.history.coverage(stall.start_ms, stall.end_ms)
@@ -227,7 +205,7 @@ def _guard(facts: Facts, stall: _Stall, settings: Settings) -> tuple[str, bool] 
 
 
 def _deadlocks(
-    facts: Facts, stalls: Sequence[_Stall], settings: Scoped[Settings]
+    facts: Facts, stalls: Sequence[_Stall], settings: Scoped[GangStallSettings]
 ) -> Mapping[str, tuple[_Stall, _Stall]]:
     """By gang: (the other one, the smaller of both), where two lack members at the same time and each could
     use what the other holds. Of several others, the one it stalled longest with. The finding of the smaller
@@ -454,7 +432,7 @@ def _reasons(facts: Facts, stall: _Stall, why: _Why) -> Iterator[Evidence]:
             yield Evidence("members wait because of", reason, layer, "gpucost_job_waiting")
 
 
-def _late(facts: Facts, settings: Scoped[Settings]) -> tuple[list[Draft], list[Withheld]]:
+def _late(facts: Facts, settings: Scoped[GangStallSettings]) -> tuple[list[Draft], list[Withheld]]:
     """Stragglers of batch jobs: shown only, since the others look busy."""
     default = settings.default
     found = stragglers(facts.history, default.low, default.high, milliseconds(default.after))

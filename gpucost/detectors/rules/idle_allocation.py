@@ -9,13 +9,12 @@ from functools import cached_property, partial
 import numpy as np
 
 from gpucost.attribution.deal import Ints
-from gpucost.detectors.coverage import LATELY_MS
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Detection, Pattern, Withheld
 from gpucost.detectors.held import joined, lasting, pieces
+from gpucost.detectors.rule_settings import IdleAllocationSettings
 from gpucost.detectors.rules.idle_drafts import PARTLY, WHOLE, Drafter, Found
 from gpucost.detectors.rules.idle_servers import Servers
-from gpucost.detectors.rules.idle_settings import Settings
 from gpucost.detectors.rules.idle_spans import Slot, Span, span
 from gpucost.detectors.rules.idle_stretches import (
     LEAST_SEEN,
@@ -26,15 +25,15 @@ from gpucost.detectors.rules.idle_stretches import (
     quiet_runs,
 )
 from gpucost.detectors.rules.workloads import JobRow, Workloads
-from gpucost.detectors.settings import Scoped
+from gpucost.detectors.settings import LATELY_MS, Scoped
 from gpucost.settings.types import milliseconds
 
-__all__ = ["NAME", "Settings", "run"]
+__all__ = ["NAME", "run"]
 
 NAME = Pattern.IDLE_ALLOCATION
 
 
-def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+def run(facts: Facts, settings: Scoped[IdleAllocationSettings]) -> Detection:
     return _Search(facts, settings, Workloads.of(facts.history)).detection()
 
 
@@ -47,13 +46,13 @@ class _Stretch:
     start: int
     end: int
     from_start: bool
-    settings: Settings
+    settings: IdleAllocationSettings
 
 
 @dataclass(frozen=True)
 class _Search:
     facts: Facts
-    scoped: Scoped[Settings]
+    scoped: Scoped[IdleAllocationSettings]
     table: Workloads
 
     def detection(self) -> Detection:
@@ -104,7 +103,7 @@ class _Search:
         every = [self.scoped.default, *(each.settings for each in self.scoped.overrides)]
         return {each.idle_watts: IdleRows(self.table, each.idle_watts) for each in every}
 
-    def _grace_end(self, pod: int, settings: Settings) -> int:
+    def _grace_end(self, pod: int, settings: IdleAllocationSettings) -> int:
         start = int(self.table.start[pod])
         return start if self.table.is_cut[pod] else start + milliseconds(settings.start_grace)
 
@@ -132,7 +131,7 @@ class _Search:
         first, last = np.searchsorted(jobs, [job, job + 1])
         return order[first:last]
 
-    def _slot(self, run_: int, settings: Settings, start: int, end: int) -> Slot | None:
+    def _slot(self, run_: int, settings: IdleAllocationSettings, start: int, end: int) -> Slot | None:
         quiet = self._quiet
         series = int(quiet.series[run_])
         pod = int(self.table.pod[series])

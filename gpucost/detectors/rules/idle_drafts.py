@@ -11,8 +11,8 @@ import numpy as np
 from gpucost.detectors.activity import Floats
 from gpucost.detectors.findings import Action, Draft, Episode, Evidence, Pattern
 from gpucost.detectors.held import Piece, amount, board_ms, lasting, since
+from gpucost.detectors.rule_settings import IdleAllocationSettings
 from gpucost.detectors.rules import idle_actions
-from gpucost.detectors.rules.idle_settings import Settings
 from gpucost.detectors.rules.idle_spans import Span
 from gpucost.detectors.rules.idle_stretches import IdleRows
 from gpucost.detectors.rules.workloads import JobRow, Workloads
@@ -32,7 +32,7 @@ class Found:
     job: int
     variant: str
     span: Span
-    settings: Settings
+    settings: IdleAllocationSettings
     from_start: bool
     ended_ms: int | None
     gang: int

@@ -15,9 +15,9 @@ from gpucost.attribution.frames import empty_frame
 from gpucost.attribution.pieces import union
 from gpucost.contract.frames import SERVING
 from gpucost.detectors.activity import Floats
-from gpucost.detectors.coverage import LATELY_MS
 from gpucost.detectors.rules.idle_stretches import LEAST_SEEN
 from gpucost.detectors.rules.workloads import Workloads
+from gpucost.detectors.settings import LATELY_MS
 from gpucost.domain.time import MINUTE_MS
 
 _QUIET_PART = 0.1

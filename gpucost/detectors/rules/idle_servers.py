@@ -8,9 +8,9 @@ from functools import cached_property
 
 from gpucost.detectors.held import lasting
 from gpucost.detectors.past import PastRest, PastWork
+from gpucost.detectors.rule_settings import IdleAllocationSettings
 from gpucost.detectors.rules.idle_hazard import LEAST_GAPS, Gap, GapEnd, Hazard, PastGaps
 from gpucost.detectors.rules.idle_requests import ServedPods, Traffic
-from gpucost.detectors.rules.idle_settings import Settings
 from gpucost.detectors.rules.idle_stretches import LEAST_SEEN, JobSpans
 from gpucost.detectors.rules.workloads import Workloads
 from gpucost.domain.time import iso
@@ -122,7 +122,9 @@ class Servers:
             return GapEnd.WORK
         return None if bool((start > end_ms).any()) else GapEnd.REMOVED
 
-    def judge(self, job: int, start_ms: int, end_ms: int, runs: Runs, settings: Settings) -> ServerVerdict:
+    def judge(
+        self, job: int, start_ms: int, end_ms: int, runs: Runs, settings: IdleAllocationSettings
+    ) -> ServerVerdict:
         """``runs`` are the parts of the stretch ``[start, end)`` that were seen well enough."""
         needed = milliseconds(settings.serving)
         traffic = self._pods.of_job(job, start_ms, end_ms)
@@ -147,7 +149,9 @@ class Servers:
             return ServerVerdict(because=because)
         return ServerVerdict(quiet, checked=told)
 
-    def _without_signal(self, quiet: Runs, present: Gap, chance: Hazard, settings: Settings) -> ServerVerdict:
+    def _without_signal(
+        self, quiet: Runs, present: Gap, chance: Hazard, settings: IdleAllocationSettings
+    ) -> ServerVerdict:
         nothing = "nothing says how many requests it served"
         if present.end is GapEnd.WORK:
             return ServerVerdict(

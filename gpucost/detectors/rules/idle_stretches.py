@@ -9,8 +9,8 @@ import numpy as np
 
 from gpucost.attribution.deal import Flags, Ints
 from gpucost.detectors.activity import Activity, Floats
-from gpucost.detectors.coverage import LATELY_MS
 from gpucost.detectors.rules.workloads import Workloads
+from gpucost.detectors.settings import LATELY_MS
 from gpucost.domain.gpu import parse_product
 
 LEAST_SEEN = 0.9

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from math import floor
 
 import numpy as np
-from pydantic import Field
 
 from gpucost.cluster.quota_yaml import quota_lines, volcano_patch
 from gpucost.detectors.activity import Floats
@@ -26,12 +24,13 @@ from gpucost.detectors.findings import (
 )
 from gpucost.detectors.held import LEAST_COVERAGE, hours, lasting, with_names
 from gpucost.detectors.quotas import Line, Quotas, boards_per_unit
+from gpucost.detectors.rule_settings import MonopolySettings
 from gpucost.detectors.series import Series, combined
-from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.settings import Scoped
 from gpucost.detectors.tenancy import Tenancy, Tenant
 from gpucost.detectors.view_times import of_holders
 from gpucost.domain.time import HOUR_MS
-from gpucost.settings.types import Duration, Names, milliseconds
+from gpucost.settings.types import milliseconds
 
 NAME = Pattern.MONOPOLY
 VARIANT = "tenant"
@@ -39,31 +38,7 @@ _MOST_WAITING = 5
 _AT_LEAST = ((24 * HOUR_MS, Severity.HIGH), (8 * HOUR_MS, Severity.MEDIUM))
 
 
-class Settings(DetectorSettings):
-    """When a tenant has too much."""
-
-    window: Duration = Field(default=timedelta(hours=24), ge=timedelta(hours=1))
-    """What use is added up over, up to now. Ours: a day, so that a short burst is none."""
-
-    share: float = Field(default=0.5, gt=0, lt=1)
-    """The part of all allocated GPU time, 0 to 1, above which a tenant may be too large. Ours; no source has
-    one. For comparison: the largest of Helios' virtual clusters has 0.33."""
-
-    over_entitlement: float = Field(default=1.2, ge=1)
-    """How many times its entitlement (its part of the nominal quota, 0 to 1) that must be, besides. Ours."""
-
-    pending_gpu_hours: float = Field(default=1.0, gt=0)
-    """GPU-hours that others must have waited for and that would fit into what it borrows. Ours."""
-
-    waited: Duration = Field(default=timedelta(minutes=60), ge=timedelta(minutes=1))
-    """How long they must have waited without a break. Ours: loans are given back when jobs end."""
-
-    agreed: Names = ()
-    """Queues, or teams where there are no queues, that may have that much: by a reservation, or because the
-    cluster is there for them. None by default."""
-
-
-def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+def run(facts: Facts, settings: Scoped[MonopolySettings]) -> Detection:
     own = settings.default
     window, now_ms = facts.history.window, facts.now_ms
     start_ms = now_ms - milliseconds(own.window)
@@ -82,7 +57,7 @@ def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
     return Detection((found,)) if isinstance(found, Draft) else Detection(withheld=(found,))
 
 
-def _lacking(facts: Facts, start_ms: int, settings: Settings) -> str:
+def _lacking(facts: Facts, start_ms: int, settings: MonopolySettings) -> str:
     needed = lasting(milliseconds(settings.window))
     if facts.history.window.start_ms > start_ms:
         return f"there is a history of {lasting(facts.history.window.length_ms)}, and {needed} are needed"
@@ -92,7 +67,7 @@ def _lacking(facts: Facts, start_ms: int, settings: Settings) -> str:
     return ""
 
 
-def _judged(tenancy: Tenancy, tenant: Tenant, settings: Settings) -> Draft | Withheld:
+def _judged(tenancy: Tenancy, tenant: Tenant, settings: MonopolySettings) -> Draft | Withheld:
     """Of a tenant that has more than its share of what is used."""
     share, entitled = tenancy.shares[tenant], tenancy.entitlement(tenant)
     subject = _subject(tenancy.facts, tenant)
@@ -140,7 +115,7 @@ def _displaced(tenancy: Tenancy, tenant: Tenant) -> Mapping[str, Series]:
     return found
 
 
-def _stretches(displaced: Series, tenancy: Tenancy, settings: Settings) -> list[int]:
+def _stretches(displaced: Series, tenancy: Tenancy, settings: MonopolySettings) -> list[int]:
     """Starts of the stretches that are long enough."""
     starts, ends = displaced.stretches(tenancy.start_ms, tenancy.end_ms)
     found: list[int] = starts[ends - starts >= milliseconds(settings.waited)].tolist()
@@ -148,7 +123,7 @@ def _stretches(displaced: Series, tenancy: Tenancy, settings: Settings) -> list[
 
 
 def _draft(
-    tenancy: Tenancy, tenant: Tenant, settings: Settings, view: tuple[ViewTime, ...], since_ms: int
+    tenancy: Tenancy, tenant: Tenant, settings: MonopolySettings, view: tuple[ViewTime, ...], since_ms: int
 ) -> Draft:
     share, entitled = tenancy.shares[tenant], tenancy.entitlement(tenant)
     length_ms = tenancy.end_ms - tenancy.start_ms
@@ -204,7 +179,7 @@ def _waiting(tenancy: Tenancy, tenant: Tenant) -> list[str]:
     return [f"{each} ({amounts[each] / HOUR_MS:.3g} unit-hours)" for each in ordered[:_MOST_WAITING]]
 
 
-def _action(tenancy: Tenancy, tenant: Tenant, settings: Settings) -> Action:
+def _action(tenancy: Tenancy, tenant: Tenant, settings: MonopolySettings) -> Action:
     quotas, now_ms = Quotas.of(tenancy.facts.history), tenancy.end_ms
     if tenant.line is None:
         return Action(f"Give {tenant} and the others queues with quota, so that loans can be taken back.")

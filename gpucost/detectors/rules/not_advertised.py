@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from gpucost.cluster.commands import kubectl
 from gpucost.cluster.nodes import Node
@@ -29,9 +27,10 @@ from gpucost.detectors.findings import (
     Withheld,
 )
 from gpucost.detectors.held import LEAST_COVERAGE, Piece, amount, lasting, pieces, since, with_names
-from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.rule_settings import NotAdvertisedSettings
+from gpucost.detectors.settings import Scoped
 from gpucost.domain.waste import Waste
-from gpucost.settings.types import Duration, milliseconds
+from gpucost.settings.types import milliseconds
 
 NAME = Pattern.NOT_ADVERTISED
 _NEGLIGIBLE = 1e-9
@@ -46,18 +45,6 @@ _SHOWN_LABELS = (
 )
 _PLUGIN = "device-plugin"
 _PLUGIN_LABEL = "app=nvidia-device-plugin-daemonset"
-
-
-class Settings(DetectorSettings):
-    """When GPUs that are not advertised are a finding."""
-
-    after: Duration = Field(default=timedelta(minutes=10), ge=timedelta(minutes=1))
-    """How long a node must advertise too few, without a break. Right after a restart of the kubelet counts
-    are wrong for moments (kubernetes/kubernetes 114422), so a single look is never enough. Ours."""
-
-    node_age: Duration = Field(default=timedelta(minutes=10), ge=timedelta(0))
-    """How long a new node may take until its driver and device plugin are up. Ours; the time before does not
-    count."""
 
 
 class _Count(NamedTuple):
@@ -117,7 +104,7 @@ class _Stretch:
         return tuple(sorted({resource for look in self.looks for resource in look.missing}))
 
 
-def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+def run(facts: Facts, settings: Scoped[NotAdvertisedSettings]) -> Detection:
     """Nodes that advertise none of their GPUs, or fewer than they have."""
     own = settings.default
     drafts: list[Draft] = []
@@ -134,7 +121,7 @@ def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
     return Detection(tuple(drafts), tuple(withheld))
 
 
-def _stretches(facts: Facts, settings: Settings) -> Iterator[_Stretch]:
+def _stretches(facts: Facts, settings: NotAdvertisedSettings) -> Iterator[_Stretch]:
     """Those that lasted long enough, after the node's first minutes."""
     suspects = _suspects(facts)
     known = _known(facts, suspects)

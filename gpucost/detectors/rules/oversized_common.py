@@ -15,9 +15,9 @@ from gpucost.detectors.activity import Floats
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Draft, Episode, Pattern, Subject, Withheld
 from gpucost.detectors.held import hours
+from gpucost.detectors.rule_settings import OversizedRequestSettings
 from gpucost.detectors.rules.claims import claims
 from gpucost.detectors.rules.gpu_use import Use
-from gpucost.detectors.rules.oversized_settings import Settings
 from gpucost.detectors.rules.workloads import JobRow, Workloads
 from gpucost.detectors.settings import Scoped
 from gpucost.domain.gpu import parse_product
@@ -35,7 +35,7 @@ class Candidate:
     """A finding, if its team's jobs held enough together. ``gpu_ms`` is what this job held of them."""
 
     draft: Draft
-    settings: Settings
+    settings: OversizedRequestSettings
     gpu_ms: float
 
 
@@ -44,7 +44,7 @@ class Search:
     """One run of the rule. ``withheld`` has one answer per subject: the first."""
 
     facts: Facts
-    scoped: Scoped[Settings]
+    scoped: Scoped[OversizedRequestSettings]
     table: Workloads
     withheld: dict[tuple[Subject, str], Withheld] = field(default_factory=dict)
 
@@ -54,7 +54,7 @@ class Search:
         default = self.scoped.default
         return Use(self.table, milliseconds(default.warm_up), milliseconds(default.rest))
 
-    def settings(self, row: JobRow) -> Settings:
+    def settings(self, row: JobRow) -> OversizedRequestSettings:
         return self.scoped.at(row.namespace, row.queue)
 
     def hold_back(
@@ -141,7 +141,7 @@ class Search:
             self.hold_back(each.draft.subject, because, each.draft.variant)
         return kept
 
-    def floor_in_words(self, settings: Settings) -> str:
+    def floor_in_words(self, settings: OversizedRequestSettings) -> str:
         length = self.facts.history.window.length_ms
         floor = settings.team_gpu_hours * min(1.0, length / _FLOOR_MS)
         days = f"{length / DAY_MS:.3g} days of history there are"

@@ -12,9 +12,9 @@ from gpucost.attribution.deal import Flags, Ints
 from gpucost.detectors.activity import Floats
 from gpucost.detectors.findings import Action, Draft, Evidence
 from gpucost.detectors.held import LEAST_COVERAGE, amount
+from gpucost.detectors.rule_settings import OversizedRequestSettings
 from gpucost.detectors.rules.gpu_use import quantile
 from gpucost.detectors.rules.oversized_common import NAME, Candidate, Search
-from gpucost.detectors.rules.oversized_settings import Settings
 from gpucost.detectors.rules.pod_templates import RESTART, Asker, ask
 from gpucost.detectors.rules.workloads import JobRow
 from gpucost.domain.time import MINUTE_MS
@@ -91,7 +91,7 @@ def _judge(
     pods: Ints,
     series: Ints,
     activity: _Activity,
-    settings: Settings,
+    settings: OversizedRequestSettings,
 ) -> Candidate | None:
     n = int(search.table.gpus[pods].sum())
     worked = search.use.expected[series]
@@ -163,7 +163,7 @@ def _candidate(
     groups: _Groups,
     little: Ints,
     activity: _Activity,
-    settings: Settings,
+    settings: OversizedRequestSettings,
 ) -> Candidate:
     rows = search.use.rows(little)
     rows = rows[search.table.activity.is_observed[rows]]

@@ -8,9 +8,9 @@ import numpy as np
 
 from gpucost.detectors.findings import Action, Draft, Evidence, Subject
 from gpucost.detectors.held import LEAST_COVERAGE, amount
+from gpucost.detectors.rule_settings import OversizedRequestSettings
 from gpucost.detectors.rules.gpu_use import quantile
 from gpucost.detectors.rules.oversized_common import GIB, NAME, OOM_UNKNOWN, Search
-from gpucost.detectors.rules.oversized_settings import Settings
 from gpucost.detectors.rules.workloads import JobRow
 from gpucost.domain.gpu import parse_product
 from gpucost.settings.types import milliseconds
@@ -44,7 +44,7 @@ def memory_over_ask(search: Search, told: Collection[Subject]) -> Iterator[Draft
             yield draft
 
 
-def _judge(search: Search, job: int, row: JobRow, settings: Settings) -> Draft | None:
+def _judge(search: Search, job: int, row: JobRow, settings: OversizedRequestSettings) -> Draft | None:
     use, activity = search.use, search.table.activity
     rows = use.rows(search.table.series_of_job[job])
     rows = rows[use.memory_seen[rows]]

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from gpucost.detectors.facts import Facts
 from gpucost.detectors.findings import Detection
+from gpucost.detectors.rule_settings import OversizedRequestSettings
 from gpucost.detectors.rules.oversized_common import NAME, Search
 from gpucost.detectors.rules.oversized_count import too_many_gpus
 from gpucost.detectors.rules.oversized_host import host_share
 from gpucost.detectors.rules.oversized_memory import memory_over_ask
 from gpucost.detectors.rules.oversized_servers import serving_peak
-from gpucost.detectors.rules.oversized_settings import Settings
 from gpucost.detectors.rules.oversized_small import fits_smaller
 from gpucost.detectors.rules.oversized_teams import low_efficiency
 from gpucost.detectors.rules.workloads import Workloads
 from gpucost.detectors.settings import Scoped
 
-__all__ = ["NAME", "Settings", "run"]
+__all__ = ["NAME", "run"]
 
 
-def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+def run(facts: Facts, settings: Scoped[OversizedRequestSettings]) -> Detection:
     search = Search(facts, settings, Workloads.of(facts.history))
     drafts = search.of_teams(list(fits_smaller(search)))
     drafts += search.of_teams(list(too_many_gpus(search)))

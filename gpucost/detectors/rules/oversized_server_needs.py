@@ -11,9 +11,9 @@ import numpy as np
 
 from gpucost.cluster.mig_fit import Fit, smallest_fit
 from gpucost.detectors.activity import Floats
+from gpucost.detectors.rule_settings import OversizedRequestSettings
 from gpucost.detectors.rules.oversized_common import Search
 from gpucost.detectors.rules.oversized_server_load import ServerLoad
-from gpucost.detectors.rules.oversized_settings import Settings
 from gpucost.domain.jobs import JobKind
 
 _BUSY_ROOM = 0.9
@@ -54,7 +54,9 @@ class ServerNeed:
     only_memory: bool = False
 
 
-def server_needs(search: Search, load: ServerLoad, kind: str, settings: Settings) -> Iterator[ServerNeed]:
+def server_needs(
+    search: Search, load: ServerLoad, kind: str, settings: OversizedRequestSettings
+) -> Iterator[ServerNeed]:
     """Every way in which it could have less, those that only memory forbids too."""
     pods = np.unique(load.pod)
     gpus = np.unique(search.table.gpus[pods])
@@ -68,7 +70,7 @@ def server_needs(search: Search, load: ServerLoad, kind: str, settings: Settings
         yield from _gpus(load, int(gpus[0]), settings)
 
 
-def _replicas(load: ServerLoad, settings: Settings) -> Iterator[ServerNeed]:
+def _replicas(load: ServerLoad, settings: OversizedRequestSettings) -> Iterator[ServerNeed]:
     """Each keeps its GPUs, and so has the memory it had."""
     sm, busy = (load.over_time(load.most(each)) for each in (load.sm, load.busy))
     at = int(np.argmax(sm))
@@ -81,7 +83,7 @@ def _replicas(load: ServerLoad, settings: Settings) -> Iterator[ServerNeed]:
     yield ServerNeed(Part.REPLICAS, int(seen.max()), needs, saved, peak, int(load.edges[at]), memory)
 
 
-def _slice(search: Search, load: ServerLoad, settings: Settings) -> Iterator[ServerNeed]:
+def _slice(search: Search, load: ServerLoad, settings: OversizedRequestSettings) -> Iterator[ServerNeed]:
     models = {search.models.get(search.table.nodes[pod], "") for pod in np.unique(load.pod).tolist()}
     if len(models) != 1:
         return
@@ -99,7 +101,7 @@ def _slice(search: Search, load: ServerLoad, settings: Settings) -> Iterator[Ser
             )
 
 
-def _gpus(load: ServerLoad, has: int, settings: Settings) -> Iterator[ServerNeed]:
+def _gpus(load: ServerLoad, has: int, settings: OversizedRequestSettings) -> Iterator[ServerNeed]:
     """Halves, thirds and so on of what a pod has: its work is divided evenly."""
     sm, memory = load.together(load.sm), float(load.together(load.memory).max())
     at = int(np.argmax(sm))

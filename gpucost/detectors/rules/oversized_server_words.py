@@ -7,10 +7,10 @@ import numpy as np
 from gpucost.cluster.commands import kubectl
 from gpucost.detectors.findings import Action, Evidence
 from gpucost.detectors.held import amount, lasting, with_names
+from gpucost.detectors.rule_settings import OversizedRequestSettings
 from gpucost.detectors.rules.oversized_common import GIB, OOM_UNKNOWN, Search
 from gpucost.detectors.rules.oversized_server_load import ServerLoad
 from gpucost.detectors.rules.oversized_server_needs import Part, ServerNeed
-from gpucost.detectors.rules.oversized_settings import Settings
 from gpucost.detectors.rules.pod_templates import Asker, ask
 from gpucost.detectors.rules.workloads import JobRow
 from gpucost.domain.jobs import JobKind
@@ -65,7 +65,9 @@ def evidence(load: ServerLoad, need: ServerNeed, coverage: float) -> tuple[Evide
     )
 
 
-def checked(search: Search, load: ServerLoad, need: ServerNeed, settings: Settings) -> tuple[str, ...]:
+def checked(
+    search: Search, load: ServerLoad, need: ServerNeed, settings: OversizedRequestSettings
+) -> tuple[str, ...]:
     days = search.facts.history.window.length_ms / DAY_MS
     room, memory = 100 * settings.peak_room, f"{100 * settings.memory_room:g} %"
     step = lasting(search.table.step_ms)

@@ -15,12 +15,12 @@ from gpucost.attribution.deal import Flags
 from gpucost.detectors.activity import Floats
 from gpucost.detectors.findings import Draft, Episode, Subject, ViewTime
 from gpucost.detectors.held import LEAST_COVERAGE
+from gpucost.detectors.rule_settings import OversizedRequestSettings
 from gpucost.detectors.rules import oversized_server_words as words
 from gpucost.detectors.rules.idle_stretches import quiet_runs
 from gpucost.detectors.rules.oversized_common import NAME, Candidate, Search
 from gpucost.detectors.rules.oversized_server_load import ServerLoad
 from gpucost.detectors.rules.oversized_server_needs import ServerNeed, server_needs
-from gpucost.detectors.rules.oversized_settings import Settings
 from gpucost.detectors.rules.workloads import JobRow
 from gpucost.domain.time import HOUR_MS
 from gpucost.settings.types import milliseconds
@@ -86,7 +86,9 @@ def _idles(search: Search) -> Flags:
     return found
 
 
-def _best(search: Search, load: ServerLoad, row: JobRow, settings: Settings) -> ServerNeed | None:
+def _best(
+    search: Search, load: ServerLoad, row: JobRow, settings: OversizedRequestSettings
+) -> ServerNeed | None:
     """What saves most; what only memory forbids where nothing else is worth it."""
     needs = [(load.mean(each.saved), each) for each in server_needs(search, load, row.job_kind, settings)]
     worth = [(saved, each) for saved, each in needs if saved >= settings.serving_saves]
@@ -96,7 +98,12 @@ def _best(search: Search, load: ServerLoad, row: JobRow, settings: Settings) -> 
 
 
 def _draft(
-    search: Search, job: int, load: ServerLoad, need: ServerNeed, coverage: float, settings: Settings
+    search: Search,
+    job: int,
+    load: ServerLoad,
+    need: ServerNeed,
+    coverage: float,
+    settings: OversizedRequestSettings,
 ) -> Draft:
     row, ended = search.table.row(job), search.ended(job)
     episodes = _claims(search, row.cluster, load, need)

@@ -11,9 +11,9 @@ from gpucost.attribution.deal import Flags, Ints
 from gpucost.cluster.mig_fit import Fit, smallest_fit
 from gpucost.detectors.findings import Action, Draft, Evidence
 from gpucost.detectors.held import LEAST_COVERAGE
+from gpucost.detectors.rule_settings import OversizedRequestSettings
 from gpucost.detectors.rules.gpu_use import quantile
 from gpucost.detectors.rules.oversized_common import GIB, NAME, OOM_UNKNOWN, Candidate, Search
-from gpucost.detectors.rules.oversized_settings import Settings
 from gpucost.detectors.rules.workloads import JobRow
 from gpucost.domain.gpu import MIG_TABLES
 from gpucost.domain.time import MINUTE_MS
@@ -85,7 +85,9 @@ def _one_after_another(search: Search, job: int) -> bool:
     return bool((np.maximum.accumulate(end)[:-1] <= start[1:] + _HANDOVER_MS).all())
 
 
-def _judge(search: Search, job: int, row: JobRow, settings: Settings, mean: float) -> Candidate | None:
+def _judge(
+    search: Search, job: int, row: JobRow, settings: OversizedRequestSettings, mean: float
+) -> Candidate | None:
     seen = _seen(search, job, mean)
     model = search.models[search.table.nodes[int(search.table.pods_of_job[job][-1])]]
     basis = search.facts.history.basis
@@ -99,7 +101,7 @@ def _judge(search: Search, job: int, row: JobRow, settings: Settings, mean: floa
     )
 
 
-def _host_words(host: tuple[float, float] | None, settings: Settings) -> str:
+def _host_words(host: tuple[float, float] | None, settings: OversizedRequestSettings) -> str:
     """What is known of cores and host memory. It decides nothing: history does not say it, and what is found
     now must be what the waste ledger counts."""
     if host is None:
@@ -121,7 +123,13 @@ def _seen(search: Search, job: int, mean: float) -> _Seen:
 
 
 def _draft(
-    search: Search, job: int, row: JobRow, settings: Settings, seen: _Seen, fit: Fit, host: str
+    search: Search,
+    job: int,
+    row: JobRow,
+    settings: OversizedRequestSettings,
+    seen: _Seen,
+    fit: Fit,
+    host: str,
 ) -> Draft:
     freed = float(1 - fit.share)
     episodes = search.episodes(row.cluster, seen.rows, freed)

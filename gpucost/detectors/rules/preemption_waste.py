@@ -11,7 +11,6 @@ from math import isnan
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from pydantic import Field
 
 from gpucost.attribution.deal import Flags, Ints
 from gpucost.detectors.activity import Floats
@@ -38,10 +37,11 @@ from gpucost.detectors.held import (
     pieces,
     since,
 )
-from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.rule_settings import PreemptionWasteSettings
+from gpucost.detectors.settings import Scoped
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.domain.waste import Waste
-from gpucost.settings.types import Duration, milliseconds
+from gpucost.settings.types import milliseconds
 
 NAME = Pattern.PREEMPTION_WASTE
 _TIMED_OUT = "PodsReadyTimeout"
@@ -51,23 +51,6 @@ _SAID = {_BY_SCHEDULER: "condition DisruptionTarget of the pods"}
 _OVERHEADS = ((1, timedelta(seconds=7)), (8, timedelta(seconds=30)), (None, timedelta(seconds=60)))
 """Up to how many GPUs a job has, and how long it takes to start it again (HeliosArtifact, the policy of its
 scheduler: 7, 30 and 60 seconds for 1, up to 8 and more GPUs)."""
-
-
-class Settings(DetectorSettings):
-    """What counts as lost, and from when on it is a finding."""
-
-    share: float = Field(default=0.02, gt=0, le=1)
-    """Lost part of what a queue held in 24 hours, 0 to 1, from which on it is a finding. Ours."""
-
-    least_gpu_hours: float = Field(default=8.0, gt=0)
-    """GPU-hours a queue must have lost in 24 hours besides. Ours: what makes a finding of medium severity."""
-
-    cycles: int = Field(default=3, ge=2)
-    """How often a job must be evicted in 24 hours to be found by itself. Ours."""
-
-    checkpoint_every: Duration = Field(default=timedelta(minutes=60), gt=timedelta(0))
-    """How often a job writes a checkpoint, where nothing says: half of it is lost on average, at most half of
-    the attempt. Ours: an hour is what training frameworks' examples write."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +103,7 @@ class _Tail(NamedTuple):
     from_ms: int
 
 
-def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+def run(facts: Facts, settings: Scoped[PreemptionWasteSettings]) -> Detection:
     """Jobs that are evicted again and again, queues that lose much, and the rest, for the waste ledger."""
     lost, unheld = _losses(facts, settings)
     blamed = [each for each in lost if not each.is_spot]
@@ -159,7 +142,7 @@ def _span(facts: Facts, draft: Draft) -> tuple[int, int]:
     return max(facts.history.window.start_ms, min(draft.since_ms, end_ms - DAY_MS)), end_ms
 
 
-def _losses(facts: Facts, settings: Scoped[Settings]) -> tuple[list[_Lost], int]:
+def _losses(facts: Facts, settings: Scoped[PreemptionWasteSettings]) -> tuple[list[_Lost], int]:
     """Evictions of pods that held GPUs, in order of time; and how many there were of pods that held none."""
     window, frame = facts.history.window, facts.history.frames.evictions
     frame = frame.sort_values(["end_ms", "pod_uid"], kind="stable").drop_duplicates("pod_uid")
@@ -286,7 +269,9 @@ def _claims(held: Iterable[Piece], start_ms: int, end_ms: int) -> Iterator[Episo
             yield found
 
 
-def _cycling(facts: Facts, settings: Settings, group: _Group) -> Iterator[tuple[Draft, _Group]]:
+def _cycling(
+    facts: Facts, settings: PreemptionWasteSettings, group: _Group
+) -> Iterator[tuple[Draft, _Group]]:
     """Stretches in which a job was evicted so often in 24 hours. Pods evicted together count once: only one
     that started after the last eviction can be evicted anew."""
     times: list[int] = []
@@ -336,7 +321,7 @@ def _cycle_draft(facts: Facts, group: _Group, times: int, goes_on: bool) -> Draf
 
 
 def _of_queue(
-    facts: Facts, settings: Settings, queue: str, group: _Group, cycling: set[str]
+    facts: Facts, settings: PreemptionWasteSettings, queue: str, group: _Group, cycling: set[str]
 ) -> Iterator[tuple[Draft, _Group]]:
     """Stretches of evictions that lie in 24 hours in which the queue lost too much. What a cycling job lost
     counts for the thresholds, and is claimed by its own finding."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import Field
 
 from gpucost.attribution.deal import Ints
 from gpucost.attribution.pieces import union
@@ -31,35 +29,20 @@ from gpucost.detectors.findings import (
 )
 from gpucost.detectors.held import LEAST_COVERAGE, board_ms, hours, lasting, since
 from gpucost.detectors.quotas import Line, Place, Quotas
+from gpucost.detectors.rule_settings import QuotaStarvationSettings
 from gpucost.detectors.series import Series, difference, least
-from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.settings import Scoped
 from gpucost.detectors.shapes_now import unfit_now
 from gpucost.detectors.starving import Queue, waiting_queues
 from gpucost.detectors.unmet import BehindSpan, Claim, hopeless, unmet, with_since
 from gpucost.detectors.view_times import of_flavors
 from gpucost.domain.time import HOUR_MS
 from gpucost.domain.waste import Waste
-from gpucost.settings.types import Duration, Names, milliseconds
+from gpucost.settings.types import milliseconds
 
 NAME = Pattern.QUOTA_STARVATION
 STARVED, RESERVED = "starved", "reserved"
 _MOST_HOLDERS = 3
-
-
-class Settings(DetectorSettings):
-    """When a queue starves beside idle GPUs."""
-
-    after: Duration = Field(default=timedelta(minutes=15), ge=timedelta(minutes=1))
-    """How long a job must wait, and its queue see free GPUs that would fit, without a break. Ours: schedulers
-    work in seconds and clusters that grow bring a node in minutes; what lasts longer stays."""
-
-    warm_up: Duration = Field(default=timedelta(minutes=15), ge=timedelta(0))
-    """How long the GPUs of a node that has just come do not count as idle. Ours: drivers, images and the
-    scheduler's next round take that long where an autoscaler adds nodes."""
-
-    reserved_queues: Names = ()
-    """Queues whose unused quota is kept free on purpose ("hard reservation"): where nothing else would help
-    those that wait, the finding is for information only and counts no waste. None by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +61,7 @@ class _Run:
         return self.end_ms - self.start_ms
 
 
-def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+def run(facts: Facts, settings: Scoped[QuotaStarvationSettings]) -> Detection:
     drafts: list[Draft] = []
     withheld: list[Withheld] = list(_unseen(facts, settings.default))
     for queue, claims, behind in _queues(facts, settings, withheld):
@@ -88,7 +71,7 @@ def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
 
 
 def _queues(
-    facts: Facts, settings: Scoped[Settings], withheld: list[Withheld]
+    facts: Facts, settings: Scoped[QuotaStarvationSettings], withheld: list[Withheld]
 ) -> Iterator[tuple[Queue, list[Claim], list[BehindSpan]]]:
     """Queues whose work free units fitted: their claims on these, and when others had them all, since they
     waited longer."""
@@ -120,7 +103,10 @@ def _queues(
 
 
 def _named(
-    history: History, demand: pd.DataFrame, claims: Mapping[int, Sequence[Claim]], settings: Scoped[Settings]
+    history: History,
+    demand: pd.DataFrame,
+    claims: Mapping[int, Sequence[Claim]],
+    settings: Scoped[QuotaStarvationSettings],
 ) -> Mapping[str, tuple[Ints, Ints]]:
     """By resource, starts and ends of the time in which anybody has a claim on units of nodes that are ready:
     only then is somebody behind."""
@@ -145,7 +131,7 @@ def _within(spans: Sequence[BehindSpan], starts: Ints, ends: Ints) -> list[Behin
     return found
 
 
-def _own_after(settings: Scoped[Settings], demand: pd.DataFrame) -> npt.NDArray[np.int64]:
+def _own_after(settings: Scoped[QuotaStarvationSettings], demand: pd.DataFrame) -> npt.NDArray[np.int64]:
     """Of each row, how long it must wait where it is, in ms."""
     known: dict[tuple[str, str], int] = {}
     queues = demand["cluster_queue"].where(demand["cluster_queue"] != "", demand["queue"]).tolist()
@@ -158,7 +144,7 @@ def _own_after(settings: Scoped[Settings], demand: pd.DataFrame) -> npt.NDArray[
 
 
 def _held_back(
-    facts: Facts, settings: Scoped[Settings], demand: pd.DataFrame, left_out: Mapping[int, str]
+    facts: Facts, settings: Scoped[QuotaStarvationSettings], demand: pd.DataFrame, left_out: Mapping[int, str]
 ) -> Iterator[Withheld]:
     """Of each place once per reason: why work that waited long enough is not asked about."""
     rows = demand.loc[sorted(left_out)]
@@ -169,7 +155,7 @@ def _held_back(
             yield Withheld(NAME, _subject(facts, queue), because)
 
 
-def _all(settings: Scoped[Settings]) -> list[Settings]:
+def _all(settings: Scoped[QuotaStarvationSettings]) -> list[QuotaStarvationSettings]:
     return [settings.default, *(each.settings for each in settings.overrides)]
 
 
@@ -198,7 +184,7 @@ def _judge(
     queue: Queue,
     claims: Sequence[Claim],
     behind: Sequence[BehindSpan],
-    settings: Settings,
+    settings: QuotaStarvationSettings,
     drafts: list[Draft],
     withheld: list[Withheld],
 ) -> None:
@@ -226,7 +212,7 @@ def _judge(
         withheld.extend(_cut_short(facts, queue, each, settings) for each in cut_short)
 
 
-def _ripe(history: History, claims: Sequence[Claim], settings: Settings) -> list[Claim]:
+def _ripe(history: History, claims: Sequence[Claim], settings: QuotaStarvationSettings) -> list[Claim]:
     """Claims without the time in which their node had just come."""
     fresh = _fresh(history, milliseconds(settings.warm_up))
     found = []
@@ -264,7 +250,7 @@ def _part(claim: Claim, start_ms: int, end_ms: int) -> Claim:
     return replace(claim, start_ms=start_ms, end_ms=end_ms)
 
 
-def _bridged(history: History, stretches: tuple[Ints, Ints], settings: Settings) -> list[_Run]:
+def _bridged(history: History, stretches: tuple[Ints, Ints], settings: QuotaStarvationSettings) -> list[_Run]:
     """Stretches as runs. Between two of them a moment that nobody observed is no break, if it is shorter than
     what may be missing of the least that a run must last: so a run's start depends on nothing after it."""
     most = (1 - LEAST_COVERAGE) * milliseconds(settings.after)
@@ -278,7 +264,7 @@ def _bridged(history: History, stretches: tuple[Ints, Ints], settings: Settings)
     return found
 
 
-def _lasting(history: History, run: _Run, settings: Settings) -> list[_Run]:
+def _lasting(history: History, run: _Run, settings: QuotaStarvationSettings) -> list[_Run]:
     """The parts of a run that lie in stretches as long as is needed, and observed well enough: whether a day
     is in it depends on no day before. A part's start depends on nothing after it."""
     after = milliseconds(settings.after)
@@ -295,7 +281,7 @@ def _is_cut_short(history: History, run: _Run) -> bool:
     return before or after or history.seen_ms(run.start_ms, run.end_ms) < run.length_ms
 
 
-def _cut_short(facts: Facts, queue: Queue, run: _Run, settings: Settings) -> Withheld:
+def _cut_short(facts: Facts, queue: Queue, run: _Run, settings: QuotaStarvationSettings) -> Withheld:
     because = (
         f"free GPUs fitted what waited for {lasting(run.length_ms)} from {since(run.start_ms)} on, and part "
         f"of the time around was not observed: {lasting(milliseconds(settings.after))} are needed"
@@ -303,7 +289,7 @@ def _cut_short(facts: Facts, queue: Queue, run: _Run, settings: Settings) -> Wit
     return Withheld(NAME, _subject(facts, queue), because, lacks_data=True)
 
 
-def _unseen(facts: Facts, settings: Settings) -> Iterator[Withheld]:
+def _unseen(facts: Facts, settings: QuotaStarvationSettings) -> Iterator[Withheld]:
     """Gaps long enough to hide somebody who starved."""
     window = facts.history.window
     seen_start, seen_end = (edge.clip(window.start_ms, window.end_ms).tolist() for edge in facts.history.seen)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cached_property
 from math import ceil, isnan
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from gpucost.attribution.pieces import union
 from gpucost.cluster.quota_yaml import quota_lines, volcano_patch
@@ -28,52 +26,18 @@ from gpucost.detectors.findings import (
 )
 from gpucost.detectors.held import LEAST_COVERAGE, amount, hours, lasting, since, with_names
 from gpucost.detectors.quotas import Line, Place, Quotas, boards_per_unit, place_of, places
+from gpucost.detectors.rule_settings import ReservedUnusedSettings
 from gpucost.detectors.series import Series, combined, difference, least
-from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.settings import Scoped
 from gpucost.detectors.unmet import unmet, with_since
 from gpucost.detectors.view_times import flavor_nodes, of_flavors
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.domain.waste import Waste
-from gpucost.settings.types import Duration, Names, milliseconds
+from gpucost.settings.types import milliseconds
 
 NAME = Pattern.RESERVED_UNUSED
 VARIANT = "unused"
 _VIEW_MS = DAY_MS
-
-
-class Settings(DetectorSettings):
-    """When quota counts as unused."""
-
-    min_history: Duration = Field(default=timedelta(days=7), ge=timedelta(days=1))
-    """How much time the quantile is over, up to now; with less history nothing is said. A week, so that it
-    has a weekend and the days of a weekly rhythm. Ours."""
-
-    season: Duration = Field(default=timedelta(days=28), ge=timedelta(days=1))
-    """How far back use must have been low as well, as far as the history reaches: who needs it for a release
-    each month is no finding. Ours: four weeks."""
-
-    min_age: Duration = Field(default=timedelta(days=14), ge=timedelta(0))
-    """How old a queue must be, where its age can be seen: new teams take a while to move in. Ours."""
-
-    quantile: float = Field(default=0.95, gt=0, le=1)
-    """The part of the time, 0 to 1, that use must stay below. Ours: peaks of an hour a day do not count."""
-
-    part: float = Field(default=0.5, gt=0, lt=1)
-    """Below this part of the nominal quota, 0 to 1, it counts as unused. Ours: at half, a queue could lose
-    a third and still have room to spare."""
-
-    min_units: float = Field(default=8, ge=1)
-    """Units of quota below which a queue is let be. Ours: one node of eight GPUs."""
-
-    headroom: float = Field(default=1.2, ge=1)
-    """What the proposed quota is of the quantile, rounded up. Ours."""
-
-    waited: Duration = Field(default=timedelta(minutes=15), ge=timedelta(minutes=1))
-    """A queue whose own work waited this long needs its quota; and others that waited so long while free
-    GPUs would have fitted them were hurt by it. As in quota_starvation."""
-
-    reserved_queues: Names = ()
-    """Queues whose unused quota is kept on purpose, for people on call or a reservation. None by default."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +97,7 @@ class _Quota:
         return Subject(SubjectKind.QUEUE, self.facts.cluster, self.place.name, uid=uid)
 
 
-def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+def run(facts: Facts, settings: Scoped[ReservedUnusedSettings]) -> Detection:
     drafts: list[Draft] = []
     withheld: dict[str, Withheld] = {}
     quotas = Quotas.of(facts.history)
@@ -151,7 +115,7 @@ def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
     return Detection(tuple(drafts), tuple(withheld.values()))
 
 
-def _judged(quota: _Quota, settings: Settings) -> Draft | Withheld | None:
+def _judged(quota: _Quota, settings: ReservedUnusedSettings) -> Draft | Withheld | None:
     """None where it is used, as far as anybody can see."""
     window = quota.facts.history.window
     if window.start_ms > quota.start_ms:
@@ -172,7 +136,7 @@ def _judged(quota: _Quota, settings: Settings) -> Draft | Withheld | None:
     return Withheld(NAME, quota.subject, because) if because else _draft(quota, settings, often)
 
 
-def _guards(quota: _Quota, settings: Settings, often: float) -> Iterator[str]:
+def _guards(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Iterator[str]:
     """What speaks against it, if anything."""
     most = settings.part * quota.nominal
     age_ms = _age_ms(quota)
@@ -213,7 +177,7 @@ def _demand(facts: Facts, resource: str) -> pd.DataFrame:
     return demand[demand["resource"] == resource]
 
 
-def _waited_ms(quota: _Quota, settings: Settings) -> int:
+def _waited_ms(quota: _Quota, settings: ReservedUnusedSettings) -> int:
     """For how long any of its own work waited that waited long."""
     demand = _demand(quota.facts, quota.resource)
     own = demand[
@@ -225,7 +189,7 @@ def _waited_ms(quota: _Quota, settings: Settings) -> int:
     return int((ends - starts).sum())
 
 
-def _hurting(quota: _Quota, settings: Settings) -> Series:
+def _hurting(quota: _Quota, settings: ReservedUnusedSettings) -> Series:
     """1 while work of others waited that free GPUs would have fitted."""
     found = unmet(quota.facts.history, milliseconds(settings.waited))
     line = places(found.demand)
@@ -240,7 +204,7 @@ def _hurting(quota: _Quota, settings: Settings) -> Series:
     return Series.within(*union([claim.start_ms for claim in claims], [claim.end_ms for claim in claims]))
 
 
-def _draft(quota: _Quota, settings: Settings, often: float) -> Draft:
+def _draft(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Draft:
     start_ms, now_ms, nominal = quota.start_ms, quota.now_ms, quota.nominal
     idle = _idle(quota, often)
     mine = quota.quotas.mine(quota.place, quota.resource)
@@ -286,12 +250,12 @@ def _idle(quota: _Quota, often: float) -> Series:
     )
 
 
-def _season_ms(quota: _Quota, settings: Settings) -> int:
+def _season_ms(quota: _Quota, settings: ReservedUnusedSettings) -> int:
     return min(quota.facts.history.window.length_ms, milliseconds(settings.season))
 
 
 def _evidence(
-    quota: _Quota, settings: Settings, often: float, idle: Series, hurt_ms: float
+    quota: _Quota, settings: ReservedUnusedSettings, often: float, idle: Series, hurt_ms: float
 ) -> tuple[Evidence, ...]:
     start_ms, now_ms = quota.start_ms, quota.now_ms
     used = quota.used
@@ -315,7 +279,7 @@ def _evidence(
     )  # fmt: skip
 
 
-def _action(quota: _Quota, settings: Settings, often: float) -> Action:
+def _action(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Action:
     """Of several flavors, that of which most is unused is cut."""
     # Twelve digits: 1.2 x 5 is 6, not 7.
     needed = ceil(round(settings.headroom * often, 12))

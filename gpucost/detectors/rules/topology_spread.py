@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
 
 from gpucost.attribution.deal import Flags, Ints
 from gpucost.cluster.fit import is_evaluated, matches
@@ -38,23 +36,13 @@ from gpucost.detectors.held import (
     pieces,
     since,
 )
-from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.rule_settings import TopologySpreadSettings
+from gpucost.detectors.settings import Scoped
 from gpucost.domain.jobs import WorkloadClass
 from gpucost.domain.time import DAY_MS
-from gpucost.settings.types import Duration, Names, milliseconds
+from gpucost.settings.types import milliseconds
 
 NAME = Pattern.TOPOLOGY_SPREAD
-
-
-class Settings(DetectorSettings):
-    """What a domain is, and how long a job must be spread over too many."""
-
-    after: Duration = Field(default=timedelta(minutes=61), ge=timedelta(0))
-    """How long all pods of a job must have run. Job Defense Shield's: jobs of more than an hour."""
-
-    levels: Names = ("topology.kubernetes.io/zone", "nvidia.com/gpu.clique")
-    """Node labels whose values are domains, from the widest to the narrowest. Those that Kubernetes and GPU
-    Feature Discovery set; add your labels of blocks and racks. Levels of Kueue's Topologies count too."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +87,7 @@ class _Room:
         return free
 
 
-def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+def run(facts: Facts, settings: Scoped[TopologySpreadSettings]) -> Detection:
     """Jobs that are spread over too many domains of some level now."""
     overview = facts.overview
     if overview is None:
@@ -130,14 +118,14 @@ def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
     return Detection(tuple(drafts), tuple(withheld))
 
 
-def _levels(overview: Overview, settings: Settings) -> tuple[str, ...]:
+def _levels(overview: Overview, settings: TopologySpreadSettings) -> tuple[str, ...]:
     """Those of the settings, then those of Kueue's Topology objects, but not of single nodes."""
     of_kueue = (level for each in overview.state.topologies.values() for level in each.levels)
     found = dict.fromkeys((*settings.levels, *of_kueue))
     return tuple(level for level in found if level != "kubernetes.io/hostname")
 
 
-def _jobs(facts: Facts, settings: Scoped[Settings]) -> Iterator[_Job]:
+def _jobs(facts: Facts, settings: Scoped[TopologySpreadSettings]) -> Iterator[_Job]:
     """Batch jobs that hold GPUs now on several nodes, all pods for long enough."""
     held = facts.history.held
     now = held[(held["end_ms"] >= facts.now_ms) & (held["workload_class"] == WorkloadClass.BATCH.value)]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-
-from pydantic import Field
 
 from gpucost.cluster.commands import kubectl
 from gpucost.detectors.facts import Facts
@@ -34,23 +31,13 @@ from gpucost.detectors.held import (
     with_names,
     within,
 )
-from gpucost.detectors.settings import DetectorSettings, Scoped
+from gpucost.detectors.rule_settings import UnhealthyAllocatedSettings
+from gpucost.detectors.settings import Scoped
 from gpucost.domain.waste import Waste
-from gpucost.settings.types import Duration, milliseconds
+from gpucost.settings.types import milliseconds
 
 NAME = Pattern.UNHEALTHY_ALLOCATED
 LOST = "lost"
-
-
-class Settings(DetectorSettings):
-    """What counts as broken."""
-
-    after: Duration = Field(default=timedelta(minutes=10), ge=timedelta(0))
-    """How long a GPU must be broken and held, without a break. Ours: a driver that restarts takes less."""
-
-    programs_xids: frozenset[int] = frozenset({13, 31, 43, 45, 68, 109})
-    """Xid codes that a program causes, not the board. Those that NVIDIA's device plugin does not take for a
-    failure (k8s-device-plugin, internal/rm/health.go)."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +64,7 @@ class _Hurt:
     episode: Episode
 
 
-def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
+def run(facts: Facts, settings: Scoped[UnhealthyAllocatedSettings]) -> Detection:
     """Nodes whose pods hold broken GPUs."""
     broken = list(_broken(facts, settings.default))
     by_node = pieces(facts.history.held, "node", {each.node for each in broken})
@@ -105,7 +92,7 @@ def run(facts: Facts, settings: Scoped[Settings]) -> Detection:
     return Detection(tuple(drafts), tuple(withheld))
 
 
-def _broken(facts: Facts, settings: Settings) -> Iterator[_Broken]:
+def _broken(facts: Facts, settings: UnhealthyAllocatedSettings) -> Iterator[_Broken]:
     """Stretches of each GPU, whatever the reasons, end to end."""
     window, health = facts.history.window, facts.history.frames.health
     programs = {f"xid_{code}" for code in settings.programs_xids}

@@ -9,8 +9,9 @@ from fractions import Fraction
 
 import pandas as pd
 
-from gpucost.attribution import Attribution, attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.attribution.frames import Frames
+from gpucost.attribution.result import Attribution
 from gpucost.domain.gpu import parse_product
 from gpucost.domain.holders import Bucket
 from gpucost.domain.time import HOUR_MS, Window

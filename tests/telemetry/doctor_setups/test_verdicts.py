@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from gpucost.attribution import Attribution, attribute
+from gpucost.attribution.attribute import attribute
 from gpucost.attribution.frames import Frames
+from gpucost.attribution.result import Attribution
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.probe import Seen

@@ -9,8 +9,9 @@ import pytest
 
 from gpucost.domain.errors import ConfigError, InputError
 from gpucost.domain.holders import NO_TEAM
-from gpucost.service.assemble import load_book, load_teams, open_source, parse_source
 from gpucost.service.settings import PrometheusSettings, Settings
+from gpucost.service.wiring.inputs import load_book, load_teams, parse_source
+from gpucost.service.wiring.source import open_source
 from gpucost.telemetry.existing.choice import EitherSource
 from gpucost.telemetry.existing.source import ExistingSource
 from gpucost.telemetry.prometheus import PrometheusSource

@@ -1,0 +1,91 @@
+"""Detectors: live findings, the waste ledger, rehearsals, and the loop that runs them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from gpucost.detectors.findings import Pattern
+from gpucost.domain.time import HOUR_MS, MINUTE_MS
+from gpucost.service.assessing import Assessing
+from gpucost.service.detect_loop import DetectLoop
+from gpucost.service.detecting import SLOW, Detecting
+from gpucost.service.past_work import PastServers
+from gpucost.service.rehearsing import Rehearsing
+from gpucost.settings.types import milliseconds
+
+if TYPE_CHECKING:
+    import threading
+
+    from gpucost.service.detect_loop import State
+    from gpucost.service.detect_status import DetectStatus
+    from gpucost.service.pipeline import Pipeline, Rules
+    from gpucost.service.settings import Settings
+    from gpucost.service.settings_detectors import DetectorsSettings
+    from gpucost.telemetry.source import Source
+
+
+# How late a source may learn of what happened: the last of a cluster's history is read again each time.
+_OVERLAP_MS = 15 * MINUTE_MS
+
+
+def build_detecting(settings: DetectorsSettings, pipeline: Pipeline) -> Detecting:
+    """Live findings over the source and ledger of ``pipeline``."""
+    around = settings.looks_before + settings.looks_after
+    return Detecting(
+        source=pipeline.source,
+        ledger=pipeline.ledger,
+        rules=pipeline.rules,
+        detectors=settings.rules,
+        exemptions=settings.exempt,
+        # Enough for what is assessed as it comes: nothing is read twice.
+        history_ms=max(milliseconds(settings.looks_back), milliseconds(around) + pipeline.window_ms),
+        slow_ms=milliseconds(settings.quota_history),
+        overlap_ms=_OVERLAP_MS,
+        past=_past(settings, pipeline),
+    )
+
+
+def build_rehearsing(settings: DetectorsSettings, source: Source, rules: Rules) -> Rehearsing:
+    """What the detectors of the settings would have found."""
+    lengths = (milliseconds(settings.looks_back), milliseconds(settings.quota_history))
+    return Rehearsing(source, rules, settings.rules, *lengths)
+
+
+def build_assessing(
+    settings: DetectorsSettings, pipeline: Pipeline, detecting: Detecting | None = None
+) -> Assessing:
+    """The waste ledger over the source and ledger of ``pipeline``."""
+    return Assessing(
+        source=pipeline.source,
+        ledger=pipeline.ledger,
+        rules=pipeline.rules,
+        detectors=settings.rules.only(set(Pattern) - SLOW),
+        before_ms=milliseconds(settings.looks_before),
+        after_ms=milliseconds(settings.looks_after),
+        code_version=pipeline.code_version,
+        past=_past(settings, pipeline),
+        recent=lambda cluster: None if detecting is None else detecting.rolling(cluster).known,
+    )
+
+
+def build_detect_loop(
+    settings: Settings, pipeline: Pipeline, status: DetectStatus, state: State, stop: threading.Event
+) -> DetectLoop:
+    """The loop of ``gpucost serve``, which ends when ``stop`` is set."""
+    detecting = build_detecting(settings.detectors, pipeline)
+    return DetectLoop(
+        detecting,
+        build_assessing(settings.detectors, pipeline, detecting),
+        status,
+        interval_s=settings.detectors.interval.total_seconds(),
+        state=state,
+        now=pipeline.now,
+        seconds=time.monotonic,
+        sleep=stop.wait,
+        stopped=stop.is_set,
+    )
+
+
+def _past(settings: DetectorsSettings, pipeline: Pipeline) -> PastServers:
+    return PastServers(pipeline.ledger, milliseconds(settings.past), max(pipeline.window_ms, HOUR_MS))

@@ -1,0 +1,45 @@
+"""What people write, read: the price book, the team rules, and the source that a command line names.
+
+Many commands need nothing else of this package, so this module imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpucost.attribution.teams import TeamRules
+from gpucost.domain.errors import InputError
+from gpucost.pricing.book import PriceBook
+from gpucost.pricing.defaults import DEFAULT_BOOK_FILE, default_book_text
+from gpucost.service.settings import PrometheusSettings, SourceSettings
+from gpucost.service.settings_load import checked, read_config
+
+if TYPE_CHECKING:
+    from gpucost.service.settings import Settings
+
+
+def load_book(file: Path | None) -> PriceBook:
+    """The price book in ``file``, or the one that ships with gpucost. Raises ConfigError."""
+    if file is None:
+        return PriceBook.parse(default_book_text(), DEFAULT_BOOK_FILE)
+    return PriceBook.parse(read_config(file), str(file))
+
+
+def load_teams(file: Path | None) -> TeamRules:
+    """The team rules in ``file``, or the default ones. Raises ConfigError."""
+    return TeamRules.default() if file is None else TeamRules.parse(read_config(file), str(file))
+
+
+def parse_source(text: str, settings: Settings) -> Settings:
+    """``settings`` with the source that ``recorded:DIR`` or ``prometheus:URL`` names. Raises InputError."""
+    kind, _, where = text.partition(":")
+    if kind == "recorded" and where:
+        return settings.model_copy(update={"source": SourceSettings(kind="recorded", path=Path(where))})
+    if kind == "prometheus" and where:
+        values = {name: getattr(settings.prometheus, name) for name in PrometheusSettings.model_fields}
+        prometheus = checked(PrometheusSettings, {**values, "url": where}, "prometheus.")
+        return settings.model_copy(update={"source": SourceSettings(), "prometheus": prometheus})
+    raise InputError(
+        "--source", text, "recorded:DIR or prometheus:URL, such as prometheus:http://localhost:9090"
+    )

@@ -1,0 +1,36 @@
+"""The ledger of the settings, and reports over it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gpucost
+from gpucost.ledger import Ledger
+from gpucost.ledger.database import place_of
+from gpucost.reports.inputs import TeamAccount
+from gpucost.service.reporting import Reporting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpucost.attribution.teams import TeamRules
+    from gpucost.service.settings import Settings
+
+
+def open_ledger(settings: Settings, now: Callable[[], int], *, create: bool = True) -> Ledger:
+    """The ledger of the settings, migrated, and created if ``create``. Raises LedgerError and InputError."""
+    return Ledger.open(settings.ledger.database_url(), now=now, create=create)
+
+
+def ledger_place(settings: Settings) -> str:
+    """Where the ledger of the settings is, for messages: holds no secrets."""
+    return place_of(settings.ledger.database_url())
+
+
+def build_reporting(ledger: Ledger, teams: TeamRules) -> Reporting:
+    return Reporting(ledger, gpucost.__version__, teams.quotas, accounts=accounts_of(teams))
+
+
+def accounts_of(teams: TeamRules) -> dict[str, TeamAccount]:
+    """What the team rules say of each team, as reports take it."""
+    return {team.name: TeamAccount(team.cost_centre, team.monthly_budget) for team in teams.teams}

@@ -1,0 +1,77 @@
+"""Prices, the rules of attribution, and the pipeline that they are in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import gpucost
+from gpucost.pricing.observed import Mode, OpenCostRates
+from gpucost.service.pipeline import Pipeline, Rules
+from gpucost.service.wiring.source import build_client, source_options
+from gpucost.settings.types import milliseconds
+from gpucost.telemetry.reader import ClusterReader
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from gpucost.attribution.teams import TeamRules
+    from gpucost.domain.rates import RateLookup
+    from gpucost.ledger import Ledger
+    from gpucost.pricing.book import PriceBook
+    from gpucost.service.settings import AttributionSettings, IngestSettings, Settings
+    from gpucost.telemetry.source import Source
+
+
+def build_prices(
+    settings: Settings, book: PriceBook, *, stopped: threading.Event | None = None
+) -> RateLookup:
+    """The book's prices, and OpenCost's as the settings say. Nothing is asked yet; the source may be later,
+    and what it raises then is what a call raises."""
+    found = settings.pricing
+    if found.opencost is Mode.OFF or settings.source.path is not None:
+        return book.rates
+    # Here, since few have it.
+    from gpucost.telemetry.existing.opencost import read_prices
+
+    client, options = (
+        build_client(settings.prometheus, stopped=stopped),
+        source_options(settings.prometheus, book.label_names),
+    )
+    return OpenCostRates(
+        lambda cluster, window: read_prices(ClusterReader(client, options, cluster, window), window),
+        book.rates,
+        found.opencost,
+        book.currency,
+        found.opencost_basis,
+    )
+
+
+def build_rules(
+    settings: AttributionSettings, book: PriceBook, teams: TeamRules, prices: RateLookup | None = None
+) -> Rules:
+    """``prices`` are those of ``build_prices``; the book's alone where they are not given."""
+    return Rules(prices or book.rates, teams, settings.catalog(), settings.basis)
+
+
+def rules_of(
+    settings: Settings, book: PriceBook, teams: TeamRules, *, stopped: threading.Event | None = None
+) -> Rules:
+    """``build_rules`` with the prices of ``build_prices``."""
+    return build_rules(settings.attribution, book, teams, build_prices(settings, book, stopped=stopped))
+
+
+def build_pipeline(
+    settings: IngestSettings, source: Source, ledger: Ledger, rules: Rules, now: Callable[[], int]
+) -> Pipeline:
+    """The pipeline of ``gpucost ingest``, ``serve`` and ``demo``: there is only this one."""
+    return Pipeline(
+        source=source,
+        ledger=ledger,
+        rules=rules,
+        window_ms=milliseconds(settings.window),
+        batch_ms=milliseconds(settings.batch),
+        lateness_ms=milliseconds(settings.lateness),
+        now=now,
+        code_version=gpucost.__version__,
+    )

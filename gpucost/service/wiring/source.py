@@ -1,0 +1,144 @@
+"""The source of the settings: Prometheus, with what it is asked with, or a recording."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from gpucost.cluster.ownership import OwnerKeys
+from gpucost.settings.types import milliseconds
+from gpucost.telemetry.existing.settings import ExistingSettings
+from gpucost.telemetry.promapi import ClientSettings, PrometheusClient
+from gpucost.telemetry.prometheus import PrometheusSource
+from gpucost.telemetry.recorded import RecordedSource
+from gpucost.telemetry.settings import SERVING_COUNTERS, ProgressMetric, ServingCounter
+from gpucost.telemetry.settings import PrometheusSettings as SourceOptions
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Collection, Mapping
+
+    from gpucost.domain.time import Window
+    from gpucost.pricing.book import PriceBook
+    from gpucost.service.settings import PrometheusSettings, Settings
+    from gpucost.telemetry.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look, ``at_ms``, at ``days``, each with what is around it."""
+
+    at_ms: int
+    days: Window
+
+
+def build_client(
+    settings: PrometheusSettings, *, stopped: threading.Event | None = None, attempts: int | None = None
+) -> PrometheusClient:
+    """The way to the Prometheus of the settings; nothing is asked yet. ``attempts`` is how often at most one
+    question is asked, while somebody waits for the answer."""
+    token = settings.token()
+    limits = ClientSettings(read_timeout_s=settings.timeout.total_seconds())
+    return PrometheusClient(
+        _with_login(settings),
+        settings=limits if attempts is None else replace(limits, attempts=attempts),
+        headers={} if token is None else {"Authorization": f"Bearer {token}"},
+        verify=True if settings.ca_file is None else str(settings.ca_file),
+        sleep=time.sleep if stopped is None else stopped.wait,
+        stopped=(lambda: False) if stopped is None else stopped.is_set,
+    )
+
+
+def _with_login(settings: PrometheusSettings) -> str:
+    """The URL with user info, which the client takes out again before it shows the URL to anybody."""
+    password = settings.basic_password()
+    if password is None:
+        return settings.url
+    parts = urlsplit(settings.url)
+    login = f"{quote(settings.username, safe='')}:{quote(password, safe='')}"
+    return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))
+
+
+def open_source(
+    settings: Settings,
+    book: PriceBook,
+    now: Callable[[], int],
+    *,
+    stopped: threading.Event | None = None,
+    look: Look | None = None,
+) -> Source:
+    """The source of the settings. Nothing is asked yet. Raises InputError for a folder that is none.
+
+    Once ``stopped`` is set, nothing that failed is asked again. With ``look`` nothing is asked twice, and
+    windows are read up to its instant: what comes of it must not be kept.
+    """
+    if settings.source.path is not None:
+        return RecordedSource(settings.source.path)
+    found = settings.prometheus
+    client = build_client(found, stopped=stopped)
+    options = source_options(found, book.label_names)
+    if look is not None:
+        options = replace(options, as_of_ms=look.at_ms)
+    # Here, since a cluster with gpucost's own exporters may have no need of it.
+    from gpucost.telemetry.existing.by_day import ExistingByDay, OwnOnce
+
+    own = (PrometheusSource if look is None else OwnOnce)(client, options, now=now)
+    if found.dialect == "gpucost":
+        return own
+    from gpucost.telemetry.existing.choice import EitherSource
+    from gpucost.telemetry.existing.source import ExistingSource
+
+    existing = ExistingSource(client, options, existing_options(settings), now=now)
+    if look is not None:
+        existing = ExistingByDay(client, options, existing_options(settings), now=now, days=look.days)
+    return existing if found.dialect == "existing" else EitherSource(own, existing, now)
+
+
+def source_options(settings: PrometheusSettings, node_labels: Collection[str] = ()) -> SourceOptions:
+    """What a source, or whoever reads its series, is told; ``node_labels`` are those of prices."""
+    return SourceOptions(
+        cluster_label=settings.cluster_label,
+        fallback_cluster=settings.cluster,
+        replica_labels=settings.replica_labels,
+        matchers=settings.matchers,
+        max_gap_ms=milliseconds(settings.max_gap),
+        lateness_ms=milliseconds(settings.lateness),
+        activity_step_ms=milliseconds(settings.activity_step),
+        node_labels=tuple(sorted({*settings.node_labels, *node_labels})),
+        jobs=believed_jobs(settings),
+        own_namespace=settings.gpucost_namespace,
+        progress=tuple(
+            ProgressMetric(item.name, item.metric, item.pod_label, item.namespace_label)
+            for item in settings.progress
+        ),
+        serving=SERVING_COUNTERS
+        if settings.serving is None
+        else tuple(ServingCounter(**item.model_dump()) for item in settings.serving),
+    )
+
+
+def believed_jobs(settings: PrometheusSettings) -> Mapping[str, tuple[str, ...]]:
+    """Scrape jobs by beginnings of names of series; names of which any job is believed are not there."""
+    found = {
+        "gpucost_": settings.gpucost_jobs,
+        "kube_": settings.kube_state_metrics_jobs,
+        "DCGM_": settings.dcgm_exporter_jobs,
+        "dcgm_": settings.dcgm_exporter_jobs,
+        "node_gpu_": settings.opencost_jobs,
+        "node_total_hourly_cost": settings.opencost_jobs,
+        "kubecost_": settings.opencost_jobs,
+    }
+    return {name: jobs for name, jobs in found.items() if jobs}
+
+
+def existing_options(settings: Settings) -> ExistingSettings:
+    """What is read of the series of other exporters."""
+    found = settings.prometheus
+    return ExistingSettings(
+        settings.attribution.catalog(),
+        OwnerKeys(found.team_labels, found.project_labels, found.user_labels),
+        settings.attribution.basis,
+        tuple((each.kind, each.metric, each.name_label) for each in found.custom_resources),
+    )
