@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.detectors.findings import Pattern, Severity
 from gpucost.detectors.lifecycle import EXEMPT_LABEL
 from gpucost.detectors.registry import RULES

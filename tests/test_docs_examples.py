@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.service.settings_load import load_settings
 
 ROOT = Path(__file__).parents[1]

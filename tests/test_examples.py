@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from gpucost.cli import app
+from gpucost.cli.application import app
 from tests.support import example_cluster
 
 DOCS = Path(__file__).parents[1] / "docs"

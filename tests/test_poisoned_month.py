@@ -32,7 +32,7 @@ from gpucost.advisor.settings import AdvisorSettings
 from gpucost.api.app import create_app
 from gpucost.attribution.holders import storable_text
 from gpucost.attribution.teams import TeamRules
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.cli.state_source import Place, load
 from gpucost.cluster.ownership import OwnerKeys
 from gpucost.domain.configfile import is_name

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from gpucost.cli import app
+from gpucost.cli.application import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

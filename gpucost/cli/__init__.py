@@ -1,23 +1,29 @@
 """The command line. What may live here: arguments, terminals, exit codes. What must not: anything that the
 service or the API would have to repeat.
 
-Commands import what they need when they run, so that ``gpucost --help`` starts without pandas and SQL.
+Begin with ``application``, which has all commands under their names. Commands import what they need when they
+run, so that ``gpucost --help`` starts without pandas and SQL; this module imports nothing, so that Ctrl-C is
+heeded from the first import on.
 """
 
 from __future__ import annotations
 
 import sys
 
-try:
-    from gpucost.cli.main import app, main
-except ModuleNotFoundError as error:
-    if (error.name or "gpucost").partition(".")[0] == "gpucost":
-        raise
-    _missing = error.name
 
-    def main() -> None:
-        """Entry point where what the command needs is not installed, as in the image of an exporter."""
-        sys.exit(f"gpucost: {_missing} is not installed; this command needs gpucost[server]")
+def main() -> None:
+    """Entry point of the scripts ``gpucost`` and ``kubectl-gpucost``. Ctrl-C while it starts ends it with
+    130, without a word."""
+    try:
+        from gpucost.cli.interrupts import ending_at_once
 
-
-__all__ = ["app", "main"]
+        with ending_at_once():
+            from gpucost.cli.application import run
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except ModuleNotFoundError as error:
+        # As in the image of an exporter.
+        if (error.name or "gpucost").partition(".")[0] == "gpucost":
+            raise
+        sys.exit(f"gpucost: {error.name} is not installed; this command needs gpucost[server]")

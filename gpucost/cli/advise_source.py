@@ -93,14 +93,20 @@ def _run_times(context: Context) -> RunTimes:
     """What the ledger of the settings says of past runs. One that cannot be read is named on stderr, unless
     nobody named it; the wait is told without history then, and says so."""
     from gpucost.advisor.wait.runtimes import NO_HISTORY
-    from gpucost.service.past_runs import run_times_of
 
     settings = context.settings
+    is_named = "ledger" in settings.model_fields_set
+    if not is_named and not settings.ledger.may_exist():
+        context.refuse_server()
+        return NO_HISTORY
+    # Here, since where there is no ledger its database is not needed.
+    from gpucost.service.past_runs import run_times_of
+
     try:
         with context.ledger() as ledger:
             return run_times_of(ledger, settings.detectors.cluster or settings.prometheus.cluster)
     except LedgerError as error:
-        if "ledger" in settings.model_fields_set:
+        if is_named:
             complain(f"no history of run times: {error}")
         return NO_HISTORY
 

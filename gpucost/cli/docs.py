@@ -7,8 +7,8 @@ from typing import Any
 
 import typer.main
 
+from gpucost.cli.application import app
 from gpucost.cli.exits import MEANINGS
-from gpucost.cli.main import app
 
 _HEAD = """# Command line
 

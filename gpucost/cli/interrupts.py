@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 _ASKED = (signal.SIGTERM, signal.SIGHUP)
+INTERRUPTED = 130
+"""How a process ends on Ctrl-C, as shells have it."""
 
 
 @contextmanager
@@ -22,6 +25,21 @@ def as_ctrl_c() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """In this block Ctrl-C ends the process, and nothing is said or tidied up. For imports only: they leave
+    nothing behind, and an exception in the middle of one may be printed, or taken for a missing module."""
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _interrupt(*_: object) -> None:

@@ -18,7 +18,6 @@ from gpucost.domain.errors import InputError, Remark, SourceError
 from gpucost.domain.time import parse_instant
 from gpucost.kube.calls import FORBIDDEN, Refused
 from gpucost.kube.collections import Collection, collections
-from gpucost.kube.connect.connection import connect, connect_url
 from gpucost.kube.connect.transport import Transport, TransportError
 from gpucost.kube.dumps.dump import FORBIDDEN as NOT_ALLOWED
 from gpucost.kube.dumps.dump import Gathering, Loaded, Origin, named, read_dump
@@ -94,6 +93,9 @@ def _gather(
 @contextmanager
 def connected(where: Place) -> Iterator[Transport]:
     """A way to the API server. What goes wrong over it is a SourceError that says which server."""
+    # Here, since a dump needs no way to a cluster.
+    from gpucost.kube.connect.connection import connect, connect_url
+
     kubeconfig, context, url = where
     if url and (kubeconfig or context):
         raise InputError("--kubernetes-url", url, "none where --kubeconfig or --context is given")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gpucost.detectors.findings import Draft, Finding, Pattern
-from gpucost.detectors.settings import is_any
 from gpucost.domain.errors import InputError
+from gpucost.domain.shell_patterns import is_any
 from gpucost.domain.time import DAY_MS, MINUTE_MS, parse_day_or_instant
 
 CLEAN = 2

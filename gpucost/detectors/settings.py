@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
 
+from gpucost.domain.shell_patterns import is_any
 from gpucost.domain.time import HOUR_MS
 from gpucost.settings.types import Group
 
@@ -58,8 +58,3 @@ def overridden(settings: S, values: Mapping[str, object]) -> S:
     """``settings`` with some other values, checked like the rest. Raises pydantic's ValidationError."""
     known = {name: getattr(settings, name) for name in settings.model_fields_set}
     return type(settings).model_validate({**known, **values})
-
-
-def is_any(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a name matches one of some shell patterns; no patterns: every name does."""
-    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -66,6 +66,11 @@ class LedgerSettings(Group):
         self.database_url()
         return self
 
+    def may_exist(self) -> bool:
+        """False where nobody has made a ledger: what the URL names is a plain file, and there is none."""
+        file = self.database_url().partition("sqlite:///")[2]
+        return not file or any(sign in file for sign in "?:#%") or Path(file).exists()
+
     def database_url(self) -> str:
         if self.url_file is not None:
             return one_line(self.url_file, "url")

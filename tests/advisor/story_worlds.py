@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from gpucost.advisor.suggest.operations import patched
-from gpucost.cli import app
+from gpucost.cli.application import app
 from tests.support.cluster import shapes
 from tests.support.objects import condition, kueue, metadata, volcano
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from gpucost.api.app import create_app
 from gpucost.attribution.teams import TeamRules
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.ledger import Ledger
 from gpucost.service.demo import DEMO_MONTH
 from gpucost.service.settings_api import ApiSettings

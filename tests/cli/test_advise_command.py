@@ -20,8 +20,8 @@ from gpucost.advisor.answers import Advice, Decision, Subject
 from gpucost.advisor.encoding import document
 from gpucost.advisor.knowledge import Knowledge
 from gpucost.advisor.suggest.operations import patched
-from gpucost.cli import app
 from gpucost.cli.advise import CODES
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
 from gpucost.cluster.manifest import JobManifest
 from tests.cli.advise_answers import ADVICE, OTHER_QUEUE, PRICES, RAISE, WAITS, furnish

@@ -15,9 +15,9 @@ from typer.testing import CliRunner, Result
 
 from gpucost.advisor.verify.follow import MISSED, ORDER, Kept
 from gpucost.advisor.verify.replay import Report, Tally
-from gpucost.cli import app
 from gpucost.cli.advisor import DISAGREES
 from gpucost.cli.advisor_screen import MOST_SHOWN, record_summary
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
 from tests.advisor.recorded import CASE, GPU, SEARCH, changed, content
 from tests.support.cluster import shapes

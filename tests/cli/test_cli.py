@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.cli.docs import render
 from gpucost.cli.exits import EPILOG, Exit
 from gpucost.ledger import Ledger
@@ -466,7 +466,7 @@ def test_the_version_needs_no_settings(run: Run, folder: Path) -> None:
 
 def test_help_does_not_load_pandas_or_sql() -> None:
     program = (
-        "import sys; from gpucost.cli import app; from typer.testing import CliRunner;"
+        "import sys; from gpucost.cli.application import app; from typer.testing import CliRunner;"
         "assert CliRunner().invoke(app, ['ingest', '--help']).exit_code == 0;"
         "print([name for name in ('pandas', 'sqlalchemy', 'fastapi', 'pyarrow') if name in sys.modules])"
     )

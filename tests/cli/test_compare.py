@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
 from gpucost.domain.money import NANO
 from gpucost.telemetry.recorded import record

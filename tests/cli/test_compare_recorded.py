@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, parse_instant

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
 
 TEAMS = "version: 1\nteams: [{name: vision}]\nrules: [{team: vision, namespace: vision}]\n"

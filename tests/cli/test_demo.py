@@ -157,7 +157,7 @@ def test_a_difference_is_not_hidden(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     """The line comes from the ledger: when a millisecond is missing, it says so and the exit code is 5."""
     from typer.testing import CliRunner
 
-    from gpucost.cli import app
+    from gpucost.cli.application import app
     from gpucost.service.demo import Demo
     from gpucost.service.pipeline import Outcome
 

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import gpucost.cli.doctor
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
-from gpucost.cli.main import app
 from gpucost.domain.time import DAY_MS, Month
 
 NOW = Month(2026, 11).window.start_ms + 3 * DAY_MS

@@ -13,7 +13,7 @@ from gpucost.advisor import explain as explainer
 from gpucost.advisor.answers import Explanation
 from gpucost.advisor.encoding import document
 from gpucost.advisor.knowledge import Knowledge
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
 from tests.cli.advise_answers import EXPLANATION, furnish
 

@@ -23,8 +23,8 @@ import gpucost.cli.context
 import gpucost.cli.doctor
 import gpucost.cli.ingest
 import gpucost.cli.reports
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
-from gpucost.cli.main import app
 from gpucost.domain.time import SECOND_MS, iso, parse_instant
 from gpucost.ledger import Ledger
 from tests.support.prometheus import needs_prometheus

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gpucost.access.keys import hash_secret
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
 from gpucost.domain.scope import EVERYTHING
 from gpucost.ledger import Ledger

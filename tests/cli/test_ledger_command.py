@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from gpucost.access.keys import KeyRecord
 from gpucost.access.principal import Role
-from gpucost.cli.main import app
+from gpucost.cli.application import app
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, Window

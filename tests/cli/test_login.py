@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gpucost.access.keys import format_key
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
 from gpucost.ledger import Ledger
 from tests.cli.api_server import SECRET, Server, served

@@ -17,8 +17,8 @@ from typer.testing import CliRunner, Result
 import gpucost.cli.context
 import gpucost.cli.doctor
 import gpucost.cli.reports
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
-from gpucost.cli.main import app
 from gpucost.domain.time import MINUTE_MS, SECOND_MS, Month, Window, iso, parse_instant
 from tests.support.existing.script import scripted
 from tests.support.existing.totals import truth_of

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
 from gpucost.cli.notify import UNDELIVERED
 from gpucost.domain.time import Month

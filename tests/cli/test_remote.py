@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner, Result
 
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
 from gpucost.cli.remote import asking
 from gpucost.cli.remote.target import Target

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
-from gpucost.cli.main import app
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window, iso, parse_instant
 from tests.support.existing.text import Scrapes, Series, Target, Writer
 from tests.support.existing.totals import truth_of

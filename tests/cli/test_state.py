@@ -20,7 +20,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from typer.testing import CliRunner
 
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.cli.columns import Column, Row, folded, in_columns, name, number
 from gpucost.cli.exits import Exit
 from gpucost.cli.state_facts import Facts, as_data, facts
@@ -38,7 +38,7 @@ from tests.support.cluster.installed import everything
 from tests.support.cluster.server import ClusterServer
 
 # The command with a clock that stands still.
-_CLOCK = "import gpucost.cli.state as s; s.now_ms = lambda: {}; from gpucost.cli.main import main; main()"
+_CLOCK = "import gpucost.cli.state as s; s.now_ms = lambda: {}; from gpucost.cli import main; main()"
 _OF_A_CLUSTER = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "HOME", "COLUMNS")
 _PLAIN = {key: value for key, value in os.environ.items() if key not in _OF_A_CLUSTER}
 _WORKLOADS = "workloads.kueue.x-k8s.io"

@@ -10,7 +10,7 @@ import typer.main
 import yaml
 
 from gpucost import __version__
-from gpucost.cli import app
+from gpucost.cli.application import app
 from tests.support.helm_chart import CHART, ROOT, merged, needs_helm, objects, scenarios, texts
 from tests.support.helm_values import README, rows, written
 from tests.support.pages import blocks, section, values_in

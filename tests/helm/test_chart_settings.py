@@ -12,7 +12,7 @@ import pytest
 import typer.main
 
 from gpucost import __version__
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.service.settings import Settings
 from gpucost.service.settings_load import load_settings
 from gpucost_gpu_exporter.settings import ExporterSettings

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from gpucost.api.running import Parts, Running
 from gpucost.attribution.teams import TeamRules
-from gpucost.cli import app
+from gpucost.cli.application import app
 from gpucost.ledger import Ledger
 from gpucost.service.settings import Settings, SourceSettings
 from gpucost.service.settings_api import ApiSettings

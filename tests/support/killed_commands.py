@@ -39,7 +39,7 @@ _MODULES = (
     "__main__",
     "pytest",
     "tests.support.killed_commands",
-    "gpucost.cli.main",
+    "gpucost.cli.application",
     "gpucost.cli.ingest",
     "gpucost.cli.ledger",
     "gpucost.cli.month",

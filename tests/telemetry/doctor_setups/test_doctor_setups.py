@@ -16,8 +16,8 @@ from typer.testing import CliRunner, Result
 import gpucost.cli.doctor
 import gpucost.cli.reports
 import tests.support.prometheus
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
-from gpucost.cli.main import app
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.support.prometheus import needs_prometheus, running_prometheus
 from tests.telemetry.doctor_setups.doctor_worlds import FULL, NOW, START, Setup, write

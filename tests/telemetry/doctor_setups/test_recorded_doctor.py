@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import gpucost.cli.doctor
-from gpucost.cli.main import app
+from gpucost.cli.application import app
 from tests.support.prometheus import needs_prometheus
 from tests.support.recorded import SERVERS, recorded_prometheus
 

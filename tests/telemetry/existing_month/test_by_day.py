@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gpucost.attribution.frames import Frames
+from gpucost.cli.application import app
 from gpucost.cli.exits import Exit
-from gpucost.cli.main import app
 from gpucost.contract.frames import ACTIVITY, DEMAND, FRAMES, HEALTH, QUOTAS
 from gpucost.domain.errors import NotCovered
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window

@@ -109,8 +109,8 @@ app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
 
 
-def main() -> None:
-    """Entry point of the scripts ``gpucost`` and ``kubectl-gpucost``, which kubectl takes for a command."""
+def run() -> None:
+    """What the command line says. kubectl takes ``kubectl-gpucost`` for a command of its own."""
     tolerate_narrow_encodings()
     is_plugin = Path(sys.argv[0]).stem == "kubectl-gpucost"
     app(prog_name="kubectl gpucost" if is_plugin else "gpucost")
