@@ -8,10 +8,11 @@ DEMO_ARGS ?=
 TEST_ARGS ?=
 # More than two cores: some tests wait for real programs most of their time.
 TEST_WORKERS ?= 3
+SLOW_WORKERS ?= 2
 BENCH_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format docs pictures bench system lock hashes clean
+.PHONY: help demo test test-slow lint format docs pictures bench system lock hashes clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -34,8 +35,14 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.server ## A month of a simulated cluster: report, HTML page, API on loopback (DEMO_ARGS=--once ends after it)
 	@$(BIN)/gpucost demo $(DEMO_ARGS)
 
-test: $(VENV)/.dev system ## All tests (TEST_ARGS="-k ledger" for some)
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) $(TEST_ARGS)
+# What comes last on the command line wins: TEST_ARGS may name another -m.
+test: $(VENV)/.dev system ## All tests but the slow ones (TEST_ARGS="-k ledger" for some)
+	@echo "all tests but those marked slow, which make test-slow runs"
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) -m "not slow" $(TEST_ARGS)
+
+# Beside a `make test`: its notes of failed tests are its own.
+test-slow: $(VENV)/.dev system ## The slow tests: soak, kills, replay of Philly, full demo
+	@$(BIN)/python -m pytest -n $(SLOW_WORKERS) -m slow -o cache_dir=.pytest_cache/slow $(TEST_ARGS)
 
 lint: $(VENV)/.dev ## Format, lint, types, layers, generated docs
 	@$(BIN)/ruff format --check .

@@ -17,6 +17,7 @@ from gpucost.ledger.key_ring import KEY_USES
 from gpucost.settings.logs import REQUESTS
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.scheduling import ByFile, in_order
+from tests.support.skipped import skipped_line
 
 _NUMBERS = itertools.count()
 
@@ -34,6 +35,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
     return ByFile(config, log)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """What was skipped is counted below all else."""
+    yield
+    terminalreporter.write_line(skipped_line(terminalreporter.stats.get("skipped", [])))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,8 +20,9 @@ from gpucost.cluster.kueue import Assignment, Workload
 from gpucost.cluster.objects import Condition, times
 from gpucost.cluster.scheduling import KueueConfig
 from gpucost.cluster.state import ClusterState
+from tests.support.recorded import KUEUE_SCHEDULER
 
-HISTORIES = Path(__file__).parents[1] / "data" / "recorded" / "kueue-0.19.2" / "histories.json.gz"
+HISTORIES = KUEUE_SCHEDULER / "histories.json.gz"
 START_MS = 1_792_800_000_000
 
 

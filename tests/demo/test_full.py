@@ -40,6 +40,7 @@ def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow
 @pytest.mark.fault(61)
 @pytest.mark.prometheus
 @pytest.mark.alertmanager

@@ -22,8 +22,9 @@ from gpucost.detectors.activity import Floats
 from gpucost.detectors.facts import Facts, History, Prices
 from gpucost.domain.time import MINUTE_MS, Window
 from tests.detectors.worlds import CLUSTER, GIB, T0, World, at, four_dollars
+from tests.support.shared import SHARED
 
-TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
+TRACES = SHARED / "traces"
 A100 = "NVIDIA-A100-SXM4-80GB"
 DAY = 24 * 60
 STEP = 5

@@ -11,12 +11,10 @@ from gpucost.detectors.rule_settings import IdleAllocationSettings, OversizedReq
 from gpucost.detectors.rules import idle_allocation, oversized_request
 from gpucost.detectors.settings import Scoped
 from gpucost.domain.time import MINUTE_MS
-from tests.detectors.labelled import KINDS, TRACES, Label, Labelled, labelled
+from tests.detectors.labelled import KINDS, Label, Labelled, labelled
+from tests.support.shared import needs_shared
 
-pytestmark = pytest.mark.skipif(
-    not (TRACES / "acme-cdf").is_dir(),
-    reason=f"the traces are not there: {TRACES / 'acme-cdf'} (see tests/detectors/labelled.py)",
-)
+pytestmark = needs_shared("traces/acme-cdf")
 
 FLOORS = {
     # What the rules promise: a job is never called idle that is not, and hardly one is missed.

@@ -24,6 +24,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.fault(50)
 @pytest.mark.parametrize("key_id", SECRETS)
 def test_no_request_breaks_the_service_or_its_description(address: str, key_id: str) -> None:

@@ -16,6 +16,7 @@ KILLS = int(os.environ.get("KILLS", "6"))
 """``benchmarks/kills.py`` does fifty, over the whole week."""
 
 
+@pytest.mark.slow
 @needs_prometheus
 @pytest.mark.prometheus
 @pytest.mark.fault(39, 44)

@@ -32,6 +32,7 @@ MOST_BLOCKS, MOST_BYTES = 100, 1024
 is more of either."""
 
 
+@pytest.mark.slow
 @pytest.mark.fault(72)
 def test_thirty_days_leave_the_truth_and_no_memory(tmp_path: Path) -> None:
     frames, window = few_nodes(SimulatedCluster(7).frames), DEMO_MONTH.window

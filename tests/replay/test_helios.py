@@ -22,11 +22,10 @@ from gpucost.detectors.tenancy import Tenancy
 from gpucost.detectors.unmet import Claim, unmet
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from gpucost.domain.waste import Waste
-from tests.replay.helios import FOLDER, GPU, START_MS, WEEK, Helios, at
+from tests.replay.helios import GPU, START_MS, WEEK, Helios, at
+from tests.support.shared import needs_shared
 
-pytestmark = [
-    pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the trace is not there: {FOLDER}"),
-]
+pytestmark = needs_shared("traces/helios-earth-vc")
 AFTER_MS = 15 * MINUTE_MS
 A_DAY = 24 * 60
 CLOSE = {"rel": 1e-6}

@@ -13,6 +13,7 @@ import pytest
 from benchmarks.support.philly import DEFAULT_TRACES
 from gpucost.detectors.fgd import GPU_MILLI, Fragmentation, Shape, Typical
 from tests.support.placement import Ask, Cluster, Measured, Policy, replay, workload
+from tests.support.shared import needs_shared
 
 OPENB = DEFAULT_TRACES / "openb-fgd"
 ARRIVED = [20, 40, 60, 80, 100, 130]
@@ -20,11 +21,7 @@ SEEDS = {Policy.RANDOM: range(20), Policy.BEST_FIT: range(6), Policy.FGD: range(
 """Random placement differs most from seed to seed: by 2.2 points (standard deviation) of the ratio at 80 %,
 in the authors' ten runs as in ours, so that the mean of ten is only known to 0.7."""
 
-pytestmark = [
-    pytest.mark.skipif(
-        not OPENB.is_dir(), reason=f"the traces are not there: {OPENB} (see benchmarks/support/philly.py)"
-    ),
-]
+pytestmark = needs_shared("traces/openb-fgd")
 
 
 @dataclass(frozen=True)

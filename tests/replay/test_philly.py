@@ -15,7 +15,6 @@ import pytest
 
 from gpucost.advisor.wait.fifo import Ask, fifo
 from tests.replay.philly_waits import (
-    FOLDER,
     GPUS_PER_NODE,
     History,
     Predicted,
@@ -24,6 +23,7 @@ from tests.replay.philly_waits import (
     figures,
     predicted,
 )
+from tests.support.shared import needs_shared
 
 SAMPLES = 40
 EVERY = 1 if os.environ.get("GPUCOST_PHILLY_FULL") else 50
@@ -38,9 +38,8 @@ LESS_IS_BETTER = ("mae_s", "median_ae_s")
 
 pytestmark = [
     pytest.mark.timeout(3_600 if EVERY == 1 else 900),
-    pytest.mark.skipif(
-        not FOLDER.is_dir(), reason=f"the trace is not there: {FOLDER} (see benchmarks/support/philly.py)"
-    ),
+    needs_shared("traces/philly-vc"),
+    pytest.mark.slow,
 ]
 
 

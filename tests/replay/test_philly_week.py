@@ -12,6 +12,7 @@ from benchmarks.support.blocks import build_blocks
 from benchmarks.support.philly import DEFAULT_TRACES, GPUS_PER_NODE, START_MS, Philly
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from tests.support.prometheus import needs_prometheus, running_prometheus
+from tests.support.shared import needs_shared
 
 DAYS = 7
 KILLS = 10
@@ -20,10 +21,8 @@ WEEK = Window(START_MS, START_MS + DAYS * DAY_MS)
 pytestmark = [
     pytest.mark.prometheus,
     needs_prometheus,
-    pytest.mark.skipif(
-        not (DEFAULT_TRACES / "philly-vc").is_dir(),
-        reason=f"the traces are not there: {DEFAULT_TRACES / 'philly-vc'} (see benchmarks/support/philly.py)",
-    ),
+    needs_shared("traces/philly-vc"),
+    pytest.mark.slow,
 ]
 
 

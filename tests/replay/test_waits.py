@@ -14,6 +14,7 @@ import pytest
 from benchmarks.support.helios_jobs import GAPS, MINUTES, helios_jobs
 from benchmarks.support.philly import DEFAULT_TRACES
 from benchmarks.support.wait_replay import QueuedMonth, WaitScore, baselines, month_of, score
+from tests.support.shared import needs_shared
 
 JOBS, SAMPLES = 120, 20
 HELD_OUT = (
@@ -25,14 +26,9 @@ HELD_OUT = (
     ("2017-12", "kueue", 0.8),
 )
 MOST_RATIO = 1.1
-_FOLDER = DEFAULT_TRACES / "philly-vc"
 _HELIOS = DEFAULT_TRACES / "helios-earth-vc"
 
-pytestmark = [
-    pytest.mark.skipif(
-        not _FOLDER.is_dir(), reason=f"the trace is not there: {_FOLDER} (see benchmarks/support/philly.py)"
-    ),
-]
+pytestmark = needs_shared("traces/philly-vc")
 
 
 @cache
@@ -108,7 +104,7 @@ def test_the_baselines_are_what_their_names_say() -> None:
     assert found["zero"] == 0
 
 
-@pytest.mark.skipif(not _HELIOS.is_dir(), reason=f"the trace is not there: {_HELIOS}")
+@needs_shared("traces/helios-earth-vc")
 def test_jobs_made_of_the_minutes_of_helios_hold_what_the_minutes_say() -> None:
     """The total is that of the trace's README; what ran before a gap is taken to run through it."""
     jobs = helios_jobs(_HELIOS)

@@ -12,7 +12,10 @@ import jsonschema_rs
 import pytest
 import yaml
 
-FOLDER = Path(__file__).parents[2].parent / "shared" / "reference" / "crds"
+from tests.support.shared import SHARED, missing
+
+_NAME = "reference/crds"
+FOLDER = SHARED / _NAME
 _METADATA = {"type": "object", "required": ["name"]}
 
 
@@ -47,7 +50,7 @@ def _validator(group_version: str, kind: str) -> Any:
 def _definitions(group: str) -> list[dict[str, Any]]:
     """``spec`` of every CRD of an API group."""
     if not FOLDER.is_dir():
-        pytest.skip(f"no CRDs at {FOLDER}")
+        pytest.skip(missing(_NAME))
     paths = sorted(path for path in FOLDER.iterdir() if path.name.startswith(f"{group}_"))
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return [each["spec"] for path in paths for each in yaml.load_all(_text(path), loader) if each]

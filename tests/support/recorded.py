@@ -18,6 +18,7 @@ from tests.support.prometheus import running_prometheus
 RECORDED = Path(__file__).parents[1] / "data" / "recorded"
 STATE_METRICS = RECORDED / "kube-state-metrics-2.20"
 KUEUE_CLUSTER = RECORDED / "kubernetes-1.36-kueue-0.19.2"
+KUEUE_SCHEDULER = RECORDED / "kueue-0.19.2"
 SERVERS = ("p1", "p2", "p3", "p4")
 """Labels off and OpenCost's series beside; the doctor's labels; two shards; two replicas."""
 

@@ -13,15 +13,13 @@ from gpucost_gpu_exporter.dcgm.parse import Drop, Parsed, parse
 from gpucost_gpu_exporter.dcgm.state import Known, Memory
 from gpucost_gpu_exporter.holdings import DeviceKey
 from gpucost_gpu_exporter.readings import Signal
+from tests.support.shared import SHARED, needs_shared
 
-SAMPLES = Path(__file__).parents[3] / ".." / "shared" / "reference" / "dcgm-samples"
+SAMPLES = SHARED / "reference" / "dcgm-samples"
 MIB = 2**20
 A800 = "GPU-1f027ee8-6e1e-2b8c-0108-3d370e5f0418"
 
-pytestmark = pytest.mark.skipif(
-    not SAMPLES.is_dir(),
-    reason="NOT TESTED: the samples of real dcgm-exporter scrapes are not beside the project",
-)
+pytestmark = needs_shared("reference/dcgm-samples")
 
 
 def sample(name: str) -> Parsed:

@@ -21,6 +21,7 @@ from tests.support.cluster.model import Kind
 from tests.support.cluster.server import ClusterServer
 from tests.support.objects import instant
 from tests.support.objects.kueue_v1beta1 import as_v1beta1
+from tests.support.shared import needs_shared
 
 OF_KUBERNETES = ("", "apps", "batch")
 SETTINGS = ReflectorSettings(page_size=7, inactivity_s=1.0, short_watch_s=0.0)
@@ -228,9 +229,8 @@ def test_every_object_is_seen_at_the_end(played: Played) -> None:
     assert played.checked["checks"] == len(TRUTH.checks)
 
 
+@needs_shared("reference/crds")
 def test_every_object_of_a_custom_kind_was_valid_all_day(played: Played) -> None:
-    if not crds.FOLDER.is_dir():
-        pytest.skip(f"{crds.FOLDER} is not there: nothing was checked against the CRDs")
     kinds = Counter(found["kind"] for found in played.customs)
     assert kinds["Workload"] == 9 * 3 + 2 * 3  # submitted, admitted, finished; the preempted one twice more
     assert {"ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor", "PodGroup", "Queue"} <= set(kinds)
