@@ -10,6 +10,8 @@ TEST_ARGS ?=
 TEST_WORKERS ?= 3
 SLOW_WORKERS ?= 2
 BENCH_ARGS ?=
+# Else every command that a test starts as a process would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint format docs pictures bench system lock hashes clean
