@@ -37,6 +37,8 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(50_000, 20, 20)
     gc.enable()
 
 

@@ -39,6 +39,7 @@ def written(folder: Path, name: str) -> int:
         return 0
 
 
+@pytest.mark.slow
 @pytest.mark.fault(39)
 def test_sigkill_at_random_moments_loses_and_doubles_nothing(tmp_path: Path) -> None:
     record(tmp_path / "recording", frames())

@@ -38,7 +38,7 @@ from tests.support.replayed_week import few_nodes
 from tests.support.service_process import PROGRAM
 from tests.support.tls_front import tls_front
 
-pytestmark = [needs_helm, needs_mounts, pytest.mark.fault(70)]
+pytestmark = [needs_helm, needs_mounts, pytest.mark.fault(70), pytest.mark.slow]
 
 PATH = section(ROOT / "README.md", "In a cluster: from values to the first report")
 COMMANDS = [line.partition("  #")[0].strip() for each in blocks(PATH) for line in each.splitlines()]

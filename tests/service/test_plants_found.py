@@ -17,10 +17,11 @@ from gpucost.service.assessing import look
 from gpucost.service.pipeline import Rules
 from gpucost.service.settings_detectors import DetectorsSettings
 from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.demo import demo_cluster, demo_prices_text, demo_teams_text
+from gpucost.simulator.demo import demo_prices_text, demo_teams_text
 from gpucost.simulator.plants import Plant
 from gpucost.simulator.state import cluster_state
 from gpucost.telemetry.recorded import RecordedSource, record
+from tests.support.simulated import simulated
 
 NAMES = (
     "finetune-bad-loader", "finetune-five-of-eight", "nb-weekend", "legacy-captioner", "embed-small",
@@ -30,7 +31,7 @@ NAMES = (
 
 @pytest.fixture(scope="module")
 def cluster() -> SimulatedCluster:
-    return demo_cluster()
+    return simulated()
 
 
 @pytest.fixture(scope="module")

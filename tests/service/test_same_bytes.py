@@ -16,8 +16,9 @@ from gpucost.service.settings import AttributionSettings, IngestSettings
 from gpucost.service.wiring.ledger import build_reporting
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.simulator.cluster import DEMO_MONTH
-from gpucost.simulator.demo import demo_cluster, demo_prices_text, demo_teams_text
+from gpucost.simulator.demo import demo_prices_text, demo_teams_text
 from gpucost.telemetry.recorded import RecordedSource, record
+from tests.support.simulated import simulated
 
 START = DEMO_MONTH.window.start_ms
 # The price change of the 16th lies in here; a whole month would take longer and show nothing more.
@@ -27,7 +28,7 @@ DAYS = Window(START + 14 * DAY_MS, START + 17 * DAY_MS)
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recording")
-    record(folder, demo_cluster(7).frames)
+    record(folder, simulated(7).frames)
     return folder
 
 

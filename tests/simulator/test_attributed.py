@@ -22,13 +22,13 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window, parse_instan
 from gpucost.pricing.book import PriceBook
 from gpucost.simulator.cluster import DEMO_MONTH, SimulatedCluster
 from gpucost.simulator.demo import (
-    DEMO_SEED,
     PRICES_NAME,
     TEAMS_NAME,
     demo_cluster,
     demo_prices_text,
     demo_teams_text,
 )
+from tests.support.simulated import simulated
 
 BOOK = PriceBook.parse(demo_prices_text(), PRICES_NAME)
 CHANGE_MS = parse_instant("2026-10-16T00:00:00Z")
@@ -37,7 +37,7 @@ TEAMS = TeamRules.parse(demo_teams_text(), TEAMS_NAME)
 
 @pytest.fixture(scope="module")
 def cluster() -> SimulatedCluster:
-    return SimulatedCluster(DEMO_SEED)
+    return simulated()
 
 
 def _attributed(cluster: SimulatedCluster, step_ms: int) -> Attribution:

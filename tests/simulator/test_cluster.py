@@ -20,13 +20,14 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.inventory import POOLS
 from gpucost.simulator.scheduler import Outcome, Placement
+from tests.support.simulated import simulated
 
 SEEDS = (7, 8, 9)
 
 
 @pytest.fixture(scope="module")
 def cluster() -> SimulatedCluster:
-    return SimulatedCluster(seed=7)
+    return simulated()
 
 
 def _frames_of(frames: Frames) -> dict[str, pd.DataFrame]:
@@ -34,7 +35,7 @@ def _frames_of(frames: Frames) -> dict[str, pd.DataFrame]:
 
 
 def test_same_seed_gives_the_same_frames_and_another_seed_gives_others(cluster: SimulatedCluster) -> None:
-    again, other = SimulatedCluster(seed=7), SimulatedCluster(seed=8)
+    again, other = SimulatedCluster(seed=7), simulated(8)
     for name, frame in _frames_of(cluster.frames).items():
         pd.testing.assert_frame_equal(frame, _frames_of(again.frames)[name])
     assert cluster.frames.problems == again.frames.problems
@@ -69,7 +70,7 @@ def test_shares_written_out_by_hand_are_those_of_the_catalog(cluster: SimulatedC
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_scheduler_never_gives_out_more_than_a_node_advertises(seed: int) -> None:
-    cluster = SimulatedCluster(seed=seed)
+    cluster = simulated(seed)
     for node in cluster.nodes:
         for offer in node.offers:
             pods = [

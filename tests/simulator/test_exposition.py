@@ -36,6 +36,7 @@ from gpucost.telemetry.promapi import PrometheusClient
 from gpucost.telemetry.prometheus import PrometheusSource
 from gpucost.telemetry.settings import PrometheusSettings
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
+from tests.support.simulated import simulated
 
 BOOK = PriceBook.parse(demo_prices_text(), PRICES_NAME)
 TEAMS = TeamRules.parse(demo_teams_text(), TEAMS_NAME)
@@ -45,7 +46,7 @@ KEY = ["pod_uid", "start_ms"]
 
 @pytest.fixture(scope="module")
 def cluster() -> SimulatedCluster:
-    return SimulatedCluster(seed=7)
+    return simulated()
 
 
 def _after(cluster: SimulatedCluster, days: float, hours: float) -> Window:

@@ -10,6 +10,7 @@ from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.history import Steps
 from gpucost.simulator.scheduler import Outcome
+from tests.support.simulated import simulated
 
 STEP_MS = 5 * MINUTE_MS
 SUMS = ("observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms")
@@ -17,7 +18,7 @@ SUMS = ("observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms")
 
 @pytest.fixture(scope="module")
 def cluster() -> SimulatedCluster:
-    return SimulatedCluster(seed=7)
+    return simulated()
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,12 @@ from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.plants import Plant
 from gpucost.simulator.rooms import STEP_MS, Rooms
+from tests.support.simulated import simulated
 
 
 @pytest.fixture(scope="module", params=[7, 8])
 def cluster(request: pytest.FixtureRequest) -> SimulatedCluster:
-    return SimulatedCluster(seed=request.param)
+    return simulated(request.param)
 
 
 def _plant(cluster: SimulatedCluster, name: str) -> Plant:

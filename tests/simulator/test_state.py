@@ -14,11 +14,12 @@ from gpucost.simulator.cluster import CPU_NODE, SimulatedCluster
 from gpucost.simulator.plants import Plant
 from gpucost.simulator.state import cluster_state
 from gpucost.simulator.state_names import BLOCK, RACK, ZONE
+from tests.support.simulated import simulated
 
 
 @pytest.fixture(scope="module")
 def cluster() -> SimulatedCluster:
-    return SimulatedCluster(seed=7)
+    return simulated()
 
 
 def _plant(cluster: SimulatedCluster, name: str) -> Plant:

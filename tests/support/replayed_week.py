@@ -21,11 +21,11 @@ from gpucost.service.settings_load import checked
 from gpucost.service.wiring.detection import build_assessing, build_detecting
 from gpucost.service.wiring.pipeline import build_pipeline, build_rules
 from gpucost.service.wiring.source import open_source
-from gpucost.simulator.cluster import SimulatedCluster
-from gpucost.simulator.demo import DEMO_SEED, PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
+from gpucost.simulator.demo import PRICES_NAME, TEAMS_NAME, demo_prices_text, demo_teams_text
 from gpucost.simulator.exposition import exposition
 from tests.support.chat_server import ROOM, TOKEN, ChatServer
 from tests.support.prometheus import create_blocks
+from tests.support.simulated import simulated
 
 CLUSTER = "demo"
 WEEK = Week.of(parse_instant("2026-10-05T00:00:00Z")).window
@@ -85,7 +85,7 @@ def idle(frames: Frames, jobs: tuple[str, ...] = _IDLE_JOBS) -> Frames:
 
 def write_blocks(data: Path, start_ms: int = WEEK.start_ms) -> None:
     """From ``start_ms`` to an hour after now, as Prometheus keeps it."""
-    frames = idle(few_nodes(SimulatedCluster(DEMO_SEED).frames))
+    frames = idle(few_nodes(simulated().frames))
     create_blocks(exposition(frames, _SCRAPE_MS, Window(start_ms, NOW_MS + HOUR_MS)), data)
 
 

@@ -21,17 +21,27 @@ TOGETHER: tuple[tuple[str, str], ...] = (
     ("tests/exporters/gpu/test_peer.py", "an hour of the GPU exporter"),
     ("tests/cli/test_state", "the state command"),
     ("tests/replay/test_philly", "the Philly trace"),
+    ("tests/simulator", "the simulated month"),
     ("tests/demo/test_demo_prometheus.py", "the demo's Prometheus"),
     ("tests/alerts/test_alerts_on_demo.py", "the demo's Prometheus"),
     ("tests/dashboards/test_dashboard_queries.py", "the demo's Prometheus"),
 )
 """Beginnings of files -> what they share."""
 FIRST = (
+    # Slow ones, in a run of their own.
     "tests/demo/test_full.py",
+    "tests/telemetry/existing_month/test_both_dialects.py",
+    "tests/replay/test_philly",
     "tests/operations_kills",
     "tests/helm/test_first_report.py",
-    "tests/replay",
+    "tests/cli/test_crash.py",
+    # Of the others.
+    "tests/cli/test_demo.py",
     "tests/telemetry/existing_month",
+    "tests/telemetry/doctor_setups",
+    "tests/telemetry/test_history_roundtrip.py",
+    "tests/replay",
+    "tests/simulator",
     "tests/demo",
     "tests/alerts/test_alerts_on_demo.py",
     "tests/dashboards/test_dashboard_queries.py",

@@ -28,6 +28,7 @@ from gpucost.telemetry.prometheus import PrometheusSource
 from gpucost.telemetry.recorded import RecordedSource, record
 from gpucost.telemetry.settings import PrometheusSettings
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
+from tests.support.simulated import simulated
 
 pytestmark = [needs_prometheus, pytest.mark.prometheus]
 
@@ -66,7 +67,7 @@ class Trip:
 
 @pytest.fixture(scope="module")
 def cluster() -> SimulatedCluster:
-    return SimulatedCluster(seed=7)
+    return simulated()
 
 
 def _window(cluster: SimulatedCluster, name: str) -> Window:

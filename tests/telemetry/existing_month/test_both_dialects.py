@@ -35,7 +35,7 @@ from tests.support.existing.variants import (
 from tests.support.existing.world import End, Pod, at
 from tests.support.prometheus import needs_prometheus, running_prometheus
 
-pytestmark = [needs_prometheus, pytest.mark.prometheus]
+pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.slow]
 
 SETTINGS = PrometheusSettings(replica_labels=(REPLICA_LABEL,))
 WAYS = {each.name: each for each in (month(4 * MINUTE_MS), *variants(2 * MINUTE_MS))}

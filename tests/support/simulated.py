@@ -1,0 +1,14 @@
+"""Simulated clusters that many tests look at, and none changes: each is made once by a process."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from gpucost.simulator.cluster import SimulatedCluster
+from gpucost.simulator.demo import DEMO_SEED
+
+
+@cache
+def simulated(seed: int = DEMO_SEED) -> SimulatedCluster:
+    """The demo's month of one seed. Its frames are everybody's: copy before you change anything."""
+    return SimulatedCluster(seed)
