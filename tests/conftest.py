@@ -29,17 +29,18 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "developer")
 
 
-# While tests are collected nothing becomes garbage, yet the collector would look through all of it again and
-# again: that took half of the time. What is there when the first test begins stays until the end.
-gc.disable()
-
-
-def pytest_collection_finish() -> None:
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
-    gc.set_threshold(50_000, 20, 20)
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """While tests are collected nothing becomes garbage, yet Python would look through all of it again and
+    again, which took half of the time. What is there when the first test begins stays until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 20)
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
