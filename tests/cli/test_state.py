@@ -13,13 +13,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 from typer.testing import CliRunner
 
+import gpucost.cli.state
 from gpucost.cli.application import app
 from gpucost.cli.columns import Column, Row, folded, in_columns, name, number
 from gpucost.cli.exits import Exit
@@ -44,6 +45,11 @@ _PLAIN = {key: value for key, value in os.environ.items() if key not in _OF_A_CL
 _WORKLOADS = "workloads.kueue.x-k8s.io"
 
 
+class Said(NamedTuple):
+    stdout: bytes
+    stderr: bytes
+
+
 @pytest.fixture(scope="module")
 def filled() -> Iterator[ClusterServer]:
     with ClusterServer(page_size=3) as server:
@@ -59,14 +65,28 @@ def server(filled: ClusterServer) -> Iterator[ClusterServer]:
 
 
 def state(
-    *words: str, given: bytes = b"", at_ms: int = NOW, code: int = Exit.OK
-) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-c", _CLOCK.format(at_ms), "state", *words]
+    *words: str, given: bytes = b"", at_ms: int = NOW, code: int = Exit.OK, columns: str | None = None
+) -> Said:
+    """The command in this process, with a clock that stands still."""
+    with pytest.MonkeyPatch.context() as patch:
+        for key in _OF_A_CLUSTER:
+            patch.delenv(key, raising=False)
+        patch.setenv("HOME", "/nowhere")
+        if columns is not None:
+            patch.setenv("COLUMNS", columns)
+        patch.setattr(gpucost.cli.state, "now_ms", lambda: at_ms)
+        result = CliRunner().invoke(app, ["state", *words], input=given)
+    assert result.exit_code == code, result.stderr
+    return Said(result.stdout_bytes, result.stderr_bytes)
+
+
+def state_process(*words: str) -> Said:
+    """The command as a process of its own, which has a standard output of its own."""
+    command = [sys.executable, "-c", _CLOCK.format(NOW), "state", *words]
     result = subprocess.run(
-        command, input=given, capture_output=True, env={**_PLAIN, "HOME": "/nowhere"}, timeout=60, check=False
+        command, capture_output=True, env={**_PLAIN, "HOME": "/nowhere"}, timeout=60, check=True
     )
-    assert result.returncode == code, result.stderr.decode()
-    return result
+    return Said(result.stdout, result.stderr)
 
 
 def of_world(**more: Any) -> Facts:
@@ -88,6 +108,7 @@ def screen(found: Facts, width: int = 80, *, whole: bool = False) -> str:
 
 def test_a_dump_gives_the_same_screen_as_the_cluster(server: ClusterServer, tmp_path: Path) -> None:
     live = state("show", "--kubernetes-url", server.url)
+    assert state_process("show", "--kubernetes-url", server.url) == live
     dump = state("dump", "--kubernetes-url", server.url)
     assert live.stderr + dump.stderr == b""
     assert b"vision borrows 16 of h100" in live.stdout
@@ -110,7 +131,10 @@ def test_a_dump_is_private_and_without_secrets(server: ClusterServer, tmp_path: 
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert SECRET not in file.read_text(encoding="utf-8")
     assert [each.name for each in tmp_path.iterdir()] == ["state.json"]
-    assert b'"kind":"List"' in state("dump", "--kubernetes-url", server.url, "--to", "/dev/stdout").stdout
+    assert (
+        b'"kind":"List"'
+        in state_process("dump", "--kubernetes-url", server.url, "--to", "/dev/stdout").stdout
+    )
 
 
 @pytest.mark.fault(14)

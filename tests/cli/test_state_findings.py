@@ -182,15 +182,12 @@ def test_the_namespace_is_shortened_before_the_job() -> None:
 
 
 @pytest.mark.parametrize(("columns", "is_cut"), [("", False), ("70", True)])
-def test_a_pipe_has_whole_names_unless_columns_are_given(
-    columns: str, is_cut: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("tests.cli.test_state._PLAIN", {**os.environ, "COLUMNS": columns})
+def test_a_pipe_has_whole_names_unless_columns_are_given(columns: str, is_cut: bool, tmp_path: Path) -> None:
     made = [each for each in cluster() if each["kind"] == "Pod"]
     made[2]["metadata"]["namespace"] = "n" * 60
     made[2]["metadata"]["annotations"] = {}
     (tmp_path / "a.json").write_text(json.dumps({"kind": "List", "items": made}), encoding="utf-8")
-    text = state("show", "--from", str(tmp_path / "a.json")).stdout.decode()
+    text = state("show", "--from", str(tmp_path / "a.json"), columns=columns).stdout.decode()
     assert (f"{'n' * 60}/" in text) is not is_cut
     if is_cut:
         assert max(map(cell_len, text.splitlines())) <= 70
