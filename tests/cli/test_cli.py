@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -38,26 +39,20 @@ prices:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A recording of one day, prices, teams, and settings that name them."""
-    record(tmp_path / "recording", frames())
-    (tmp_path / "teams.yaml").write_text(TEAMS, encoding="utf-8")
-    (tmp_path / "prices.yaml").write_text(PRICES, encoding="utf-8")
-    (tmp_path / "settings.yaml").write_text(
+def _furnish(folder: Path) -> Run:
+    """Prices, teams, and settings that name them and the recording; the command with these settings."""
+    (folder / "teams.yaml").write_text(TEAMS, encoding="utf-8")
+    (folder / "prices.yaml").write_text(PRICES, encoding="utf-8")
+    (folder / "settings.yaml").write_text(
         f"""
-ledger: {{url: "sqlite:///{tmp_path / "ledger.db"}"}}
-source: {{kind: recorded, path: {tmp_path / "recording"}}}
-pricing: {{book: {tmp_path / "prices.yaml"}}}
-teams: {{rules: {tmp_path / "teams.yaml"}}}
+ledger: {{url: "sqlite:///{folder / "ledger.db"}"}}
+source: {{kind: recorded, path: {folder / "recording"}}}
+pricing: {{book: {folder / "prices.yaml"}}}
+teams: {{rules: {folder / "teams.yaml"}}}
 """,
         encoding="utf-8",
     )
-    return tmp_path
 
-
-@pytest.fixture
-def run(folder: Path) -> Run:
     def call(*words: str, config: bool = True) -> Result:
         first = ("--config", str(folder / "settings.yaml")) if config else ()
         return CliRunner().invoke(app, [*first, *words])
@@ -65,10 +60,33 @@ def run(folder: Path) -> Run:
     return call
 
 
-@pytest.fixture
-def filled(run: Run) -> Run:
-    result = run("ingest", "--from", "2026-10-01", "--to", "2026-10-02")
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of one day, and the ledger that becomes of it: made once, and copied for each test."""
+    folder = tmp_path_factory.mktemp("day")
+    record(folder / "recording", frames())
+    result = _furnish(folder)("ingest", "--from", "2026-10-01", "--to", "2026-10-02")
     assert result.exit_code == Exit.OK, result.stderr
+    return folder
+
+
+@pytest.fixture
+def folder(day: Path, tmp_path: Path) -> Path:
+    """A recording of one day, prices, teams, and settings that name them."""
+    shutil.copytree(day / "recording", tmp_path / "recording")
+    _furnish(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder: Path) -> Run:
+    return _furnish(folder)
+
+
+@pytest.fixture
+def filled(run: Run, day: Path, folder: Path) -> Run:
+    for file in day.glob("ledger.db*"):
+        shutil.copy2(file, folder / file.name)
     return run
 
 
